@@ -1,0 +1,1 @@
+"""llamath: know a Llama down to its last weight."""

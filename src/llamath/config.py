@@ -1,0 +1,117 @@
+"""`Config`: a model's configuration that checks what it hands out and remembers which keys were read.
+
+A key may be given as `a|b`: the first that is present. An absent key, or null, has the default that the family gives; without one it
+is an error. Only exact types pass: a count is a JSON integer, never a float, a boolean or a string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from .dims import Dim
+from .errors import ConfigError, safe
+
+T = TypeVar("T")
+_MISSING: Any = object()
+ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python quick_gelu relu relu2 swigluoai".split())
+
+
+class Config:
+    """One JSON object of a configuration."""
+
+    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
+        self.data = data
+        self.source = source
+        self._path = path
+        self._read: set[str] = set()
+        self._subs: dict[str, Config] = {}
+
+    def __contains__(self, keys: str) -> bool:
+        return any(self.data.get(key) is not None for key in keys.split("|"))
+
+    def __getitem__(self, keys: str) -> Any:
+        return self.get(keys, _MISSING)
+
+    def get(self, keys: str, default: T) -> T:
+        """The value of the first of these keys that is there, of the default's type."""
+        names = keys.split("|")
+        self._read.update(names)
+        key = next((name for name in names if self.data.get(name) is not None), None)
+        if key is None:
+            if default is _MISSING:
+                raise self.error(names[0], "is missing")
+            return default
+        value = self.data[key]
+        if not _fits(value, default):
+            raise self.error(key, f"should be {_KINDS.get(type(default), 'something else')}, not {safe(repr(value), 60)}")
+        return cast(T, float(value) if type(default) is float else value)
+
+    def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Dim:
+        """A dimension: read and named in one go."""
+        value = self.get(keys, _MISSING if default is _MISSING else int(default))
+        if type(value) is not int or value < least:
+            kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+            raise self.error(self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}")
+        return Dim(symbol, value)
+
+    def activation(self, keys: str, default: str = "silu") -> str:
+        """The name of an activation function, one that is known."""
+        name = self.get(keys, default)
+        if name not in ACTIVATIONS:
+            raise self.error(self._present(keys), f"names the unknown activation {safe(repr(name), 60)}", f"known: {', '.join(sorted(ACTIVATIONS))}")
+        return name
+
+    def heads(self, d: int, K_keys: str = "num_key_value_heads", H_keys: str = "num_attention_heads") -> tuple[Dim, Dim, Dim]:
+        """(H, K, h): query heads, key/value heads (as many, if not said), and their size (d / H, if not said)."""
+        H = self.dim("H", H_keys)
+        K = self.dim("K", K_keys, default=H)
+        if H % K:
+            raise self.error(self._present(K_keys), f"is {K}, which does not divide the {H} attention heads")
+        if "head_dim" not in self and d % H:
+            raise self.error(self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide")
+        return H, K, self.dim("h", "head_dim", default=d // H)
+
+    def sub(self, key: str) -> Config:
+        """A nested object, empty if absent; what is read of it is remembered too."""
+        if key not in self._subs:
+            value = self.get(key, cast("Mapping[str, Any]", {}))
+            self._subs[key] = Config(value, self.source, f"{self._path}{key}.")
+        return self._subs[key]
+
+    def ignore(self, *keys: str) -> None:
+        """Keys that this family knows and has no use for."""
+        self._read.update(keys)
+
+    def unread(self) -> Iterator[str]:
+        """The keys that nobody asked for, dotted."""
+        yield from (self._path + key for key in self.data if key not in self._read)
+        for sub in self._subs.values():
+            yield from sub.unread()
+
+    def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
+        """An error about one key: where, what, and a hint."""
+        return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
+
+    def _present(self, keys: str) -> str:
+        names = keys.split("|")
+        return next((name for name in names if self.data.get(name) is not None), names[0])
+
+
+_KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}
+
+
+def _fits(value: object, default: object) -> bool:
+    if default is None or default is _MISSING:
+        return True
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, float):
+        return isinstance(value, (int, float))
+    if isinstance(default, str):
+        return isinstance(value, str)
+    if isinstance(default, Mapping):
+        return isinstance(value, Mapping)
+    if isinstance(default, Sequence):
+        return isinstance(value, list)
+    return isinstance(value, type(default))

@@ -1,0 +1,37 @@
+"""Mixtral: Mistral's layers with a mixture of experts in place of the feed-forward."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, MoE, decoder, gqa, linear, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = HF.but(
+    inside={
+        "mlp.router": "block_sparse_moe.gate",
+        "mlp.experts.{e}.gate": "block_sparse_moe.experts.{e}.w1",
+        "mlp.experts.{e}.down": "block_sparse_moe.experts.{e}.w2",
+        "mlp.experts.{e}.up": "block_sparse_moe.experts.{e}.w3",
+    }
+)
+
+
+@family("mixtral", hf=NAMES, gguf=GGUF_LLAMA, arch="llama")
+def mixtral(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)
+    heads = c.heads(d)
+    norm = rms(d, c.get("rms_norm_eps", 1e-5))
+    expert = swiglu(d, F, c.activation("hidden_act"))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), window=c.get("sliding_window", None)),
+        mlp_norm=norm,
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,1 @@
+"""Readers of strangers' files: each gives a `Manifest` and believes nothing (DESIGN: no reader executes, resolves or renders)."""

@@ -1,0 +1,110 @@
+"""`Scheme`: canonical paths → stored tensors, many to one.
+
+A table says where each module goes; the leaf's own name (`weight`, `bias`) follows unless the table names the leaf itself. Paths that
+share a stored name are concatenated in tree order; a stored name without `{e}` stacks the experts along a new first axis. Layouts say
+what else happens: `flip` (stored `[in, out]`), `heads` (concatenated head by head, not matrix by matrix), `rotary` (each head's rows
+reordered from halves to neighbouring pairs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from ..dims import Dim, total
+from ..errors import LlamathError
+from ..record import Record
+from ..tree import Block, Leaf, Stack, Weight, walk
+
+
+class Part(NamedTuple):
+    """A weight inside a stored tensor: its path's pattern and the index of an expert, if it is one."""
+
+    pattern: str
+    index: tuple[int, ...]
+    weight: Weight
+
+
+class Stored(Record):
+    """A tensor as a file has it: one weight, or several joined."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    parts: tuple[Part, ...]
+    layout: str = ""
+
+
+class Scheme(Record):
+    """One way of naming and laying out the weights of one family."""
+
+    name: str
+    outside: Mapping[str, str]  # module or leaf pattern → stored name
+    inside: Mapping[str, str]  # the same for what lies in a layer, without `layers.{l}.`
+    layer: str  # what stands before the names inside: `model.layers.{l}.`
+    layouts: Mapping[str, str] = {}  # module pattern (as in the tables) → words of `flip heads rotary`
+    prefix: str = ""  # what stands before every name, in a model that is part of another
+
+    def but(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:  # noqa: B006
+        """The same scheme where a family differs; an empty name takes an entry out."""
+        tables = {"outside": {**self.outside, **outside}, "inside": {**self.inside, **inside}}
+        return self.replace(**(tables | changes))
+
+    def stored(self, pattern: str) -> str:
+        """The stored name of a path's pattern; both keep `{l}` and `{e}`."""
+        table, prefix, own = self.outside, self.prefix, pattern
+        if pattern.startswith("layers.{l}."):
+            table, prefix, own = self.inside, self.prefix + self.layer, pattern[11:]
+        if found := table.get(own):
+            return prefix + found
+        module, _, leaf = own.rpartition(".")
+        if found := table.get(module):
+            return f"{prefix}{found}.{leaf}"
+        raise Unnamed(f"{self.name} has no name for {pattern}")
+
+    def layout(self, pattern: str) -> str:
+        """The words that say how this weight lies."""
+        own = pattern.removeprefix("layers.{l}.")
+        return self.layouts.get(own) or self.layouts.get(own.rpartition(".")[0], "")
+
+    def tensors(self, block: Block) -> Iterator[Stored]:
+        """Every tensor that a file of this scheme holds, in tree order, streamed layer by layer; tied copies are left out."""
+        for name, child in block.children:
+            if not isinstance(child, Stack):
+                yield from self._joined(x for x in walk(block) if x.pattern.split(".")[0] == name)
+                continue
+            made = {id(x): list(self._joined(_inside(name, x))) for x, _ in child.kinds()}
+            for i, x in enumerate(child):
+                number = str(i)
+                for one in made[id(x)]:
+                    yield Stored(name=one.name.replace("{l}", number), shape=one.shape, parts=one.parts, layout=one.layout)
+
+    def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
+        """Leaves that share a stored name, joined; `{l}` stays in it."""
+        groups: dict[str, list[Part]] = {}
+        for pattern, index, weight, _ in leaves:
+            if not weight.tied:
+                name = self.stored(pattern)
+                name = name.replace("{e}", str(index[-1])) if index else name
+                groups.setdefault(name, []).append(Part(pattern, index, weight))
+        for name, parts in groups.items():
+            layout = self.layout(parts[0].pattern)
+            yield Stored(name=name, shape=_shape(parts, layout), parts=tuple(parts), layout=layout)
+
+
+class Unnamed(LlamathError):
+    """A weight for which a scheme has no name."""
+
+
+def _inside(name: str, block: Block) -> Iterator[Leaf]:
+    prefix = f"{name}.{{l}}."
+    return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.index, x.weight, x.group) for x in walk(block))
+
+
+def _shape(parts: list[Part], layout: str) -> tuple[Dim, ...]:
+    """The shape of the joined tensor: concatenated, then flipped, then stacked."""
+    stacked = len({part.index for part in parts})
+    one = [part.weight.shape for part in parts if part.index == parts[0].index]
+    shape = (total(x[0] for x in one), *one[0][1:]) if len(one) > 1 else one[0]
+    if "flip" in layout:
+        shape = tuple(reversed(shape))
+    return (Dim("E", stacked), *shape) if len(parts) > len(one) else shape

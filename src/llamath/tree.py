@@ -1,0 +1,175 @@
+"""The tree: `Weight` leaves, `Block` branches, `Stack` for repetition, and `walk`, the only traversal.
+
+A path is canonical and ours (`layers.3.attn.q.weight`); its pattern has `{l}` for the layer and `{e}` for the expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import ClassVar, Literal, NamedTuple, overload
+
+from .dims import Dim, product
+from .record import Record
+
+Role = Literal["matmul", "lookup", "scale", "bias"]
+
+
+class Weight(Record):
+    """A leaf: one matrix or vector, by the meaning of its dimensions, output first."""
+
+    shape: tuple[Dim, ...]
+    role: Role
+    tied: str = ""  # the path of the weight that this one shares its numbers with
+    buffer: bool = False  # stored with the model, but not a parameter in the reference implementation
+
+    @property
+    def size(self) -> Dim:
+        """How many numbers it has, tied or not."""
+        return product(self.shape)
+
+    @property
+    def parameters(self) -> Dim:
+        """How many numbers it adds to the model: none if they are another's."""
+        return Dim.const(0) if self.tied else self.size
+
+
+class Block(Record):
+    """A branch: its fields are Weights, Blocks, Stacks of Blocks, or plain facts; field order is tensor order."""
+
+    group: ClassVar[str] = ""  # what its weights are counted under; the innermost group wins
+    groups: ClassVar[dict[str, str]] = {}  # and what those of some fields are, whatever lies inside (norms stay norms)
+    apart: ClassVar[frozenset[str]] = frozenset()  # fields that come with the model but are not it: never walked, never counted
+
+    @property
+    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
+        """The fields that hold weights, by name, without those apart."""
+        parts = ((name, getattr(self, name)) for name in self.fields if name not in self.apart)
+        return ((name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack)))
+
+
+class Stack(Sequence[Block]):
+    """Blocks one after another, kept as runs (a pattern of blocks, how often), so that 10⁹ layers cost what one does."""
+
+    def __init__(self, *runs: tuple[tuple[Block, ...], int], live: int | None = None) -> None:
+        self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
+        self.live = live  # how many of the blocks one token passes through; None: all of them
+
+    @property
+    def n(self) -> int:
+        """How many blocks there are; a Dim where one letter says it."""
+        counts = [times if len(pattern) == 1 else len(pattern) * int(times) for pattern, times in self.runs]
+        return counts[0] if len(counts) == 1 else sum(map(int, counts))
+
+    def kinds(self) -> list[tuple[Block, int]]:
+        """Each distinct block object once, in order of first appearance, with how often it occurs."""
+        found: dict[int, tuple[Block, int]] = {}
+        for pattern, times in self.runs:
+            for block in pattern:
+                n = found[id(block)][1] if id(block) in found else 0
+                found[id(block)] = (block, n + times if n else times)
+        return list(found.values())
+
+    def __len__(self) -> int:
+        return int(self.n)
+
+    def __iter__(self) -> Iterator[Block]:
+        return (block for pattern, times in self.runs for _ in range(times) for block in pattern)
+
+    @overload
+    def __getitem__(self, index: int) -> Block: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Block, ...]: ...
+    def __getitem__(self, index: int | slice) -> Block | tuple[Block, ...]:
+        if isinstance(index, slice):
+            return tuple(islice(self, *index.indices(int(self.n))))
+        left = index + int(self.n) if index < 0 else index
+        for pattern, times in self.runs:
+            if 0 <= left < len(pattern) * times:
+                return pattern[left % len(pattern)]
+            left -= len(pattern) * times
+        raise IndexError(index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stack) and (self.runs, self.live) == (other.runs, other.live)
+
+    def __hash__(self) -> int:
+        return hash((self.runs, self.live))
+
+    def __repr__(self) -> str:
+        return f"Stack({', '.join(map(repr, self.runs))})"
+
+
+def repeat(block: Block, n: int, live: int | None = None) -> Stack:
+    """The same block n times; a token passes through `live` of them."""
+    return Stack(((block,), n), live=live)
+
+
+def cycle(pattern: Sequence[Block], n: int) -> Stack:
+    """A pattern of blocks, over and over, until there are n."""
+    whole, rest = divmod(int(n), len(pattern))
+    return Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1)) if len(pattern) > 1 else repeat(pattern[0], n)
+
+
+def sequence(blocks: Iterable[Block]) -> Stack:
+    """Blocks as listed; neighbours that are one object become a run."""
+    runs: list[tuple[tuple[Block, ...], int]] = []
+    for block in blocks:
+        if runs and runs[-1][0][0] is block:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append(((block,), 1))
+    return Stack(*runs)
+
+
+class Leaf(NamedTuple):
+    """A weight with its place: `pattern` holds `{l}` and `{e}`, `index` their values."""
+
+    pattern: str
+    index: tuple[int, ...]
+    weight: Weight
+    group: str
+
+    @property
+    def path(self) -> str:
+        """The canonical path, `layers.3.attn.q.weight`."""
+        return fill(self.pattern, self.index)
+
+
+LETTERS = ("{l}", "{e}")
+Memo = dict[tuple[int, int], list[Leaf]]
+
+
+def fill(pattern: str, index: tuple[int, ...]) -> str:
+    """A pattern with its letters replaced by numbers."""
+    for letter, i in zip(LETTERS, index, strict=False):
+        pattern = pattern.replace(letter, str(i))
+    return pattern
+
+
+def walk(block: Block, depth: int = 0, memo: Memo | None = None) -> Iterator[Leaf]:
+    """Every leaf in tensor order, streamed; what lies inside an object that occurs often is worked out once."""
+    memo = {} if memo is None else memo
+    for name, child in block.children:
+        group = (block.groups.get(name, ""), block.group)
+        if isinstance(child, Weight):
+            yield Leaf(name, (), child, group[0] or group[1])
+        elif isinstance(child, Block):
+            yield from _placed(name, child, group, depth, memo)
+        else:
+            prefix = f"{name}.{LETTERS[depth]}"
+            inside = {id(x): _placed(prefix, x, group, depth + 1, memo) for x, _ in child.kinds()}
+            for i, x in enumerate(child):
+                for pattern, index, weight, own in inside[id(x)]:
+                    yield Leaf(pattern, (i, *index), weight, own)
+
+
+def _placed(prefix: str, block: Block, group: tuple[str, str], depth: int, memo: Memo) -> list[Leaf]:
+    """A block's leaves under a name; `group` is what its parent forces upon all but norms, and what it lends to the groupless."""
+    if (key := (id(block), depth)) not in memo:
+        memo[key] = list(walk(block, depth, memo))
+    forced, lent = group
+    return [
+        Leaf(f"{prefix}.{x.pattern}", x.index, x.weight, x.group if x.group == "norm" else forced or x.group or lent)
+        for x in memo[key]
+    ]

@@ -1,0 +1,55 @@
+"""Names and shapes against checkpoints that transformers itself writes, and GGUF names against llama.cpp's own table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import tiny_configs
+from llamath.config import Config
+from llamath.dims import total
+from llamath.families import find
+from llamath.tree import walk
+
+pytestmark = pytest.mark.transformers
+
+
+def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
+    """What transformers saves for this config: name → shape, and how many parameters it says the model has."""
+    import transformers
+    from safetensors import safe_open
+
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made)
+    model.save_pretrained(folder)
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return shapes, sum(x.numel() for x in model.parameters())
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_names_shapes_and_total_are_those_transformers_saves(config: dict[str, Any], tmp_path: Path) -> None:
+    family = find(config["model_type"])
+    tree = family(Config(config))
+    shapes, parameters = checkpoint(config, tmp_path)
+    assert {x.name: x.shape for x in family.hf.tensors(tree)} == shapes
+    leaves = [x.weight for x in walk(tree)]
+    assert total(x.parameters for x in leaves) - total(x.parameters for x in leaves if x.buffer) == parameters
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
+    gguf = pytest.importorskip("gguf")
+    family = find(config["model_type"])
+    if not family.gguf:
+        pytest.skip("no GGUF architecture")
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == family.arch)
+    tree = family(Config(config))
+    known = gguf.get_tensor_name_map(arch, len(tree.layers))
+    for stored in family.hf.tensors(tree):
+        theirs = known.get_name(stored.name, try_suffixes=(".weight", ".bias"))
+        for part in stored.parts:
+            layer = next((x for x in stored.name.split(".") if x.isdigit()), "0")
+            assert theirs is None or theirs == family.gguf.stored(part.pattern).replace("{l}", layer), (stored.name, theirs)
