@@ -24,7 +24,10 @@ class Config:
         self.data = data
         self.source = source
         self._path = path
-        self._read: set[str] = set()
+        self.read: set[str] = set()  # every key that was asked for
+        self.absent: dict[str, object] = {}  # those that were not there, with the family's default
+        self.assumed: dict[str, int] = {}  # the dimensions among them
+        self.letters: dict[str, str] = {}  # which key each letter of a dimension came from
         self._subs: dict[str, Config] = {}
 
     def __contains__(self, keys: str) -> bool:
@@ -36,41 +39,62 @@ class Config:
     def get(self, keys: str, default: T) -> T:
         """The value of the first of these keys that is there, of the default's type."""
         names = keys.split("|")
-        self._read.update(names)
+        self.read.update(names)
         key = next((name for name in names if self.data.get(name) is not None), None)
         if key is None:
             if default is _MISSING:
                 raise self.error(names[0], "is missing")
+            self.absent.setdefault(names[0], default)
             return default
         value = self.data[key]
         if not _fits(value, default):
             raise self.error(key, f"should be {_KINDS.get(type(default), 'something else')}, not {safe(repr(value), 60)}")
         return cast(T, float(value) if type(default) is float else value)
 
+    def nullable(self, keys: str, default: T) -> T | None:
+        """Like `get`, but a null is no gap: it says that there is none."""
+        names = keys.split("|")
+        value = self.get(keys, default)
+        return None if keys not in self and any(name in self.data for name in names) else value
+
     def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Dim:
         """A dimension: read and named in one go."""
         value = self.get(keys, _MISSING if default is _MISSING else int(default))
-        if type(value) is not int or value < least:
+        if keys not in self:
+            self.assumed[keys.split("|")[0]] = value
+            self.absent[keys.split("|")[0]] = value
+        if type(value) is not int or not least <= value < 2**63:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
             raise self.error(self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}")
+        self.letters.setdefault(symbol, self._present(keys))
         return Dim(symbol, value)
 
     def activation(self, keys: str, default: str = "silu") -> str:
         """The name of an activation function, one that is known."""
         name = self.get(keys, default)
         if name not in ACTIVATIONS:
-            raise self.error(self._present(keys), f"names the unknown activation {safe(repr(name), 60)}", f"known: {', '.join(sorted(ACTIVATIONS))}")
+            raise self.error(
+                self._present(keys), f"names the unknown activation {safe(repr(name), 60)}", f"known: {', '.join(sorted(ACTIVATIONS))}"
+            )
         return name
 
-    def heads(self, d: int, K_keys: str = "num_key_value_heads", H_keys: str = "num_attention_heads") -> tuple[Dim, Dim, Dim]:
-        """(H, K, h): query heads, key/value heads (as many, if not said), and their size (d / H, if not said)."""
-        H = self.dim("H", H_keys)
-        K = self.dim("K", K_keys, default=H)
+    def heads(
+        self,
+        d: int,
+        K_keys: str = "num_key_value_heads",
+        H_keys: str = "num_attention_heads",
+        default: tuple[int, int, int] = (0, 0, 0),
+    ) -> tuple[Dim, Dim, Dim]:
+        """(H, K, h): query heads, key/value heads and their size; what is not said is the family's default, or (an error, H, d / H)."""
+        H = self.dim("H", H_keys, default=default[0] or _MISSING)
+        K = self.dim("K", K_keys, default=default[1] or H)
         if H % K:
             raise self.error(self._present(K_keys), f"is {K}, which does not divide the {H} attention heads")
-        if "head_dim" not in self and d % H:
-            raise self.error(self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide")
-        return H, K, self.dim("h", "head_dim", default=d // H)
+        if "head_dim" not in self and not default[2] and d % H:
+            raise self.error(
+                self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide"
+            )
+        return H, K, self.dim("h", "head_dim", default=default[2] or d // H)
 
     def sub(self, key: str) -> Config:
         """A nested object, empty if absent; what is read of it is remembered too."""
@@ -81,11 +105,11 @@ class Config:
 
     def ignore(self, *keys: str) -> None:
         """Keys that this family knows and has no use for."""
-        self._read.update(keys)
+        self.read.update(keys)
 
     def unread(self) -> Iterator[str]:
         """The keys that nobody asked for, dotted."""
-        yield from (self._path + key for key in self.data if key not in self._read)
+        yield from (self._path + key for key in self.data if key not in self.read)
         for sub in self._subs.values():
             yield from sub.unread()
 
@@ -107,7 +131,7 @@ def _fits(value: object, default: object) -> bool:
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     if isinstance(default, float):
-        return isinstance(value, (int, float))
+        return isinstance(value, (int, float)) and -1e300 < value < 1e300
     if isinstance(default, str):
         return isinstance(value, str)
     if isinstance(default, Mapping):

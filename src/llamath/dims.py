@@ -57,6 +57,13 @@ class Dim(int):
         """The letters in it, with their values."""
         return {symbol: value for monomial in self.terms for symbol, value in monomial}
 
+    @property
+    def factors(self) -> tuple[Dim, ...]:
+        """The letters that make it up, where it is one product of letters."""
+        ((monomial, k),) = self.terms.items()
+        assert k == 1, f"{self.symbol} is not a product of letters"
+        return tuple(Dim(symbol, value) for symbol, value in monomial)
+
     def __mul__(self, other: int) -> Dim:
         return product((self, other)) if isinstance(other, int) else NotImplemented
 

@@ -38,7 +38,7 @@ class Record:
         return type(self)(**{name: getattr(self, name) for name in self.fields} | changes)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self.values() == other.values())  # type: ignore[attr-defined]
+        return self is other or (type(self) is type(other) and self.values() == other.values())
 
     def __hash__(self) -> int:
         return hash((type(self), *self.values()))

@@ -123,53 +123,102 @@ def sequence(blocks: Iterable[Block]) -> Stack:
 
 
 class Leaf(NamedTuple):
-    """A weight with its place: `pattern` holds `{l}` and `{e}`, `index` their values."""
+    """A weight with its place: `pattern` holds `{l}` and `{e}`, `at` their values."""
 
     pattern: str
-    index: tuple[int, ...]
+    at: tuple[int, ...]
     weight: Weight
     group: str
 
     @property
     def path(self) -> str:
         """The canonical path, `layers.3.attn.q.weight`."""
-        return fill(self.pattern, self.index)
+        return fill(self.pattern, self.at)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Its dimensions, output first; each knows its letters."""
+        return self.weight.shape
+
+    @property
+    def parameters(self) -> int:
+        """What it adds to the total; 0 for a tied copy."""
+        return int(self.weight.parameters)
 
 
 LETTERS = ("{l}", "{e}")
 Memo = dict[tuple[int, int], list[Leaf]]
 
 
-def fill(pattern: str, index: tuple[int, ...]) -> str:
+def fill(pattern: str, at: tuple[int, ...]) -> str:
     """A pattern with its letters replaced by numbers."""
-    for letter, i in zip(LETTERS, index, strict=False):
+    for letter, i in zip(LETTERS, at, strict=False):
         pattern = pattern.replace(letter, str(i))
     return pattern
 
 
-def walk(block: Block, depth: int = 0, memo: Memo | None = None) -> Iterator[Leaf]:
+def walk(block: Block) -> Iterator[Leaf]:
     """Every leaf in tensor order, streamed; what lies inside an object that occurs often is worked out once."""
+    memo: Memo = {}
+    return (leaf for name, _ in block.children for leaf in walk_field(block, name, 0, memo))
+
+
+def walk_field(block: Block, name: str, depth: int = 0, memo: Memo | None = None) -> Iterator[Leaf]:
+    """The leaves under one field of a block."""
     memo = {} if memo is None else memo
-    for name, child in block.children:
-        group = (block.groups.get(name, ""), block.group)
-        if isinstance(child, Weight):
-            yield Leaf(name, (), child, group[0] or group[1])
-        elif isinstance(child, Block):
-            yield from _placed(name, child, group, depth, memo)
-        else:
-            prefix = f"{name}.{LETTERS[depth]}"
-            inside = {id(x): _placed(prefix, x, group, depth + 1, memo) for x, _ in child.kinds()}
-            for i, x in enumerate(child):
-                for pattern, index, weight, own in inside[id(x)]:
-                    yield Leaf(pattern, (i, *index), weight, own)
+    child: Weight | Block | Stack = getattr(block, name)
+    group = (block.groups.get(name, ""), block.group)
+    if isinstance(child, Weight):
+        yield Leaf(name, (), child, group[0] or group[1])
+    elif isinstance(child, Block):
+        yield from _placed(name, child, group, depth, memo)
+    else:
+        prefix = f"{name}.{LETTERS[depth]}"
+        inside = {id(x): _placed(prefix, x, group, depth + 1, memo) for x, _ in child.kinds()}
+        for i, x in enumerate(child):
+            for pattern, at, weight, own in inside[id(x)]:
+                yield Leaf(pattern, (i, *at), weight, own)
 
 
 def _placed(prefix: str, block: Block, group: tuple[str, str], depth: int, memo: Memo) -> list[Leaf]:
-    """A block's leaves under a name; `group` is what its parent forces upon all but norms, and what it lends to the groupless."""
     if (key := (id(block), depth)) not in memo:
-        memo[key] = list(walk(block, depth, memo))
+        memo[key] = [leaf for name, _ in block.children for leaf in walk_field(block, name, depth, memo)]
+    return [Leaf(f"{prefix}.{x.pattern}", x.at, x.weight, _grouped(x.group, group)) for x in memo[key]]
+
+
+class Folded(NamedTuple):
+    """A weight that occurs `copies` times; a token passes through `live` of them."""
+
+    pattern: str
+    weight: Weight
+    group: str
+    copies: int
+    live: int
+
+
+def fold(block: Block, depth: int = 0) -> list[Folded]:
+    """Every distinct leaf once with its number of copies, in tree order: exact and instant at any depth."""
+    return [x for name, _ in block.children for x in fold_field(block, name, depth)]
+
+
+def fold_field(block: Block, name: str, depth: int = 0) -> list[Folded]:
+    """The folded leaves under one field of a block."""
+    child: Weight | Block | Stack = getattr(block, name)
+    group = (block.groups.get(name, ""), block.group)
+    if isinstance(child, Weight):
+        return [Folded(name, child, group[0] or group[1], 1, 1)]
+    if isinstance(child, Block):
+        return _renamed(name, fold(child, depth), group, (1, 1))
+    prefix = f"{name}.{LETTERS[depth]}"
+    kinds = [(x, (n, n if child.live is None else child.live)) for x, n in child.kinds()]
+    return [y for x, times in kinds for y in _renamed(prefix, fold(x, depth + 1), group, times)]
+
+
+def _renamed(prefix: str, inner: list[Folded], group: tuple[str, str], times: tuple[int, int]) -> list[Folded]:
+    return [Folded(f"{prefix}.{x.pattern}", x.weight, _grouped(x.group, group), times[0] * x.copies, times[1] * x.live) for x in inner]
+
+
+def _grouped(own: str, group: tuple[str, str]) -> str:
+    """What a leaf is counted under: its parent forces a group upon all but norms, and lends one to those without."""
     forced, lent = group
-    return [
-        Leaf(f"{prefix}.{x.pattern}", x.index, x.weight, x.group if x.group == "norm" else forced or x.group or lent)
-        for x in memo[key]
-    ]
+    return own if own == "norm" else forced or own or lent

@@ -62,7 +62,7 @@ FAMILIES = {
     "phi3": "phi3 phi4",
     "phimoe": "phimoe",
     "qwen": "qwen",
-    "qwen2": "qwen2",
+    "qwen2": "qwen2 qwen2_vl_text qwen2_5_vl_text",
     "qwen2_moe": "qwen2_moe",
     "qwen3": "qwen3 qwen3_vl_text",
     "qwen3_5": "qwen3_5_text",

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-from ..blocks import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+from collections.abc import Callable, Iterable, Mapping
+from math import log
+from typing import Any
+
+from ..blocks import (
+    DynamicRope,
+    LatentAttention,
+    Layer,
+    LinearRope,
+    Llama3Rope,
+    LongRope,
+    MoE,
+    ProportionalRope,
+    Rope,
+    YarnRope,
+    linear,
+    mla,
+    swiglu,
+    weight,
+)
 from ..config import Config
+from ..dims import Dim
+from ..errors import safe
+from ..tree import Block, Stack, cycle, repeat, sequence
 
 
 def rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
     """The rotary embedding: `rope_theta` and `rope_scaling`, or both inside `rope_parameters` (transformers 5)."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    base = {"theta": s.get("rope_theta", c.get(keys, theta)), "dim": dim, "interleaved": interleaved}
+    return scaled(c, s, theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
+
+
+def scaled(c: Config, s: Config, **base: Any) -> Rope:
+    """The rotary embedding that one object describes, with `theta` and `dim` where it is silent."""
+    base["theta"] = s.get("rope_theta", base["theta"])
     kind = s.get("rope_type|type", "default")
     if kind in ("default", "mrope"):
         s.ignore("mrope_section", "mrope_interleaved", "factor")
         return Rope(**base)
+    if kind == "proportional":
+        dim = 2 * int(s.get("partial_rotary_factor", 1.0) * base["dim"] // 2)
+        return ProportionalRope(**base | {"dim": dim}, head_dim=base["dim"], factor=s.get("factor", 1.0))
     original = s.get("original_max_position_embeddings", c.get("original_max_position_embeddings", c.get("max_position_embeddings", 2048)))
     if kind == "longrope" or kind == "su":
         return _long(c, s, base, original)
@@ -26,12 +56,60 @@ def rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", 
         return Llama3Rope(**base, factor=factor, low=s.get("low_freq_factor", 1.0), high=s.get("high_freq_factor", 4.0), original=original)
     if kind == "yarn":
         return _yarn(s, base, factor, original)
-    raise s.error("rope_type", f"names the unknown scaling {kind!r}", "known: default, linear, dynamic, yarn, llama3, longrope")
+    known = "default, linear, dynamic, yarn, llama3, longrope, proportional"
+    raise s.error("rope_type", f"names the unknown scaling {kind!r}", f"known: {known}")
 
 
-def _yarn(s: Config, base: dict[str, object], factor: float, original: int) -> YarnRope:
+def layered(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
+    """The layers as `layer_types` lists them, kind by kind; without it the family's own order."""
+    return sequence(kinds[x] for x in layer_types(c, n, kinds)) if "layer_types" in c else default
+
+
+def layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
+    """What kind each of the n layers is of."""
+    types: list[str] = c["layer_types"]
+    if not isinstance(types, list) or len(types) != n:
+        raise c.error("layer_types", f"should be a list of {n} layers")
+    if unknown := [x for x in types if x not in list(kinds)]:
+        raise c.error("layer_types", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
+    return types
+
+
+def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> Stack:
+    """Layers with a window of which every nth has none, unless `layer_types` says otherwise."""
+    if nth < 1:
+        raise c.error("sliding_window_pattern", f"should be a positive integer, not {nth}")
+    return layered(c, n, {"sliding_attention": windowed, "full_attention": full}, every(nth, full, windowed, n))
+
+
+def every(nth: int, other: Block, most: Block, n: int) -> Stack:
+    """n layers, all alike but every nth; small even if both numbers are large."""
+    whole, rest = divmod(int(n), nth)
+    if nth <= whole:
+        return cycle((*(most,) * (nth - 1), other), n)
+    return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest)) if whole else repeat(most, n)
+
+
+def late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: int = 28) -> Stack:
+    """Qwen's layers: those from `max_window_layers` on have a window, if `use_sliding_window` says so."""
+    first, window = min(n, c.get("max_window_layers", full)), c.nullable("sliding_window", 4096)
+    early = late = layer(None)
+    order = repeat(early, n)
+    if c.get("use_sliding_window", False):
+        late = layer(window)
+        order = Stack(((early,), first), ((late,), n - first))
+    return layered(c, n, {"full_attention": early, "sliding_attention": late}, order)
+
+
+def partial(c: Config, h: int, default: float = 1.0, keys: str = "partial_rotary_factor") -> int:
+    """How many of a head's h numbers rotate."""
+    s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+    return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
+
+
+def _yarn(s: Config, base: dict[str, Any], factor: float, original: int) -> YarnRope:
     return YarnRope(
-        **base,  # type: ignore[arg-type]
+        **base,
         factor=factor,
         original=original,
         beta_fast=s.get("beta_fast", 32.0),
@@ -43,13 +121,57 @@ def _yarn(s: Config, base: dict[str, object], factor: float, original: int) -> Y
     )
 
 
-def _long(c: Config, s: Config, base: dict[str, object], original: int) -> LongRope:
+def _long(c: Config, s: Config, base: dict[str, Any], original: int) -> LongRope:
     return LongRope(
-        **base,  # type: ignore[arg-type]
+        **base,
         short=tuple(s["short_factor"]),
         long=tuple(s["long_factor"]),
         original=original,
         context=c.get("max_position_embeddings", original),
         factor=s.get("factor", None),
         attention_factor=s.get("attention_factor", None),
+        scales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
     )
+
+
+def latent(c: Config, d: Dim, rope: Rope, **facts: Any) -> LatentAttention:
+    """DeepSeek's latent attention; a scaling of the positions also scales the scores."""
+    c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
+    H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
+    p, v = c.dim("p", "qk_rope_head_dim"), c.dim("v", "v_head_dim")
+    if "q_lora_rank" not in c.data:
+        raise c.error("q_lora_rank", "is missing", "null says that queries have no latent")
+    s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
+    bias = c.get("attention_bias", False)
+    if isinstance(rope, YarnRope) and rope.mscale_all_dim:
+        facts["scale"] = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
+    return mla(d, (H, n, p, v), (s, c.dim("r", "kv_lora_rank")), bias, rope=rope, **facts)
+
+
+def routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 1)) -> dict[str, Any]:
+    """How DeepSeek's router chooses, unless the config says otherwise; its bias is a buffer in the reference and a tensor in files."""
+    c.ignore("aux_loss_alpha", "seq_aux", "ep_size")
+    n, kept, method = c.get("n_group", groups[0]), c.get("topk_group", groups[1]), c.get("topk_method", method)
+    best = {"greedy": 0, "group_limited_greedy": 1, "noaux_tc": 2}.get(method)
+    if best is None:
+        raise c.error("topk_method", f"names the unknown choice {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
+    bias = weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True) if method == "noaux_tc" else None
+    limit = (n, kept, best) if best and n > 1 else None
+    return {"scoring": c.get("scoring_func", scoring), "correction": bias, "expert_groups": limit}
+
+
+def mixture(c: Config, d: Dim, shared: int, **facts: Any) -> MoE:
+    """DeepSeek's mixture: many narrow experts, and `shared` more of them, unless the config says how many, that every token passes."""
+    E, k, Fe = c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    S, activation = c.dim("S", "n_shared_experts", default=shared, least=0), c.activation("hidden_act")
+    always = swiglu(d, S * Fe, activation) if S else None
+    return MoE(router=linear(E, d), experts=repeat(swiglu(d, Fe, activation), E, live=k), shared=always, top_k=k, **facts)
+
+
+def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
+    """As many dense layers as `first_k_dense_replace` says, then sparse ones."""
+    if c.get("moe_layer_freq", 1) != 1:
+        raise c.error("moe_layer_freq", f"is {c['moe_layer_freq']!r}; only 1 is known", "every layer after the first dense ones is sparse")
+    L = c.dim("L", "num_hidden_layers")
+    first = min(int(c.dim("dense", "first_k_dense_replace", default=default, least=0)), L)
+    return Stack(((dense,), first), ((sparse,), L - first))

@@ -34,3 +34,44 @@ PLAIN = {
 }
 """Types of one element a block, by safetensors' names, which are used for every format here."""
 PLAIN |= {"F4": DType("F4", 2, 1), "F6_E2M3": DType("F6_E2M3", 4, 3), "F6_E3M2": DType("F6_E3M2", 4, 3)}
+
+GGML = {
+    0: PLAIN["F32"],
+    1: PLAIN["F16"],
+    2: DType("Q4_0", 32, 18),
+    3: DType("Q4_1", 32, 20),
+    6: DType("Q5_0", 32, 22),
+    7: DType("Q5_1", 32, 24),
+    8: DType("Q8_0", 32, 34),
+    9: DType("Q8_1", 32, 36),
+    10: DType("Q2_K", 256, 84),
+    11: DType("Q3_K", 256, 110),
+    12: DType("Q4_K", 256, 144),
+    13: DType("Q5_K", 256, 176),
+    14: DType("Q6_K", 256, 210),
+    15: DType("Q8_K", 256, 292),
+    16: DType("IQ2_XXS", 256, 66),
+    17: DType("IQ2_XS", 256, 74),
+    18: DType("IQ3_XXS", 256, 98),
+    19: DType("IQ1_S", 256, 50),
+    20: DType("IQ4_NL", 32, 18),
+    21: DType("IQ3_S", 256, 110),
+    22: DType("IQ2_S", 256, 82),
+    23: DType("IQ4_XS", 256, 136),
+    24: PLAIN["I8"],
+    25: PLAIN["I16"],
+    26: PLAIN["I32"],
+    27: PLAIN["I64"],
+    28: PLAIN["F64"],
+    29: DType("IQ1_M", 256, 56),
+    30: PLAIN["BF16"],
+    34: DType("TQ1_0", 256, 54),
+    35: DType("TQ2_0", 256, 66),
+    39: DType("MXFP4", 32, 17),
+    40: DType("NVFP4", 64, 36),
+    41: DType("Q1_0", 128, 18),
+    42: DType("Q2_0", 64, 18),
+}
+"""GGUF's type numbers (ggml.h, ggml-common.h); those left out are types that GGUF dropped. Of Q8_1 the gguf package still says 40 bytes."""
+DTYPES = PLAIN | {dtype.name: dtype for dtype in GGML.values()}
+"""Every type that a `Tensor` may name."""

@@ -26,8 +26,35 @@ HF = Scheme(
         "mlp.up": "mlp.up_proj",
         "mlp.down": "mlp.down_proj",
         "mlp.router": "mlp.gate",
+        "mlp.correction": "mlp.gate.e_score_correction_bias",
         "mlp.experts.{e}.gate": "mlp.experts.{e}.gate_proj",
         "mlp.experts.{e}.up": "mlp.experts.{e}.up_proj",
         "mlp.experts.{e}.down": "mlp.experts.{e}.down_proj",
+        "mlp.shared.gate": "mlp.shared_experts.gate_proj",
+        "mlp.shared.up": "mlp.shared_experts.up_proj",
+        "mlp.shared.down": "mlp.shared_experts.down_proj",
     },
 )
+
+HF_SANDWICH = HF.but(
+    inside={
+        "attn_out_norm": "post_attention_layernorm",
+        "mlp_norm": "pre_feedforward_layernorm",
+        "mlp_out_norm": "post_feedforward_layernorm",
+    }
+)
+"""Layers with a norm on either side of each branch, as Gemma 2 names them."""
+
+HF_LATENT = HF.but(
+    inside={
+        "attn.q_down": "self_attn.q_a_proj",
+        "attn.q_norm": "self_attn.q_a_layernorm",
+        "attn.q_up": "self_attn.q_b_proj",
+        "attn.kv_down": "self_attn.kv_a_proj_with_mqa",
+        "attn.kv_norm": "self_attn.kv_a_layernorm",
+        "attn.k_up": "self_attn.kv_b_proj",
+        "attn.v_up": "self_attn.kv_b_proj",
+    },
+    layouts=dict.fromkeys(("attn.k_up", "attn.v_up"), "heads"),
+)
+"""The names of latent attention, as DeepSeek-V2 and V3 have them."""

@@ -2,8 +2,11 @@
 
 A table says where each module goes; the leaf's own name (`weight`, `bias`) follows unless the table names the leaf itself. Paths that
 share a stored name are concatenated in tree order; a stored name without `{e}` stacks the experts along a new first axis. Layouts say
-what else happens: `flip` (stored `[in, out]`), `heads` (concatenated head by head, not matrix by matrix), `rotary` (each head's rows
-reordered from halves to neighbouring pairs).
+what else happens: `flip` (stored `[in, out]`), `heads` (concatenated not matrix by matrix but key/value head by key/value head: the rows
+of its queries, of its key, of its value), `rows` (concatenated row by row), `split` (the heads are an axis of their own, the first),
+`rotary` (each head's rows reordered from halves to neighbouring pairs), `shifted` (a norm's offset is added to its weights). Those of the
+mixers without softmax: `each` (query head by query head: the rows of its query, of its gate), `unit` (an axis of length 1 after the first),
+`flat` (one axis), `decay` (−exp of it), `tiled` (value heads not by key head: the first of every key head, then the second of every, …).
 """
 
 from __future__ import annotations
@@ -11,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ..dims import Dim, total
+from ..dims import Dim, product, total
 from ..errors import LlamathError
 from ..record import Record
-from ..tree import Block, Leaf, Stack, Weight, walk
+from ..tree import Block, Leaf, Stack, Weight, walk, walk_field
 
 
 class Part(NamedTuple):
-    """A weight inside a stored tensor: its path's pattern and the index of an expert, if it is one."""
+    """A weight inside a stored tensor: its path's pattern and which expert it is of, if of one."""
 
     pattern: str
-    index: tuple[int, ...]
+    at: tuple[int, ...]
     weight: Weight
 
 
@@ -41,10 +44,10 @@ class Scheme(Record):
     outside: Mapping[str, str]  # module or leaf pattern → stored name
     inside: Mapping[str, str]  # the same for what lies in a layer, without `layers.{l}.`
     layer: str  # what stands before the names inside: `model.layers.{l}.`
-    layouts: Mapping[str, str] = {}  # module pattern (as in the tables) → words of `flip heads rotary`
+    layouts: Mapping[str, str] = {}  # module or leaf pattern (as in the tables) → the words above
     prefix: str = ""  # what stands before every name, in a model that is part of another
 
-    def but(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:  # noqa: B006
+    def but(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
         """The same scheme where a family differs; an empty name takes an entry out."""
         tables = {"outside": {**self.outside, **outside}, "inside": {**self.inside, **inside}}
         return self.replace(**(tables | changes))
@@ -70,7 +73,7 @@ class Scheme(Record):
         """Every tensor that a file of this scheme holds, in tree order, streamed layer by layer; tied copies are left out."""
         for name, child in block.children:
             if not isinstance(child, Stack):
-                yield from self._joined(x for x in walk(block) if x.pattern.split(".")[0] == name)
+                yield from self._joined(walk_field(block, name))
                 continue
             made = {id(x): list(self._joined(_inside(name, x))) for x, _ in child.kinds()}
             for i, x in enumerate(child):
@@ -81,14 +84,15 @@ class Scheme(Record):
     def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
         """Leaves that share a stored name, joined; `{l}` stays in it."""
         groups: dict[str, list[Part]] = {}
-        for pattern, index, weight, _ in leaves:
+        for pattern, at, weight, _ in leaves:
             if not weight.tied:
                 name = self.stored(pattern)
-                name = name.replace("{e}", str(index[-1])) if index else name
-                groups.setdefault(name, []).append(Part(pattern, index, weight))
+                name = name.replace("{e}", str(at[-1])) if at else name
+                groups.setdefault(name, []).append(Part(pattern, at, weight))
         for name, parts in groups.items():
-            layout = self.layout(parts[0].pattern)
-            yield Stored(name=name, shape=_shape(parts, layout), parts=tuple(parts), layout=layout)
+            first = parts[0]
+            layout, stacked = self.layout(first.pattern), bool(first.at) and "{e}" not in self.stored(first.pattern)
+            yield Stored(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
 
 
 class Unnamed(LlamathError):
@@ -97,14 +101,21 @@ class Unnamed(LlamathError):
 
 def _inside(name: str, block: Block) -> Iterator[Leaf]:
     prefix = f"{name}.{{l}}."
-    return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.index, x.weight, x.group) for x in walk(block))
+    return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.at, x.weight, x.group) for x in walk(block))
 
 
-def _shape(parts: list[Part], layout: str) -> tuple[Dim, ...]:
-    """The shape of the joined tensor: concatenated, then flipped, then stacked."""
-    stacked = len({part.index for part in parts})
-    one = [part.weight.shape for part in parts if part.index == parts[0].index]
+def _shape(parts: list[Part], layout: str, stacked: bool) -> tuple[Dim, ...]:
+    """The shape of the joined tensor: concatenated, then split into heads, then flipped, then stacked."""
+    one = [part.weight.shape for part in parts if part.at == parts[0].at]
     shape = (total(x[0] for x in one), *one[0][1:]) if len(one) > 1 else one[0]
+    heads: tuple[Dim, ...] = ()
+    if "split" in layout:
+        heads, shape = shape[0].factors[:1], (product(shape[0].factors[1:]), *shape[1:])
     if "flip" in layout:
         shape = tuple(reversed(shape))
-    return (Dim("E", stacked), *shape) if len(parts) > len(one) else shape
+    if "flat" in layout:
+        shape = (product(shape),)
+    if "unit" in layout:
+        shape = (shape[0], Dim.const(1), *shape[1:])
+    shape = (*heads, *shape)
+    return (Dim("E", len({part.at for part in parts})), *shape) if stacked else shape

@@ -1,0 +1,47 @@
+# make demo   the main job, on embedded defaults          make test   everything the tests need, then the tests
+# make lint   style, types and the output shown in docs   make bench  ratios against peers, into bench/results/
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PINS := -c constraints.txt
+
+.PHONY: demo test lint docs bench fuzz clean
+demo: $(VENV)/.package
+	@$(BIN)/llamath count llama-3-8b
+	@$(BIN)/llamath count llama-3.1-405b --json | $(BIN)/python -c 'import json, sys; p = json.load(sys.stdin)["parameters"]; print("Llama 3.1 405B has", f"{p[\"total\"]:,}", "parameters")'
+
+test: $(VENV)/.oracles
+	$(BIN)/python -m pytest -n 2 $(PYTEST)
+
+lint: $(VENV)/.oracles
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/docs.py --check
+
+docs: $(VENV)/.oracles
+	$(BIN)/python tools/docs.py
+
+bench: $(VENV)/.oracles
+	$(PIP) install $(PINS) --group bench
+	$(BIN)/python bench/counting.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv python3-pip; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25.1'
+
+$(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install $(PINS) -e .
+	@touch $@
+
+# torch first and pinned: whatever depends on it then finds the build for the processor already there
+$(VENV)/.oracles: $(VENV)/.package
+	$(PIP) install $(PINS) torch
+	$(PIP) install $(PINS) --group dev --group oracles
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

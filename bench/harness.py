@@ -1,0 +1,69 @@
+"""Whole processes side by side: each command in turn, several rounds, medians of CPU time and peak memory, and their ratios."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+Command = Sequence[str]
+
+
+class Cost(NamedTuple):
+    """What one process cost."""
+
+    cpu: float  # seconds, user and system
+    memory: int  # peak, KiB
+
+
+def once(command: Command) -> Cost:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)[:200]} ended with {process.returncode}")
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+
+
+def side_by_side(commands: dict[str, Command], rounds: int) -> dict[str, Cost]:
+    """Medians over the rounds; each round runs every command once, in turn, after one round that is not counted."""
+    costs: dict[str, list[Cost]] = {name: [] for name in commands}
+    for i in range(rounds + 1):
+        for name, command in commands.items():
+            cost = once(command)
+            if i:
+                costs[name].append(cost)
+    return {name: Cost(statistics.median(x.cpu for x in all_), int(statistics.median(x.memory for x in all_))) for name, all_ in costs.items()}
+
+
+def report(title: str, costs: dict[str, Cost], against: str, rounds: int) -> dict[str, object]:
+    """Print the ratios against one of the commands, and return what is to be kept."""
+    base = costs[against]
+    print(f"\n{title} (medians of {rounds}, against {against!r}: {base.cpu * 1000:.1f} ms CPU, {base.memory / 1024:.1f} MiB)")
+    rows = {}
+    for name, cost in costs.items():
+        rows[name] = {
+            "cpu_ms": round(cost.cpu * 1000, 1),
+            "cpu_ratio": round(cost.cpu / base.cpu, 2),
+            "memory_mib": round(cost.memory / 1024, 1),
+            "memory_ratio": round(cost.memory / base.memory, 2),
+        }
+        print(f"  {name:44} {cost.cpu / base.cpu:8.1f} × CPU {cost.memory / base.memory:7.2f} × memory")
+    return {"title": title, "rounds": rounds, "against": against, "rows": rows}
+
+
+def keep(name: str, results: list[dict[str, object]]) -> None:
+    """Write the results with the machine they come from."""
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine, "results": results}, indent=1) + "\n")
+    print(f"\nwritten: {path}", file=sys.stderr)

@@ -1,0 +1,64 @@
+"""The catalogue: published models as data, one JSON file each (name, public ids, source, parameters, config)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import UnknownModel, nearest, safe
+from ..record import Record
+
+FOLDER = os.path.dirname(__file__)
+
+
+class Preset(Record):
+    """A published model."""
+
+    slug: str
+    name: str
+    ids: tuple[str, ...]
+    aliases: tuple[str, ...]
+    source: str
+    parameters: int
+    config: Mapping[str, Any]
+
+
+def plain(name: str) -> str:
+    """A name without case and punctuation: what lookups compare."""
+    return "".join(x for x in name.lower() if x.isalnum())
+
+
+def slugs() -> list[str]:
+    """The names of all presets."""
+    return sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json"))
+
+
+def read(slug: str) -> Preset:
+    """One preset."""
+    from ..strict import read_json
+
+    data = read_json(os.path.join(FOLDER, f"{slug}.json"))
+    names = {key: tuple(data.get(key, ())) for key in ("ids", "aliases")}
+    return Preset(slug=slug, name=data["name"], source=data["source"], parameters=data["parameters"], config=data["config"], **names)
+
+
+def presets() -> Iterator[Preset]:
+    """All presets, by slug."""
+    return map(read, slugs())
+
+
+def find(name: str) -> Preset:
+    """The preset of this name, alias or public id, forgiving in case and punctuation; else an error with the nearest."""
+    by_slug = {plain(slug): slug for slug in slugs()}
+    wanted = plain(name)
+    if wanted in by_slug:
+        return read(by_slug[wanted])
+    everything = list(presets())
+    for preset in everything:
+        if wanted in {plain(x) for x in (*preset.ids, *preset.aliases, *(x.rpartition("/")[2] for x in preset.ids))}:
+            return preset
+    known = {plain(x): x for preset in everything for x in (*preset.ids, preset.slug)}
+    near = [known[x] for x in nearest(wanted, known)]
+    hint = f"did you mean {', '.join(near)}?" if near else "`llamath models` lists the presets"
+    raise UnknownModel(f"{safe(name)!r} is no file, folder, preset or known public id", hint=hint)

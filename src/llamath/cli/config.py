@@ -1,0 +1,26 @@
+"""`llamath config`."""
+
+from __future__ import annotations
+
+import click
+
+from ..model import Model
+from .options import takes_model
+
+
+@click.command("config")
+@takes_model
+@click.option("--json", "form", flag_value="json", help="For programs.")
+@click.option("--params-json", "form", flag_value="params", help="As Meta's params.json.")
+def command(model: Model, *, form: str | None) -> None:
+    """Say MODEL's configuration as HF keys and as Meta's ModelArgs, and what each key moves."""
+    from ..show import config as show
+
+    if form == "json":
+        import json
+
+        click.echo(json.dumps(show.config_json(model), ensure_ascii=False, default=list))
+    elif form == "params":
+        click.echo(show.config_params(model))
+    else:
+        click.echo(show.config_text(model))

@@ -1,0 +1,43 @@
+"""`llamath count`."""
+
+from __future__ import annotations
+
+import click
+
+from ..model import Model
+from .options import takes_model
+
+
+@click.command("count")
+@takes_model
+@click.option("--layer", type=click.IntRange(min=0), help="One layer only.")
+@click.option("--unfold", is_flag=True, help="Every tensor on a line of its own.")
+@click.option("--tree", is_flag=True, help="The module tree, as print(model) draws it.")
+@click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="Say the weights' names as these files have them.")
+@click.option("--json", "form", flag_value="json", help="For programs.")
+@click.option("--csv", "form", flag_value="csv", help="The table, for spreadsheets.")
+@click.option("--markdown", "form", flag_value="markdown", help="The table, for documents.")
+def command(model: Model, *, layer: int | None, unfold: bool, tree: bool, names: str | None, form: str | None) -> None:
+    """Count the parameters of MODEL, weight by weight, with the formula."""
+    if layer is not None and layer >= int(model.tree.layers.n):
+        raise click.UsageError(f"--layer {layer}: the model has {int(model.tree.layers.n):,} layers, 0 to {int(model.tree.layers.n) - 1:,}")
+    scheme = model.scheme(names) if names else None
+    if form == "json":
+        import json
+
+        from ..show.json import count_json
+
+        click.echo(json.dumps(count_json(model), ensure_ascii=False))
+    elif tree:
+        from ..show.tree import tree_text
+
+        click.echo(tree_text(model))
+    elif unfold or form:
+        from ..show.rows import unfolded, written
+
+        for line in unfolded(model, scheme, layer, form) if unfold else written(model, scheme, layer, form or "csv"):
+            click.echo(line)
+    else:
+        from ..show.count import count_text
+
+        click.echo(count_text(model, layer, scheme))

@@ -1,0 +1,62 @@
+"""What every command that takes a MODEL understands: a preset, a path, `-`, ModelArgs as options, and `--set`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from ..load import load
+from ..model import Model
+
+ARGS: dict[str, Any] = {
+    "dim": int, "n_layers": int, "n_heads": int, "n_kv_heads": int, "multiple_of": int, "ffn_dim_multiplier": float,
+    "norm_eps": float, "rope_theta": float, "max_batch_size": int, "max_seq_len": int,
+}  # fmt: skip
+
+
+def takes_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument and options that name a model; the command gets a `Model` first."""
+
+    @wraps(command)
+    def wrapper(model: str | None, changes: tuple[str, ...], vocab_size: int | None, **rest: Any) -> None:
+        args = {name: rest.pop(name) for name in ARGS}
+        command(_model(model, changes, vocab_size, {name: x for name, x in args.items() if x is not None}), **rest)
+
+    for name, kind in reversed(ARGS.items()):
+        wrapper = click.option(f"--{name.replace('_', '-')}", type=kind, help="Meta's ModelArgs, instead of MODEL.", hidden=name != "dim")(
+            wrapper
+        )
+    wrapper = click.option("--vocab-size", type=int, help="The vocabulary, where params.json leaves it to the tokenizer.")(wrapper)
+    wrapper = click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated.")(
+        wrapper
+    )
+    return click.argument("model", required=False)(wrapper)
+
+
+def _model(model: str | None, changes: tuple[str, ...], vocab_size: int | None, args: dict[str, Any]) -> Model:
+    changed = dict(_change(x) for x in changes)
+    if args:
+        if model is not None:
+            raise click.UsageError(f"either MODEL or ModelArgs (--{next(iter(args)).replace('_', '-')}), not both")
+        if "dim" not in args or "n_layers" not in args or "n_heads" not in args:
+            raise click.UsageError("ModelArgs need at least --dim, --n-layers, --n-heads and --vocab-size")
+        return load(args | ({} if vocab_size is None else {"vocab_size": vocab_size}), changes=changed)
+    if model is None:
+        raise click.UsageError(
+            "which MODEL? a preset (llama-3-8b), a public id, a config.json, params.json or folder, - for standard input, or --dim …"
+        )
+    return load(model, changes=changed, vocab_size=vocab_size)
+
+
+def _change(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"--set wants KEY=VALUE, not {text!r}")
+    try:
+        return key, json.loads(value)
+    except (ValueError, RecursionError):
+        return key, value

@@ -1,0 +1,50 @@
+"""BLOOM: no positions but ALiBi, a norm on the embeddings, q, k, v in one matrix head by head, biases everywhere."""
+
+from __future__ import annotations
+
+from ..blocks import Alibi, Decoder, Layer, NormedResidualLayer, decoder, gqa, layer_norm, mlp
+from ..config import Config
+from ..names.gguf import GGUF_QKV
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+
+NAMES = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={
+        "embed": "transformer.word_embeddings",
+        "embed_norm": "transformer.word_embeddings_layernorm",
+        "norm": "transformer.ln_f",
+        "head": "lm_head",
+    },
+    inside={
+        "attn_norm": "input_layernorm",
+        "attn.q": "self_attention.query_key_value",
+        "attn.k": "self_attention.query_key_value",
+        "attn.v": "self_attention.query_key_value",
+        "attn.o": "self_attention.dense",
+        "mlp_norm": "post_attention_layernorm",
+        "mlp.up": "mlp.dense_h_to_4h",
+        "mlp.down": "mlp.dense_4h_to_h",
+    },
+    layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
+)
+
+
+@family("bloom", hf=NAMES, gguf=GGUF_QKV, arch="bloom")
+def bloom(c: Config) -> Decoder:
+    d, V = c.dim("d", "n_embed|hidden_size"), c.dim("V", "vocab_size")
+    heads = c.heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
+    kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
+    layer = kind(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=True, alibi=Alibi()),
+        mlp_norm=norm,
+        mlp=mlp(d, 4 * d, "gelu_pytorch_tanh", bias=True),
+    )
+    c.ignore("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi", "seq_length")
+    c.ignore("skip_bias_add", "skip_bias_add_qkv", "slow_but_exact", "unk_token_id")
+    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), embed_norm=norm)

@@ -1,0 +1,34 @@
+"""Cohere's Command R and Aya: attention and MLP side by side after one bias-free layer norm, neighbouring rotary pairs, scaled logits."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, LayerNorm, decoder, gqa, layer_norm, swiglu, weight
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("cohere", hf=HF, gguf=GGUF, arch="command-r")
+def cohere(c: Config) -> Decoder:
+    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    (H, K, h), eps = c.heads(d), c.get("layer_norm_eps", 1e-5)
+    q_norm, k_norm = (LayerNorm(weight=weight(n, h, role="scale"), eps=eps) if c.get("use_qk_norm", False) else None for n in (H, K))
+    positions = rope(c, h, theta=5e5, interleaved=True)
+    layer = Layer(
+        attn_norm=layer_norm(d, eps, bias=False),
+        attn=gqa(d, (H, K, h), c.get("attention_bias", False), rope=positions, q_norm=q_norm, k_norm=k_norm),
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+        parallel=True,
+    )
+    return decoder(
+        V,
+        d,
+        repeat(layer, L),
+        layer_norm(d, eps, bias=False),
+        tied=c.get("tie_word_embeddings", True),
+        context=c.get("model_max_length|max_position_embeddings", None),
+        logit_scale=c.get("logit_scale", 0.0625),
+    )

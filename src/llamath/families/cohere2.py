@@ -1,0 +1,35 @@
+"""Cohere's Command R7B and Command A: Command R with a window in three layers of four, and no positions in the fourth."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Rope, decoder, gqa, layer_norm, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from . import family
+from .shared import alternating, rope
+
+
+@family("cohere2", hf=HF, gguf=GGUF, arch="cohere2")
+def cohere2(c: Config) -> Decoder:
+    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    heads, bias = c.heads(d), c.get("attention_bias", False)
+    norm = layer_norm(d, c.get("layer_norm_eps", 1e-5), bias=False)
+    mlp = swiglu(d, F, c.activation("hidden_act"))
+    window, positions = c.nullable("sliding_window", 4096), rope(c, heads[2], interleaved=True)
+    c.ignore("rotary_pct", "layer_switch", "order_of_interleaved_layers", "position_embedding_type", "cache_implementation")
+    c.ignore("use_embedding_sharing", "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "expert_selection_fn")
+
+    def layer(window: int | None, rope: Rope | None) -> Layer:
+        return Layer(attn_norm=norm, attn=gqa(d, heads, bias, rope=rope, window=window), mlp=mlp, parallel=True)
+
+    near, far = layer(window, positions if window else None), layer(None, None)
+    return decoder(
+        V,
+        d,
+        alternating(c, L, near, far, nth=c.get("sliding_window_pattern|_sliding_window_pattern", 4)),
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        context=c.get("max_position_embeddings", None),
+        logit_scale=c.get("logit_scale", 0.0625),
+    )

@@ -1,0 +1,28 @@
+"""DeepSeek-V2: latent attention and DeepSeekMoE, a token's experts from few groups; the smallest DeepSeek-VL2 has plain attention."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Mixer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LATENT
+from ..names.hf import HF_LATENT
+from . import family
+from .shared import dense_first, latent, mixture, rope, routing
+
+
+@family("deepseek_v2", hf=HF_LATENT, gguf=GGUF_LATENT, arch="deepseek2")
+def deepseek_v2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    attn: Mixer
+    if c.get("use_mla", True):
+        attn = latent(c, d, rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True))
+    else:
+        heads = c.heads(d)
+        attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]))
+        c.ignore("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
+    facts = {"normalise": c.get("norm_topk_prob", False), "scaling": c.get("routed_scaling_factor", 1.0)}
+    moe = mixture(c, d, shared=2, **facts, **routing(c, "softmax", "greedy"))
+    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,23 @@
+"""DeepSeek-V3, R1 and what copies them (Kimi K2): latent attention, a router that scores by sigmoid and chooses with a learned bias."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LATENT
+from ..names.hf import HF_LATENT
+from . import family
+from .shared import dense_first, latent, mixture, rope, routing
+
+
+@family("deepseek_v3", "kimi_k2", hf=HF_LATENT, gguf=GGUF_LATENT, arch="deepseek2")
+def deepseek_v3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    attn = latent(c, d, rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
+    facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 2.5)}
+    moe = mixture(c, d, shared=1, **facts, **routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
+    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
+    c.ignore("num_nextn_predict_layers", "num_mtp_layers")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,39 @@
+"""EXAONE 4: OLMo 2's norms around the branches, a norm for each head, and no rotary positions in the layers without a window."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Rope, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..errors import safe
+from ..names.gguf import GGUF
+from ..tree import Stack, cycle
+from . import family
+from .olmo2 import NAMES
+from .shared import alternating, layered, rope
+
+
+@family("exaone4", hf=NAMES, gguf=GGUF, arch="exaone4")
+def exaone4(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d, default=(0, 32, 0))
+    eps, window, rotary = c.get("rms_norm_eps", 1e-5), c.nullable("sliding_window", 4096), rope(c, heads[2])
+    norm, head_norm, mlp = rms(d, eps), rms(heads[2], eps), swiglu(d, F, c.activation("hidden_act"))
+
+    def layer(rotary: Rope | None, window: int | None) -> Layer:
+        attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=window)
+        return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
+
+    layers = _order(c, layer(rotary, window), layer(None if window else rotary, None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+
+
+def _order(c: Config, windowed: Layer, full: Layer) -> Stack:
+    """The layers by `layer_types` or `sliding_window_pattern`: a number n, every nth has no window; or letters, the last layer a G."""
+    L = c.dim("L", "num_hidden_layers")
+    if not isinstance(c.data.get("sliding_window_pattern"), str):
+        return alternating(c, L, windowed, full, c.get("sliding_window_pattern", 4))
+    letters, pattern = {"L": windowed, "G": full}, c.get("sliding_window_pattern", "LLLG")
+    if not pattern or set(pattern) - set(letters):
+        raise c.error("sliding_window_pattern", f"should be letters L and G, not {safe(repr(pattern), 60)}")
+    order = cycle([letters[x] for x in pattern], L - 1)
+    return layered(c, L, {"sliding_attention": windowed, "full_attention": full}, Stack(*order.runs, ((full,), 1)))

@@ -1,0 +1,57 @@
+"""Falcon: parallel branches with one norm or two, or the serial layers with ALiBi of the first 1B; few key/value heads, tied head."""
+
+from __future__ import annotations
+
+from ..blocks import Alibi, Decoder, Layer, TwoNormLayer, decoder, gqa, layer_norm, mlp
+from ..config import Config
+from ..dims import Dim
+from ..names.gguf import GGUF_QKV
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={"embed": "transformer.word_embeddings", "norm": "transformer.ln_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "input_layernorm",
+        "attn_branch_norm": "ln_attn",
+        "attn.q": "self_attention.query_key_value",
+        "attn.k": "self_attention.query_key_value",
+        "attn.v": "self_attention.query_key_value",
+        "attn.o": "self_attention.dense",
+        "mlp_norm": "post_attention_layernorm",
+        "mlp_branch_norm": "ln_mlp",
+        "mlp.up": "mlp.dense_h_to_4h",
+        "mlp.down": "mlp.dense_4h_to_h",
+    },
+    layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
+)
+NAMES_GGUF = GGUF_QKV.but(inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"})
+
+
+@family("falcon", "RefinedWeb", "RefinedWebModel", hf=NAMES, gguf=NAMES_GGUF, arch="falcon")
+def falcon(c: Config) -> Decoder:
+    d, V = c.dim("d", "hidden_size|n_embed"), c.dim("V", "vocab_size")
+    F = c.dim("F", "ffn_hidden_size", default=4 * d)
+    new = c.get("new_decoder_architecture", "n_head_kv" in c)
+    H, K, h = c.heads(d, "num_kv_heads|n_head_kv", "num_attention_heads|n_head")
+    multi = c.get("multi_query", True)
+    heads = (H, K if new else Dim("K", 1 if multi else H), h)
+    bias, rotary = c.get("bias", False), rope(c, h)
+    alibi = Alibi(scale=h**-0.5, rounded=True) if c.get("alibi", False) else None
+    attn = gqa(d, heads, bias=bias, alibi=alibi, rope=None if alibi else rotary)
+    ff = mlp(d, F, c.activation("activation", "gelu"), bias=bias)
+    norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
+    if new and c.get("num_ln_in_parallel_attn", 2) == 2:
+        layer: Layer = TwoNormLayer(attn_branch_norm=norm, attn=attn, mlp_branch_norm=norm, mlp=ff, parallel=True)
+    elif new or c.get("parallel_attn", True):
+        layer = Layer(attn_norm=norm, attn=attn, mlp=ff, parallel=True)
+    else:
+        layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=ff)
+    c.ignore("apply_residual_connection_post_layernorm", "ff_factor", "num_ln_in_parallel_attn", "parallel_attn")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
+    context = c.get("max_position_embeddings", 2048)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=context)

@@ -1,0 +1,40 @@
+"""Gemma 2: Gemma with a norm on both sides of each branch, soft caps, and a window in every other layer."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, embedding, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_SHIFTED
+from ..names.hf import HF_SANDWICH
+from . import family
+from .shared import alternating, rope
+
+
+@family("gemma2", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, arch="gemma2")
+def gemma2(c: Config) -> Decoder:
+    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    heads, bias = c.heads(d, default=(0, 4, 256)), c.get("attention_bias", False)
+    norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
+    mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
+    c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
+    facts = {
+        "rope": rope(c, heads[2]),
+        "scale": c.get("query_pre_attn_scalar", 256) ** -0.5,
+        "softcap": c.nullable("attn_logit_softcapping", 50.0),
+        "causal": not c.get("use_bidirectional_attention", False),
+    }
+
+    def layer(window: int | None) -> Layer:
+        attention = gqa(d, heads, bias, window=window, **facts)
+        return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
+
+    return decoder(
+        V,
+        d,
+        alternating(c, L, layer(c.nullable("sliding_window", 4096)), layer(None), nth=2),
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        embed=embedding(V, d, scale=d**0.5),
+        context=c.get("max_position_embeddings", None),
+        softcap=c.nullable("final_logit_softcapping", 30.0),
+    )

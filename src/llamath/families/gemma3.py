@@ -1,0 +1,44 @@
+"""Gemma 3: Gemma 2 with norms on the heads of q and k in place of the soft caps, five windowed layers to one without, two rotary bases."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Rope, decoder, embedding, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_SHIFTED
+from ..names.hf import HF_SANDWICH
+from . import family
+from .shared import alternating, scaled
+
+
+@family("gemma3_text", "gemma3", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, arch="gemma3")
+def gemma3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_208), c.dim("F", "intermediate_size")
+    L, heads, bias = c.dim("L", "num_hidden_layers"), c.heads(d, default=(8, 4, 256)), c.get("attention_bias", False)
+    eps, h = c.get("rms_norm_eps", 1e-6), heads[2]
+    norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
+    mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
+    scale, ahead = c.get("query_pre_attn_scalar", 256) ** -0.5, c.get("use_bidirectional_attention", False)
+    c.ignore("hidden_act", "attn_logit_softcapping", "cache_implementation")
+
+    def layer(rope: Rope, window: int | None) -> Layer:
+        attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, window=window, scale=scale, causal=not ahead)
+        return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
+
+    window = c.nullable("sliding_window|sliding_window_attention_size", 4096)
+    by_kind = c.sub("rope_parameters")
+    far = by_kind.sub("full_attention") if "rope_parameters" in c else c.sub("rope_scaling")
+    near = layer(
+        scaled(c, by_kind.sub("sliding_attention"), theta=c.get("rope_local_base_freq", 1e4), dim=h),
+        window // 2 + 1 if window and ahead else window,
+    )
+    full = layer(scaled(c, far, theta=c.get("rope_theta", 1e6), dim=h), None)
+    return decoder(
+        V,
+        d,
+        alternating(c, L, near, full, nth=c.get("sliding_window_pattern|_sliding_window_pattern", 6)),
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        embed=embedding(V, d, scale=d**0.5),
+        context=c.get("max_position_embeddings", 131_072),
+        softcap=c.get("final_logit_softcapping", None),
+    )

@@ -1,0 +1,37 @@
+"""GLM-4-0414: norms before and after each branch, half of each head rotary in neighbouring pairs, gate and up in one matrix."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import partial, rope
+
+NAMES = HF.but(
+    inside={
+        "attn_out_norm": "post_self_attn_layernorm",
+        "mlp.gate": "mlp.gate_up_proj",
+        "mlp.up": "mlp.gate_up_proj",
+        "mlp_out_norm": "post_mlp_layernorm",
+    }
+)
+
+
+@family("glm4", hf=NAMES, gguf=GGUF.but(inside={"mlp.gate": "ffn_up"}), arch="glm4")
+def glm4(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d, default=(0, 2, 128))
+    norm, bias = rms(d, c.get("rms_norm_eps", 1.5625e-7)), c.get("attention_bias", True)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=bias, o_bias=False, rope=rope(c, partial(c, heads[2], 0.5), interleaved=True)),
+        attn_out_norm=norm,
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+        mlp_out_norm=norm,
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

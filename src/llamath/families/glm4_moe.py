@@ -1,0 +1,27 @@
+"""GLM-4.5 to 4.7: grouped queries of which half of each head rotates, DeepSeek-V3's mixture of experts."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from . import family
+from .shared import dense_first, mixture, partial, rope, routing
+
+RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
+
+
+@family("glm4_moe", hf=HF, gguf=RENAMED, arch="glm4moe")
+def glm4_moe(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)
+    norm, qk_norm = rms(d, eps), rms(heads[2], eps) if c.get("use_qk_norm", False) else None
+    positions = rope(c, partial(c, heads[2], 0.5))
+    attn = gqa(d, heads, c.get("attention_bias", False), o_bias=False, q_norm=qk_norm, k_norm=qk_norm, rope=positions)
+    facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 1.0)}
+    moe = mixture(c, d, shared=1, **facts, **routing(c, "sigmoid", "noaux_tc"))
+    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
+    c.ignore("num_nextn_predict_layers", "num_mtp_layers")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

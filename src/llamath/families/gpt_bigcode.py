@@ -1,0 +1,47 @@
+"""GPT BigCode (StarCoder, SantaCoder): GPT-2 with one key/value head, matrices stored output first."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, embedding, gqa, layer_norm, mlp
+from ..config import Config
+from ..dims import Dim
+from ..names.gguf import GGUF_QKV
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+
+NAMES = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "ln_1",
+        "attn.q": "attn.c_attn",
+        "attn.k": "attn.c_attn",
+        "attn.v": "attn.c_attn",
+        "attn.o": "attn.c_proj",
+        "mlp_norm": "ln_2",
+        "mlp.up": "mlp.c_fc",
+        "mlp.down": "mlp.c_proj",
+    },
+    layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
+)
+
+
+@family("gpt_bigcode", hf=NAMES, gguf=GGUF_QKV, arch="starcoder")
+def gpt_bigcode(c: Config) -> Decoder:
+    d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings")
+    F = c.dim("F", "n_inner", default=4 * d)
+    H, K, h = c.heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    heads = (H, Dim("K", 1) if c.get("multi_query", True) else K, h)
+    norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=True, scale=None if c.get("scale_attn_weights", True) else 1.0),
+        mlp_norm=norm,
+        mlp=mlp(d, F, c.activation("activation_function", "gelu_pytorch_tanh"), bias=True),
+    )
+    c.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input")
+    c.ignore("max_batch_size", "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache")
+    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), positions=embedding(C, d), context=C)

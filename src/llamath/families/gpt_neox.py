@@ -1,0 +1,45 @@
+"""GPT-NeoX, Pythia and RedPajama: q, k, v in one matrix head by head, partly rotary, two norms on parallel branches."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, layer_norm, mlp
+from ..config import Config
+from ..names.gguf import GGUF_QKV
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+from .shared import partial, rope
+
+NAMES = Scheme(
+    name="hf",
+    layer="gpt_neox.layers.{l}.",
+    outside={"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm", "head": "embed_out"},
+    inside={
+        "attn_norm": "input_layernorm",
+        "attn.q": "attention.query_key_value",
+        "attn.k": "attention.query_key_value",
+        "attn.v": "attention.query_key_value",
+        "attn.o": "attention.dense",
+        "mlp_norm": "post_attention_layernorm",
+        "mlp.up": "mlp.dense_h_to_4h",
+        "mlp.down": "mlp.dense_4h_to_h",
+    },
+    layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
+)
+
+
+@family("gpt_neox", hf=NAMES, gguf=GGUF_QKV, arch="gptneox")
+def gpt_neox(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d, "num_attention_heads")
+    norm = layer_norm(d, c.get("layer_norm_eps", 1e-5))
+    rotary = rope(c, partial(c, heads[2], 0.25, "rotary_pct|partial_rotary_factor"), keys="rotary_emb_base|rope_theta")
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=c.get("attention_bias", True), rope=rotary),
+        mlp_norm=norm,
+        mlp=mlp(d, F, c.activation("hidden_act", "gelu"), bias=True),
+        parallel=c.get("use_parallel_residual", True),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

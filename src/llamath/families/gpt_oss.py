@@ -1,0 +1,55 @@
+"""GPT-OSS: biases everywhere, every other layer with a window, a sink in each head, clamped experts stored as stacks."""
+
+from __future__ import annotations
+
+from ..blocks import ClampedMLP, Decoder, Layer, MoE, decoder, gqa, linear, rms, weight
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import cycle, repeat
+from . import family
+from .shared import layered, scaled
+
+GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
+NAMES = HF.but(
+    inside={
+        "mlp.router": "mlp.router",
+        **{f"{x}.weight": "mlp.experts.gate_up_proj" for x in GATE_UP},
+        **{f"{x}.bias": "mlp.experts.gate_up_proj_bias" for x in GATE_UP},
+        "mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
+        "mlp.experts.{e}.down.bias": "mlp.experts.down_proj_bias",
+    },
+    layouts={
+        **{f"{x}.weight": "rows flip" for x in GATE_UP},
+        **{f"{x}.bias": "rows" for x in GATE_UP},
+        "mlp.experts.{e}.down.weight": "flip",
+    },
+)
+RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
+YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+
+
+@family("gpt_oss", hf=NAMES, gguf=RENAMED, arch="gpt-oss")
+def gpt_oss(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok|experts_per_token")
+    H, K, h = c.heads(d, default=(0, 0, 64))
+    norm = rms(d, c.get("rms_norm_eps", 1e-5))
+    named = next((key for key in ("rope_parameters", "rope_scaling") if key in c), "")
+    positions = scaled(c, c.sub(named) if named else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h)
+    attn = gqa(d, (H, K, h), c.get("attention_bias", True), sinks=weight(H, role="bias"), rope=positions)
+    expert = ClampedMLP(
+        gate=linear(F, d, True),
+        up=linear(F, d, True),
+        down=linear(d, F, True),
+        activation=c.activation("hidden_act"),
+        limit=c.get("swiglu_limit", 7.0),
+        alpha=c.get("swiglu_alpha", 1.702),
+    )
+    moe = MoE(router=linear(E, d, True), experts=repeat(expert, E, live=k), top_k=k)
+    full = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
+    local = full.replace(attn=attn.replace(window=c.get("sliding_window", 128)))
+    L = c.dim("L", "num_hidden_layers")
+    layers = layered(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
+    c.ignore("initial_context_length")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,44 @@
+"""GPT-J: one layer norm before attention and feed-forward in parallel, neighbouring numbers rotated, a bias on the head."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Rope, decoder, gqa, layer_norm, mlp, unembedding
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+
+NAMES = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={"embed": "transformer.wte", "norm": "transformer.ln_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "ln_1",
+        "attn.q": "attn.q_proj",
+        "attn.k": "attn.k_proj",
+        "attn.v": "attn.v_proj",
+        "attn.o": "attn.out_proj",
+        "mlp.up": "mlp.fc_in",
+        "mlp.down": "mlp.fc_out",
+    },
+)
+
+
+@family("gptj", hf=NAMES, gguf=GGUF, arch="gptj")
+def gptj(c: Config) -> Decoder:
+    d, V = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size")
+    F = c.dim("F", "n_inner", default=4 * d)
+    heads = c.heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=Rope(theta=10000.0, dim=c.get("rotary_dim", 64), interleaved=True)),
+        mlp=mlp(d, F, c.activation("activation_function", "gelu_new"), bias=True),
+        parallel=True,
+    )
+    c.ignore("rotary")
+    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    context = c.get("n_positions|max_position_embeddings", None)
+    tied = c.get("tie_word_embeddings", False)
+    return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)

@@ -1,0 +1,31 @@
+"""Granite 3: Llama's layers with four multipliers: of embeddings, attention scores, branches and logits."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, embedding, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("granite", hf=HF, gguf=GGUF_LLAMA, arch="granite")
+def granite(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d)
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    bias, scale = c.get("attention_bias", False), c.get("attention_multiplier", 1.0)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=bias, rope=rope(c, heads[2]), scale=scale),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
+        residual=c.get("residual_multiplier", 1.0),
+    )
+    if not (divisor := c.get("logits_scaling", 1.0)):
+        raise c.error("logits_scaling", "is 0, and logits are divided by it")
+    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
+    embed = embedding(V, d, c.get("embedding_multiplier", 1.0))
+    return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=1 / divisor, context=c.get("max_position_embeddings", None))

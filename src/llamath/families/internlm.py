@@ -1,0 +1,38 @@
+"""InternLM 1: Llama's layers with a bias on all four matrices of attention."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, DynamicRope, Layer, Rope, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("internlm", hf=HF)
+def internlm(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d)
+    norm, context = rms(d, c.get("rms_norm_eps", 1e-6)), c.get("max_position_embeddings", 2048)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=c.get("bias", True), rope=_rotary(c, heads[2], context)),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)
+
+
+def _rotary(c: Config, h: int, context: int) -> Rope:
+    """The rotary embedding by `rotary`, or by Llama's keys, which some files have."""
+    if "rope_theta|rope_scaling" in c:
+        return rope(c, h)
+    s = c.sub("rotary")
+    theta, kind = s.get("base", 10000.0), s.get("type", "dynamic")
+    if kind == "dynamic":
+        return DynamicRope(theta=theta, dim=h, factor=s.get("scaling_factor", 1.0), original=context)
+    if kind == "origin":
+        return Rope(theta=theta, dim=h)
+    raise s.error("type", f"names the unknown scaling {kind!r}", "known: dynamic, origin")

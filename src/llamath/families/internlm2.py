@@ -1,0 +1,44 @@
+"""InternLM 2 and 2.5: Llama's layers under other names, with queries, key and value of each key/value head together in one matrix."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = Scheme(
+    name="hf",
+    layer="model.layers.{l}.",
+    outside={"embed": "model.tok_embeddings", "norm": "model.norm", "head": "output"},
+    inside={
+        "attn_norm": "attention_norm",
+        "attn.q": "attention.wqkv",
+        "attn.k": "attention.wqkv",
+        "attn.v": "attention.wqkv",
+        "attn.o": "attention.wo",
+        "mlp_norm": "ffn_norm",
+        "mlp.gate": "feed_forward.w1",
+        "mlp.up": "feed_forward.w3",
+        "mlp.down": "feed_forward.w2",
+    },
+    layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
+)
+
+
+@family("internlm2", hf=NAMES, gguf=GGUF_LLAMA, arch="internlm2")
+def internlm2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d)
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=c.get("bias", True), rope=rope(c, heads[2])),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,71 @@
+"""Llama 4: chunked rotary layers, every fourth global and without positions; experts stored as stacks, input first."""
+
+from __future__ import annotations
+
+from math import lcm
+
+from ..blocks import Decoder, Layer, MoE, RMSNorm, Temperature, decoder, gqa, linear, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import cycle, repeat
+from . import family
+from .shared import rope
+
+NAMES = HF.but(
+    inside={
+        "mlp.gate": "feed_forward.gate_proj",
+        "mlp.up": "feed_forward.up_proj",
+        "mlp.down": "feed_forward.down_proj",
+        "mlp.router": "feed_forward.router",
+        "mlp.experts.{e}.gate.weight": "feed_forward.experts.gate_up_proj",
+        "mlp.experts.{e}.up.weight": "feed_forward.experts.gate_up_proj",
+        "mlp.experts.{e}.down.weight": "feed_forward.experts.down_proj",
+        "mlp.shared.gate": "feed_forward.shared_expert.gate_proj",
+        "mlp.shared.up": "feed_forward.shared_expert.up_proj",
+        "mlp.shared.down": "feed_forward.shared_expert.down_proj",
+    },
+    layouts={f"mlp.experts.{{e}}.{x}": "flip" for x in ("gate", "up", "down")},
+)
+
+
+@family("llama4_text", hf=NAMES, gguf=GGUF, arch="llama4")
+def llama4(c: Config) -> Decoder:
+    d, V, F, Fe = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size_mlp"), c.dim("Fe", "intermediate_size")
+    E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")
+    heads, eps, activation = c.heads(d, default=(0, 0, 128)), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
+    norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
+    tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
+    growth = Temperature(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
+    still = gqa(d, heads, bias=c.get("attention_bias", False), temperature=growth)
+    turned = still.replace(
+        temperature=None, rope=rope(c, heads[2], 5e5, interleaved=True), q_norm=qk_norm, k_norm=qk_norm, norm_after_rope=True
+    )
+    expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
+    moe = MoE(router=linear(E, d), experts=repeat(expert, E, live=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
+    plain = swiglu(d, F, activation)
+
+    def layer(rotates: bool, chunked: bool, sparse: bool) -> Layer:
+        attn = (turned if rotates else still).replace(chunk=chunk if chunked else None)
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if sparse else plain)
+
+    kinds = _kinds(c)
+    made = {kind: layer(*kind) for kind in dict.fromkeys(kinds)}
+    layers = cycle([made[kind] for kind in kinds], c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+
+
+def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:
+    """Whether it rotates, is chunked, is sparse: of every layer, or of one period of them."""
+    L, empty = c.dim("L", "num_hidden_layers"), list[object]()
+    step, every = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", "no_rope_layer_interval|nope_layer_interval", 4)
+    flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), c.get("moe_layers", empty)
+    n = int(L) if flags or types or "moe_layers" in c else min(L, lcm(step, every))
+    if n > 65536:
+        raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
+    rotates = [bool(x) for x in flags] or [(i + 1) % every != 0 for i in range(n)]
+    chunked = [x == "chunked_attention" for x in types] or rotates
+    sparse = set(moe) if "moe_layers" in c else set(range(step - 1, n, step))
+    if short := [key for key, x in (("no_rope_layers", rotates), ("layer_types", chunked)) if len(x) < n]:
+        raise c.error(short[0], f"lists {len(c[short[0]])} layers, not {L}")
+    return [(rotates[i], chunked[i], i in sparse) for i in range(n)]

@@ -1,0 +1,37 @@
+"""MiniCPM 1, 2 and 4, and MiniCPM-MoE: Llama's layers with embeddings, branches and logits scaled so that widths can be compared."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ..blocks import MLP, Decoder, Layer, MoE, decoder, embedding, gqa, linear, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = HF.but(inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))})
+
+
+@family("minicpm", hf=NAMES, gguf=GGUF_LLAMA, arch="minicpm")
+def minicpm(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, L = c.heads(d), c.dim("L", "num_hidden_layers")
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    mlp: MLP | MoE = swiglu(d, F, c.activation("hidden_act"))
+    if E := c.dim("E", "num_experts", default=0, least=0):
+        k = c.dim("k", "num_experts_per_tok")
+        mlp = MoE(router=linear(E, d), experts=repeat(mlp, E, live=k), top_k=k)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2])),
+        mlp_norm=norm,
+        mlp=mlp,
+        residual=c.get("scale_depth", 1.0) / sqrt(L),
+    )
+    embed, logit_scale = embedding(V, d, c.get("scale_emb", 1.0)), c.dim("b", "dim_model_base", default=1) / d
+    tied, context = c.get("tie_word_embeddings", True), c.get("max_position_embeddings", None)
+    c.ignore("mup_denominator")
+    return decoder(V, d, repeat(layer, L), norm, tied, embed=embed, logit_scale=logit_scale, context=context)

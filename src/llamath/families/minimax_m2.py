@@ -1,0 +1,45 @@
+"""MiniMax-M2: queries and keys normed across all heads, experts only, chosen by sigmoid with a learned bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..blocks import Decoder, Layer, MoE, decoder, gqa, linear, rms, swiglu, weight
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import partial, rope
+
+NAMES = HF.but(
+    inside={
+        "mlp.router": "block_sparse_moe.gate",
+        "mlp.correction": "block_sparse_moe.e_score_correction_bias",
+        "mlp.experts.{e}.gate": "block_sparse_moe.experts.{e}.w1",
+        "mlp.experts.{e}.down": "block_sparse_moe.experts.{e}.w2",
+        "mlp.experts.{e}.up": "block_sparse_moe.experts.{e}.w3",
+    }
+)
+
+
+@family("minimax_m2", hf=NAMES, gguf=GGUF, arch="minimax-m2")
+def minimax_m2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok")
+    H, K, h = c.heads(d, default=(0, 0, 128))
+    eps = c.get("rms_norm_eps", 1e-6)
+    norms: dict[str, Any] = {"q_norm": rms(H * h, eps), "k_norm": rms(K * h, eps), "norm_whole": True} if c.get("use_qk_norm", True) else {}
+    positions = rope(c, partial(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
+    bias = weight(E, role="bias").replace(buffer=True) if c.get("use_routing_bias", True) else None
+    expert = swiglu(d, F, c.activation("hidden_act"))
+    layer = Layer(
+        attn_norm=rms(d, eps),
+        attn=gqa(d, (H, K, h), rope=positions, **norms),
+        mlp_norm=rms(d, eps),
+        mlp=MoE(router=linear(E, d), correction=bias, experts=repeat(expert, E, live=k), top_k=k, scoring="sigmoid"),
+    )
+    c.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
+    c.ignore("attn_type_list", "qk_norm_type", "scoring_func", "shared_intermediate_size")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

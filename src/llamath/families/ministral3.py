@@ -1,0 +1,34 @@
+"""Ministral 3 and Devstral 2: Mistral's layers with YaRN, and queries that grow with their position."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Rope, Temperature, YarnRope, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("ministral3", hf=HF, gguf=GGUF_LLAMA, arch="mistral3")
+def ministral3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d, default=(0, 8, 128))
+    norm, context = rms(d, c.get("rms_norm_eps", 1e-5)), c.get("max_position_embeddings", 262144)
+    rotary: Rope = YarnRope(theta=1e6, dim=heads[2], factor=16.0, original=16384, mscale=1.0, mscale_all_dim=1.0)
+    growth, floor = 0.1, 16384
+    if "rope_parameters|rope_scaling" in c:
+        s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+        rotary, growth = rope(c, heads[2]), s.get("llama_4_scaling_beta", 0.0)
+        floor = s.get("original_max_position_embeddings", context)
+        s.ignore("max_position_embeddings")
+    temperature = Temperature(scale=growth, floor=floor) if growth else None
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=rotary, window=c.get("sliding_window", 0) or None, temperature=temperature),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

@@ -1,0 +1,39 @@
+"""Mistral 4 (in Mistral Small 4): DeepSeek's attention and mixture, queries that grow with position, experts stored as stacks."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Temperature, decoder, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LATENT
+from ..names.hf import HF_LATENT
+from . import family
+from .shared import dense_first, latent, mixture, scaled
+
+GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
+NAMES = HF_LATENT.but(
+    inside={
+        **{f"{x}.weight": "mlp.experts.gate_up_proj" for x in GATE_UP},
+        "mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
+    }
+)
+FUSED = GGUF_LATENT.but(inside=dict.fromkeys(GATE_UP, "ffn_gate_up_exps"))
+YARN = {"rope_type": "yarn", "factor": 128.0, "original_max_position_embeddings": 8192, "mscale": 1.0, "mscale_all_dim": 1.0}
+
+
+@family("mistral4", hf=NAMES, gguf=FUSED, arch="mistral4")
+def mistral4(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    s = c.sub("rope_parameters") if "rope_parameters" in c else Config(YARN)
+    s.ignore("type", "partial_rotary_factor", "max_position_embeddings")
+    p, interleaved = c.dim("p", "qk_rope_head_dim"), c.get("rope_interleave", True)
+    positions = scaled(c, s, theta=c.get("rope_theta", 10000.0), dim=p, interleaved=interleaved)
+    growth = Temperature(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
+    c.ignore("mlp_bias", "sliding_window")
+    n, kept = c.get("n_group", 1), c.get("topk_group", 1)
+    facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 1.0)}
+    moe = mixture(c, d, shared=1, **facts, expert_groups=(n, kept, 2) if n > 1 else None)
+    mlp = swiglu(d, F, c.activation("hidden_act"))
+    dense = Layer(attn_norm=norm, attn=latent(c, d, positions, temperature=growth), mlp_norm=norm, mlp=mlp)
+    layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

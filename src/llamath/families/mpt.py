@@ -1,0 +1,61 @@
+"""MPT: ALiBi, no biases, q, k, v in one matrix, tied head; and what llm-foundry could switch on besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..blocks import Alibi, Decoder, Layer, Rope, decoder, embedding, gqa, layer_norm, mlp
+from ..config import Config
+from ..dims import Dim
+from ..names.gguf import GGUF_QKV
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+
+NAMES = Scheme(
+    name="hf",
+    layer="transformer.blocks.{l}.",
+    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.norm_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "norm_1",
+        "attn.q": "attn.Wqkv",
+        "attn.k": "attn.Wqkv",
+        "attn.v": "attn.Wqkv",
+        "attn.o": "attn.out_proj",
+        "attn.q_norm": "attn.q_ln",
+        "attn.k_norm": "attn.k_ln",
+        "mlp_norm": "norm_2",
+        "mlp.up": "ffn.up_proj",
+        "mlp.down": "ffn.down_proj",
+    },
+)
+
+
+@family("mpt", hf=NAMES, gguf=GGUF_QKV, arch="mpt")
+def mpt(c: Config) -> Decoder:
+    d, V, C, a = c.dim("d", "d_model"), c.dim("V", "vocab_size"), c.dim("C", "max_seq_len"), c.sub("attn_config")
+    if c.sub("ffn_config").get("ffn_type", "mptmlp") != "mptmlp":
+        raise c.error("ffn_config.ffn_type", "is not mptmlp, the only feed-forward of MPT that is known here")
+    if "layernorm" not in c.get("norm_type", "low_precision_layernorm"):
+        raise c.error("norm_type", "is not a layer norm, the only norm of MPT that is known here")
+    H, K, h = c.heads(d, "n_heads", "n_heads")
+    if (kind := a.get("attn_type", "multihead_attention")) == "grouped_query_attention":
+        K = a.dim("K", "kv_n_heads")
+    heads = (H, Dim("K", 1) if kind == "multiquery_attention" else K, h)
+    F = (c.dim("r", "expansion_ratio", default=4) * d).named("F")
+    bias, eps = not c.get("no_bias", True), c.get("layer_norm_epsilon", 1e-5)
+    norm = layer_norm(d, eps, bias)
+    alibi = Alibi(max=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
+    rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
+    facts: dict[str, Any] = {"alibi": alibi, "rope": rope, "clip": a.get("clip_qkv", None), "scale": a.get("softmax_scale", None)}
+    if a.get("qk_ln", False):
+        facts |= {"q_norm": norm, "k_norm": layer_norm(heads[1] * h, eps, bias), "norm_whole": True}
+    layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias, **facts), mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
+    places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
+    logits: Any = c.get("logit_scale", None)
+    scale = d**-0.5 if logits == "inv_sqrt_d_model" else logits or 1.0
+    a.ignore("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "kv_n_heads", "prefix_lm", "rope_impl", "rope_dail_config")
+    c.ignore("embedding_fraction", "fc_type", "init_config", "init_device", "tokenizer_name", "use_pad_tok_in_ffn", "verbose")
+    layers = repeat(layer, c.dim("L", "n_layers"))
+    tied = c.get("tie_word_embeddings", True)
+    return decoder(V, d, layers, norm, tied, positions=places, context=C, logit_scale=scale)

@@ -1,0 +1,26 @@
+"""OLMo: Llama's layers with layer norms that have no weights, and clamped queries, keys and values."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, LayerNorm, decoder, gqa, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("olmo", hf=HF, gguf=GGUF_LLAMA, arch="olmo")
+def olmo(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d)
+    norm = LayerNorm(eps=1e-5)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), clip=c.get("clip_qkv", 0.0) or None),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

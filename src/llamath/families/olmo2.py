@@ -1,0 +1,30 @@
+"""OLMo 2: norms on what a branch gives, not on what it reads, and on all queries and all keys as one vector."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = HF.but(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
+
+
+@family("olmo2", hf=NAMES, gguf=GGUF, arch="olmo2")
+def olmo2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = H, K, h = c.heads(d)
+    eps = c.get("rms_norm_eps", 1e-5)
+    norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
+    bias = c.get("attention_bias", False)
+    layer = Layer(
+        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norm_whole=True, rope=rope(c, h)),
+        attn_out_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+        mlp_out_norm=norm,
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,30 @@
+"""OLMo 3: OLMo 2 with a window on three layers of four; only the fourth has its positions scaled."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, Rope, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from . import family
+from .olmo2 import NAMES
+from .shared import alternating, rope, scaled
+
+
+@family("olmo3", hf=NAMES, gguf=GGUF, arch="olmo2")
+def olmo3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = H, K, h = c.heads(d)
+    eps, bias, theta = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.get("rope_theta", 500000.0)
+    norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
+    mlp = swiglu(d, F, c.activation("hidden_act"))
+
+    def layer(rotary: Rope, window: int | None = None) -> Layer:
+        attention = gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norm_whole=True, rope=rotary, window=window)
+        return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
+
+    far, near = rope(c, h, theta), Rope(theta=theta, dim=h)
+    if "rope_parameters" in c:
+        s = c.sub("rope_parameters")
+        far, near = (scaled(c, s.sub(kind), theta=theta, dim=h) for kind in ("full_attention", "sliding_attention"))
+    layers = alternating(c, c.dim("L", "num_hidden_layers"), layer(near, c.nullable("sliding_window", 4096)), layer(far), 4)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,71 @@
+"""OPT: learned positions whose rows begin at 2, ReLU, biases everywhere; the 350m has norms after the addition and a narrower embedding."""
+
+from __future__ import annotations
+
+from ..blocks import (
+    Decoder,
+    Embedding,
+    Layer,
+    LayerNorm,
+    Linear,
+    PostNormLayer,
+    ProjectedEmbedding,
+    ProjectedLinear,
+    decoder,
+    gqa,
+    layer_norm,
+    linear,
+    mlp,
+    unembedding,
+    weight,
+)
+from ..config import Config
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+
+NAMES = Scheme(
+    name="hf",
+    layer="model.decoder.layers.{l}.",
+    outside={
+        "embed": "model.decoder.embed_tokens",
+        "embed.projection": "model.decoder.project_in",
+        "positions": "model.decoder.embed_positions",
+        "norm": "model.decoder.final_layer_norm",
+        "head.projection": "model.decoder.project_out",
+        "head": "lm_head",
+    },
+    inside={
+        "attn_norm": "self_attn_layer_norm",
+        "attn.q": "self_attn.q_proj",
+        "attn.k": "self_attn.k_proj",
+        "attn.v": "self_attn.v_proj",
+        "attn.o": "self_attn.out_proj",
+        "mlp_norm": "final_layer_norm",
+        "mlp.up": "fc1",
+        "mlp.down": "fc2",
+    },
+)
+
+
+@family("opt", hf=NAMES)
+def opt(c: Config) -> Decoder:
+    d, V, F, C = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "ffn_dim"), c.dim("C", "max_position_embeddings")
+    heads, w = c.heads(d, "num_attention_heads"), c.dim("w", "word_embed_proj_dim", default=d)
+    bias, pre = c.get("enable_bias", True), c.get("do_layer_norm_before", True)
+    norm = layer_norm(d, 1e-5) if c.get("layer_norm_elementwise_affine", True) else LayerNorm(eps=1e-5)
+    layer = (Layer if pre else PostNormLayer)(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=bias),
+        mlp_norm=norm,
+        mlp=mlp(d, F, c.activation("activation_function", "relu"), bias=bias),
+    )
+    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", True)
+    last = norm if pre and not c.get("_remove_final_layer_norm", False) else None
+    places = Embedding(weight=weight(C + 2, d, role="lookup"), offset=2)
+    ends: dict[str, Linear | Embedding] = {}
+    if w != d:
+        ends["embed"] = ProjectedEmbedding(weight=weight(V, w, role="lookup"), projection=linear(d, w))
+        ends["head"] = ProjectedLinear(weight=unembedding(V, w, tied).weight, projection=linear(w, d))
+    c.ignore("activation_dropout", "layerdrop", "init_std", "prefix")
+    return decoder(V, d, layers, last, tied, positions=places, context=C, **ends)

@@ -1,0 +1,26 @@
+"""Orion: Llama's layers with layer norms, biased, in place of the RMS norms whose name their epsilon keeps."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, layer_norm, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("orion", hf=HF, gguf=GGUF, arch="orion")
+def orion(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d)
+    norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=rope(c, heads[2])),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("max_sequence_length|max_position_embeddings", None)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

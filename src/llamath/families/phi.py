@@ -1,0 +1,65 @@
+"""Phi 1 to 2: one layer norm before attention and feed-forward in parallel, partly rotary, biases everywhere, even on the head."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, layer_norm, mlp, unembedding
+from ..config import Config
+from ..names.gguf import GGUF, GGUF_QKV
+from ..names.hf import HF
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+from .shared import partial, rope
+
+NAMES = HF.but(
+    outside={"norm": "model.final_layernorm"},
+    inside={
+        "attn.o": "self_attn.dense",
+        "attn.q_norm": "self_attn.q_layernorm",
+        "attn.k_norm": "self_attn.k_layernorm",
+        "mlp.up": "mlp.fc1",
+        "mlp.down": "mlp.fc2",
+    },
+)
+MSFT = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={"embed": "transformer.embd.wte", "norm": "lm_head.ln", "head": "lm_head.linear"},
+    inside={
+        "attn_norm": "ln",
+        "attn.q": "mixer.Wqkv",
+        "attn.k": "mixer.Wqkv",
+        "attn.v": "mixer.Wqkv",
+        "attn.o": "mixer.out_proj",
+        "mlp.up": "mlp.fc1",
+        "mlp.down": "mlp.fc2",
+    },
+)
+"""As Microsoft's own modeling code wrote them, before transformers had the model."""
+
+
+@family("phi", hf=NAMES, gguf=GGUF, arch="phi2")
+def phi(c: Config) -> Decoder:
+    if "num_local_experts" in c:
+        raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not known here")
+    d, V = c.dim("d", "hidden_size|n_embd"), c.dim("V", "vocab_size")
+    F = c.dim("F", "intermediate_size|n_inner", default=4 * d)
+    heads = c.heads(d, "num_key_value_heads|n_head_kv", "num_attention_heads|n_head")
+    eps = c.get("layer_norm_eps|layer_norm_epsilon", 1e-5)
+    norm = layer_norm(d, eps)
+    head_norm = layer_norm(heads[2], eps) if c.get("qk_layernorm", False) else None
+    rotary = rope(c, c.get("rotary_dim", partial(c, heads[2], 0.5)))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=True, q_norm=head_norm, k_norm=head_norm, rope=rotary),
+        mlp=mlp(d, F, c.activation("hidden_act|activation_function", "gelu_new"), bias=True),
+        parallel=True,
+    )
+    c.ignore("flash_attn", "flash_rotary", "fused_dense", "img_processor")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
+    context = c.get("max_position_embeddings|n_positions", None)
+    tied = c.get("tie_word_embeddings", False)
+    return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
+
+
+family("phi-msft", hf=MSFT, gguf=GGUF_QKV, arch="phi2")(phi.build)

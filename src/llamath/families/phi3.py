@@ -1,0 +1,30 @@
+"""Phi-3 and Phi-4: Llama's layers with q, k, v in one matrix and gate, up in another; long contexts by LongRoPE."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_QKV
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import partial, rope
+
+QKV = dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.qkv_proj")
+NAMES = HF.but(inside=QKV | {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})
+
+
+@family("phi3", "phi4", hf=NAMES, gguf=GGUF_QKV.but(inside={"mlp.gate": "ffn_up"}), arch="phi3")
+def phi3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d)
+    norm = rms(d, c.get("rms_norm_eps", 1e-5))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), window=c.get("sliding_window", None)),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    c.ignore("attention_bias", "mlp_bias", "lm_head_bias", "full_attn_mod", "interpolate_factor", "original_max_position_embeddings")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

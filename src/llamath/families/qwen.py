@@ -1,0 +1,47 @@
+"""Qwen 1: one biased matrix for q, k and v, a gate called w2, and two ways to read beyond the length of training."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, LogTemperature, Rope, SteppedRope, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..dims import Dim
+from ..names.gguf import GGUF_QKV
+from ..names.scheme import Scheme
+from ..tree import repeat
+from . import family
+
+NAMES = Scheme(
+    name="hf",
+    layer="transformer.h.{l}.",
+    outside={"embed": "transformer.wte", "norm": "transformer.ln_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "ln_1",
+        "attn.q": "attn.c_attn",
+        "attn.k": "attn.c_attn",
+        "attn.v": "attn.c_attn",
+        "attn.o": "attn.c_proj",
+        "mlp_norm": "ln_2",
+        "mlp.gate": "mlp.w2",
+        "mlp.up": "mlp.w1",
+        "mlp.down": "mlp.c_proj",
+    },
+)
+
+
+@family("qwen", hf=NAMES, gguf=GGUF_QKV, arch="qwen")
+def qwen(c: Config) -> Decoder:
+    d, V, H = c.dim("d", "hidden_size|n_embd"), c.dim("V", "vocab_size"), c.dim("H", "num_attention_heads|n_head")
+    F = Dim("F", c.dim("F", "intermediate_size|ffn_hidden_size", least=2) // 2)  # the key counts gate and up
+    h = c.dim("h", "kv_channels", default=128)
+    if H * h != d:
+        raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")
+    bias, context = not c.get("no_bias", True), c.get("max_position_embeddings|n_positions", 8192)
+    norm, trained = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
+    rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
+    if c.get("use_dynamic_ntk", True):
+        rotary = SteppedRope(theta=rotary.theta, dim=rotary.dim, original=trained)
+    growth = LogTemperature(original=trained) if c.get("use_logn_attn", True) else None
+    attention = gqa(d, (H, H, h), bias=True, o_bias=bias, rope=rotary, temperature=growth)
+    layer = Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
+    layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

@@ -1,0 +1,34 @@
+"""Qwen 1.5, 2 and 2.5, and the text part of Qwen2-VL: Llama with biases on q, k and v, and late layers that may have a window."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from . import family
+from .shared import late_windows, rope
+
+
+@family("qwen2", hf=HF, gguf=GGUF, arch="qwen2")
+def qwen2(c: Config) -> Decoder:
+    return _qwen2(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
+
+
+@family("qwen2_vl_text", "qwen2_5_vl_text", hf=HF, gguf=GGUF, arch="qwen2vl")
+def qwen2_vl(c: Config) -> Decoder:
+    return _qwen2(c, theta=1e6, eps=1e-5, kv_heads=8, full=80)
+
+
+def _qwen2(c: Config, theta: float, eps: float, kv_heads: int, full: int) -> Decoder:
+    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    heads = c.heads(d, default=(0, kv_heads, 0))
+    norm = rms(d, c.get("rms_norm_eps", eps))
+    mlp = swiglu(d, F, c.activation("hidden_act"))
+
+    def layer(window: int | None) -> Layer:
+        attention = gqa(d, heads, bias=True, o_bias=False, rope=rope(c, heads[2], theta), window=window)
+        return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
+
+    layers = late_windows(c, L, layer, full)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

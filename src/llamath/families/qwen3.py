@@ -1,0 +1,34 @@
+"""Qwen 3, and the text part of Qwen3-VL: norms on the heads of q and k, and late layers that may have a window."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from . import family
+from .shared import late_windows, rope
+
+
+@family("qwen3", hf=HF, gguf=GGUF, arch="qwen3")
+def qwen3(c: Config) -> Decoder:
+    return _qwen3(c, theta=1e4)
+
+
+@family("qwen3_vl_text", hf=HF, gguf=GGUF, arch="qwen3vl")
+def qwen3_vl(c: Config) -> Decoder:
+    return _qwen3(c, theta=5e5)
+
+
+def _qwen3(c: Config, theta: float) -> Decoder:
+    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    heads, eps = c.heads(d, default=(0, 32, 128)), c.get("rms_norm_eps", 1e-6)
+    norm, head_norm, bias = rms(d, eps), rms(heads[2], eps), c.get("attention_bias", False)
+    mlp = swiglu(d, F, c.activation("hidden_act"))
+
+    def layer(window: int | None) -> Layer:
+        attention = gqa(d, heads, bias, rope=rope(c, heads[2], theta), window=window, q_norm=head_norm, k_norm=head_norm)
+        return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
+
+    layers = late_windows(c, L, layer)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,31 @@
+"""Qwen3's mixtures: Qwen3's attention with experts in place of the feed-forward."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import Block, repeat
+from . import family
+from .qwen_shared import experts, sparse_every
+from .shared import rope
+
+
+@family("qwen3_moe", hf=HF, gguf=GGUF, arch="qwen3moe")
+def qwen3_moe(c: Config) -> Decoder:
+    d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
+    heads, eps = c.heads(d, default=(0, 4, 0)), c.get("rms_norm_eps", 1e-6)
+    norm, head_norm = rms(d, eps), rms(heads[2], eps)
+    window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
+    bias, turned = c.get("attention_bias", False), rope(c, heads[2])
+    attention = gqa(d, heads, bias, rope=turned, window=window, q_norm=head_norm, k_norm=head_norm)
+
+    def layer(attn: Block, sparse: bool) -> Layer:
+        moe = experts(c, d, c.get("norm_topk_prob", False))
+        mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
+
+    layers = sparse_every(c, repeat(attention, L), layer)
+    c.ignore("intermediate_size", "sliding_window", "max_window_layers", "qkv_bias", "use_qk_norm", "shared_expert_intermediate_size")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,120 @@
+"""What Qwen's mixtures and hybrids share: experts, which layers have them, gated attention and the gated delta rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from math import lcm
+
+from ..blocks import Attention, Layer, Mixer, MoE, gqa, linear, rms, swiglu
+from ..config import Config
+from ..dims import Dim
+from ..mixers import GatedDeltaNet, gated_delta
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..names.scheme import Scheme
+from ..tree import Block, Stack, repeat
+from .shared import every, layered, partial, rope
+
+MOST = 1000
+"""A pattern of layers longer than this is no pattern."""
+
+NAMES_SHARED = HF.but(
+    inside={f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")} | {"mlp.shared_gate": "mlp.shared_expert_gate"}
+)
+
+
+def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
+    """HF names of a hybrid, with those of the projections into the linear attention."""
+    delta = {
+        "attn.gate": "self_attn.q_proj",
+        "attn.conv": "linear_attn.conv1d",
+        "attn.dt_bias": "linear_attn.dt_bias",
+        "attn.a_log": "linear_attn.A_log",
+        "attn.norm": "linear_attn.norm",
+        "attn.out": "linear_attn.out_proj",
+    }
+    return NAMES_SHARED.but(inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.conv.weight": "unit"} | layouts)
+
+
+def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
+    """The same for GGUF, where linear attention has the names of a state-space model."""
+    delta = {
+        **dict.fromkeys(("attn.query", "attn.key", "attn.value"), "attn_qkv"),
+        "attn.gate": "attn_q",
+        "attn.z": "attn_gate",
+        "attn.conv": "ssm_conv1d",
+        "attn.dt_bias": "ssm_dt.bias",
+        "attn.a_log": "ssm_a",
+        "attn.norm": "ssm_norm",
+        "attn.out": "ssm_out",
+        "mlp_norm": "post_attention_norm",
+    }
+    norms = dict.fromkeys(("attn_norm", "mlp_norm", "norm", "attn.q_norm", "attn.k_norm"), "shifted")
+    return GGUF.but(inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.a_log": "decay"} | norms | layouts)
+
+
+def experts(c: Config, d: Dim, normalise: bool) -> MoE:
+    """Many narrow experts."""
+    E, k, Fe = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    if k > E:
+        raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
+    expert = swiglu(d, Fe, c.activation("hidden_act"))
+    return MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k, normalise=normalise)
+
+
+def experts_and_one(c: Config, d: Dim, normalise: bool) -> MoE:
+    """The same with one more that every token passes, and a gate that says how much of it counts."""
+    shared = swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act"))
+    return experts(c, d, normalise).replace(shared=shared, shared_gate=linear(1, d))
+
+
+def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]) -> Stack:
+    """Layers with these mixers; every `decoder_sparse_step`-th has experts, but none of `mlp_only_layers`."""
+    step, dense, made = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", []), cache(layer)
+    if not 1 <= step <= MOST:
+        raise c.error("decoder_sparse_step", f"should be from 1 to {MOST}, not {step}")
+    if not all(type(i) is int for i in dense):
+        raise c.error("mlp_only_layers", "should list layers by number")
+    runs: list[tuple[tuple[Block, ...], int]] = []
+    start = 0
+    for pattern, times in mixers.runs:
+        end = len(pattern) * times
+        cuts = {i - start for x in dense for i in (x, x + 1) if start < i < start + end}
+        for a, b in pairwise((0, *sorted(cuts), end)):
+            period = lcm(len(pattern), step)
+            numbers = range(a, min(a + period, b))
+            kinds = tuple(made(pattern[i % len(pattern)], (start + i + 1) % step == 0 and start + i not in dense) for i in numbers)
+            runs += [(kinds, b - a if period == 1 else (b - a) // period), (kinds[: (b - a) % period], 1)]
+        start += int(end)
+    return Stack(*runs)
+
+
+def one_in_four(c: Config, linear_attention: Mixer, full_attention: Mixer) -> Stack:
+    """Every fourth layer attends in full, unless `full_attention_interval` or `layer_types` says otherwise."""
+    nth, L = c.get("full_attention_interval", 4), c.dim("L", "num_hidden_layers")
+    if not 1 <= nth <= MOST:
+        raise c.error("full_attention_interval", f"should be from 1 to {MOST}, not {nth}")
+    kinds = {"linear_attention": linear_attention, "full_attention": full_attention}
+    return layered(c, L, kinds, every(nth, full_attention, linear_attention, L))
+
+
+def gated_attention(c: Config, d: Dim, eps: float) -> Attention:
+    """Softmax attention with norms on the heads of q and k, a quarter of each rotated, and a gate on what the heads give."""
+    if not c.get("attn_output_gate", True):
+        raise c.error("attn_output_gate", "is false; only gated attention is known of this family")
+    H, K, h = heads = c.heads(d, default=(0, 2, 256))
+    bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
+    turned = rope(c, partial(c, h, 0.25))
+    return gqa(d, heads, bias, rope=turned, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
+
+
+def delta_net(c: Config, d: Dim, eps: float) -> GatedDeltaNet:
+    """Linear attention by the gated delta rule."""
+    Hk, hk = c.dim("Hk", "linear_num_key_heads"), c.dim("hk", "linear_key_head_dim")
+    Hv, hv = c.dim("Hv", "linear_num_value_heads"), c.dim("hv", "linear_value_head_dim")
+    if Hv % Hk:
+        raise c.error("linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads")
+    c.ignore("mamba_ssm_dtype", "output_gate_type", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "full_attention_interval")
+    return gated_delta(d, (Hk, hk, Hv, hv), c.dim("c", "linear_conv_kernel_dim"), eps, c.activation("hidden_act"))

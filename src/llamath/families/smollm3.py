@@ -1,0 +1,46 @@
+"""SmolLM3: Llama's layers, every fourth without rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..blocks import Decoder, Layer, Rope, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import Stack, sequence
+from . import family
+from .shared import every, rope
+
+
+@family("smollm3", hf=HF, gguf=GGUF_LLAMA, arch="smollm3")
+def smollm3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d, default=(0, 4, 0))
+    norm, mlp = rms(d, c.get("rms_norm_eps", 1e-6)), swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
+    bias, rotary = c.get("attention_bias", False), rope(c, heads[2], theta=2e6)
+    window = (c.get("sliding_window", 0) or None) if c.get("use_sliding_window", False) else None
+    c.ignore("sliding_window", "max_window_layers")
+
+    def layer(rotary: Rope | None, window: int | None) -> Layer:
+        return Layer(attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, window=window), mlp_norm=norm, mlp=mlp)
+
+    layers = _order(c, lambda turns, near: layer(rotary if turns else None, window if near else None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.get("max_position_embeddings", None))
+
+
+def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:
+    """The layers by whether they rotate and have a window: every nth does not rotate; those have the window, if there is one."""
+    L, nth = c.dim("L", "num_hidden_layers"), c.get("no_rope_layer_interval", 4)
+    turns, types = c.get("no_rope_layers", [1][:0]), c.get("layer_types", [""][:0])
+    if nth < 1:
+        raise c.error("no_rope_layer_interval", f"should be a positive integer, not {nth}")
+    if not turns and not types:
+        return every(nth, layer(False, True), layer(True, False), L)
+    for key, found in (("no_rope_layers", turns), ("layer_types", types)):
+        if found and len(found) < L:
+            raise c.error(key, f"lists {len(found)} layers, not {L}")
+    rotate = [bool(x) for x in turns[:L]] or [(i + 1) % nth != 0 for i in range(L)]
+    near = [x == "sliding_attention" for x in types[:L]] or [not x for x in rotate]
+    kinds = {(x, y): layer(x, y) for x in (True, False) for y in (True, False)}
+    return sequence(kinds[pair] for pair in zip(rotate, near, strict=True))

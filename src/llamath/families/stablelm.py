@@ -1,0 +1,34 @@
+"""StableLM: Llama's matrices with layer norms, a quarter of each head rotary; the 12B in parallel with a norm for each head."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, layer_norm, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import Stack, repeat
+from . import family
+from .shared import partial, rope
+
+NAMES = HF.but(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
+NAMES_GGUF = GGUF.but(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})
+
+
+@family("stablelm", "stablelm_epoch", hf=NAMES, gguf=NAMES_GGUF, arch="stablelm")
+def stablelm(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    (H, _, h), K = c.heads(d), c.dim("K", "num_key_value_heads")
+    eps, bias, parallel = c.get("layer_norm_eps|norm_eps", 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
+    norm, head_norm = layer_norm(d, eps), layer_norm(h, eps, bias=False)
+    norms: dict[str, Stack] = {"q_norm": repeat(head_norm, H), "k_norm": repeat(head_norm, K)} if c.get("qk_layernorm", False) else {}
+    rotary = rope(c, partial(c, h, 0.25, "partial_rotary_factor|rope_pct"))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, (H, K, h), bias=bias, o_bias=False, rope=rotary, **norms),
+        mlp_norm=None if parallel else norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+        parallel=parallel,
+    )
+    c.ignore("num_heads", "rotary_scaling_factor")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

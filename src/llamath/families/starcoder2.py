@@ -1,0 +1,31 @@
+"""StarCoder2: grouped queries, rotary, layer norms, a two-matrix feed-forward, biases everywhere."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, layer_norm, mlp
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = HF.but(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
+
+
+@family("starcoder2", hf=NAMES, gguf=GGUF, arch="starcoder2")
+def starcoder2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    H, _, h = c.heads(d)
+    heads = (H, c.dim("K", "num_key_value_heads"), h)
+    bias = c.get("use_bias", True)
+    norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=bias, rope=rope(c, h), window=c.get("sliding_window", None)),
+        mlp_norm=norm,
+        mlp=mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=bias),
+    )
+    c.ignore("mlp_type", "norm_type")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,149 @@
+"""`load`: anything that names a model → a `Model`. A path, a preset, a public id, `-` for standard input, or a mapping of keys."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from . import catalog
+from .args import ModelArgs, is_params, read_args, to_hf
+from .config import Config
+from .errors import ConfigError, nearest, safe
+from .families import find
+from .model import Model
+from .record import Record
+from .strict import LIMIT, parse_json, read_json
+
+Keys = Mapping[str, Any]
+
+
+class Found(Record):
+    """A configuration that has been found, before anybody knows its family."""
+
+    name: str
+    source: str
+    data: Keys
+    folder: str = ""
+
+
+def load(source: str | os.PathLike[str] | Keys | ModelArgs, *, changes: Keys | None = None, vocab_size: int | None = None) -> Model:
+    """Load a model from whatever names it; `changes` replaces configuration keys, `vocab_size` fills a gap in Meta's `params.json`."""
+    if isinstance(source, ModelArgs):
+        source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
+    found = _found(source)
+    changed = dict(changes or {})
+    data = found.data
+    notes: list[str] = []
+    if is_params(data):
+        own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
+        data = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
+    elif vocab_size is not None:
+        changed.setdefault("vocab_size", vocab_size)
+    wrapper, data = _text(data, notes)
+    return _built(found, wrapper, {**data, **changed}, changed, notes)
+
+
+def _found(source: str | os.PathLike[str] | Keys) -> Found:
+    if isinstance(source, Mapping):
+        return Found(name=str(source.get("model_type", "model")), source="the given keys", data=source)
+    text = os.fspath(source)
+    if text == "-":
+        return Found(name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(LIMIT + 1), "standard input"))
+    if os.path.lexists(text):
+        return _file(text)
+    if text.endswith(".json") or text.startswith((".", "/", "~")):
+        raise ConfigError(
+            f"{safe(text)} does not exist", hint="a MODEL is a config.json, params.json, their folder, a preset or a public id"
+        )
+    preset = catalog.find(text)
+    return Found(name=preset.name, source=f"preset {preset.slug}: {preset.source}", data=preset.config)
+
+
+def _file(text: str) -> Found:
+    if not os.path.isdir(text):
+        return Found(
+            name=safe(os.path.basename(os.path.dirname(os.path.abspath(text))) or text),
+            source=safe(text),
+            data=read_json(text),
+            folder=os.path.dirname(text),
+        )
+    for name in ("config.json", "params.json"):
+        if os.path.lexists(path := os.path.join(text, name)):
+            return Found(name=safe(os.path.basename(os.path.abspath(text))), source=safe(path), data=read_json(path), folder=text)
+    raise ConfigError(f"{safe(text)} has neither config.json nor params.json")
+
+
+def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> Keys:
+    if vocab_size is None and found.data.get("vocab_size", -1) == -1:
+        vocab_size = _vocabulary(found.folder, notes)
+    args, read = read_args(found.data, found.source, vocab_size)
+    notes += [f"not read: {safe(key)}" for key in read.unread()]
+    formula = "multiple_of · ⌈int(ffn_dim_multiplier · int(8 · dim / 3)) / multiple_of⌉"
+    notes.append(
+        f"feed-forward width {args.hidden} = {formula}, multiple_of {args.multiple_of}, multiplier {args.ffn_dim_multiplier or 'none'}"
+    )
+    notes.append(
+        "params.json does not say whether embedding and output share one matrix: two are counted (--set tie_word_embeddings=true for one)"
+    )
+    return to_hf(args)
+
+
+def _vocabulary(folder: str, notes: list[str]) -> int | None:
+    from .formats.tokenizer import vocabulary
+
+    for place in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
+        if os.path.lexists(path := os.path.join(place, "tokenizer.model")):
+            size = vocabulary(path)
+            notes.append(f"vocabulary of {size:,} from {safe(path)}")
+            return size
+    return None
+
+
+def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
+    """The text model of a multimodal configuration, and the type of what it stands in."""
+    from .families import MODEL_TYPES
+    from .families.wrappers import TEXT_KEYS
+
+    key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
+    if key is None or data.get("model_type") in MODEL_TYPES:
+        return "", data
+    text: dict[str, Any] = dict(data[key])
+    if "tie_word_embeddings" in data:
+        text.setdefault("tie_word_embeddings", data["tie_word_embeddings"])
+    parts = [safe(x) for x in data if x.endswith("_config") and x != key and isinstance(data[x], Mapping)]
+    notes.append(f"the text model alone; not counted: {', '.join(parts) or 'what surrounds it'}")
+    return str(data.get("model_type", "")), text
+
+
+def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[str]) -> Model:
+    config = Config(data, found.source)
+    model_type = config.get("model_type", "")
+    if not model_type:
+        raise config.error("model_type", "is missing", "without it the family is a guess, and nothing here is guessed")
+    family = find(model_type, found.source)
+    if wrapper:
+        from .families.wrappers import within
+
+        family = family.replace(hf=within(family.hf, wrapper))
+    tree = family(config)
+    unread = list(config.unread())
+    for key in changed:
+        if key in unread:
+            near = nearest(key, config.read)
+            raise ConfigError(
+                f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
+            )
+    return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=(*notes, *_remarks(config, unread)))
+
+
+def _remarks(config: Config, unread: list[str]) -> list[str]:
+    """What was assumed, and what was not read."""
+    notes = [f"{key} is absent: {value} is assumed" for key, value in config.assumed.items()]
+    if unread:
+        from .glossary import NOTHING
+
+        if unknown := [safe(key, 60) for key in unread if key not in NOTHING and not key.startswith("_")]:
+            notes.append(f"not read: {', '.join(unknown)}")
+    return notes

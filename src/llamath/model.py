@@ -1,0 +1,54 @@
+"""`Model`: one model with its tree, its names and where it came from; what `llamath.load` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from .blocks import Decoder
+from .config import Config
+from .families import Family
+from .names.scheme import Scheme
+from .record import Record
+from .tree import Leaf, walk
+from .views.count import Count, Parameters, count
+
+
+class Model(Record):
+    """A model known down to its last weight."""
+
+    name: str
+    family: Family
+    tree: Decoder
+    config: Config
+    source: str
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def count(self) -> Count:
+        """The count view: sections, groups, formula."""
+        return count(self.tree)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The counts that people confuse, each exact."""
+        return self.count.parameters
+
+    @property
+    def weights(self) -> Iterator[Leaf]:
+        """Every weight in tensor order, one per expert, streamed; a tied head comes too, with no parameters of its own."""
+        return walk(self.tree)
+
+    def scheme(self, name: str) -> Scheme:
+        """How its tensors are named in files: `hf`, `meta` or `gguf`."""
+        from .errors import UnknownModel
+
+        if (found := self.family.schemes.get(name)) is None:
+            known = ", ".join(self.family.schemes)
+            raise UnknownModel(f"the {self.family.name} family has no {name} names", hint=f"it has {known}")
+        return found
+
+    def _repr_html_(self) -> str:
+        from .show.html import count_html
+
+        return count_html(self)

@@ -1,0 +1,71 @@
+"""The list of presets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..catalog import Preset, plain, presets
+from ..load import load
+from ..tree import Block
+from .numbers import everyday
+from .table import aligned, bold
+
+HEADER = ("preset", "total", "active", "layers", "width", "heads", "kv", "vocabulary", "context")
+
+
+def models_json(words: tuple[str, ...]) -> dict[str, Any]:
+    """What `llamath models --json` prints."""
+    return {"models": list(_facts(words))}
+
+
+def models_text(words: tuple[str, ...]) -> str:
+    """One line a preset."""
+    found = list(_facts(words))
+    rows = [
+        (x["preset"], everyday(x["total"]), everyday(x["active"]) if x["active"] != x["total"] else "", f"{x['layers']}", f"{x['width']:,}",
+         _number(x["heads"]), _number(x["kv_heads"]), f"{x['vocabulary']:,}", _number(x["context"]))
+        for x in found
+    ]  # fmt: skip
+    lines = aligned([HEADER, *rows], right=range(1, 9))
+    return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} presets" if found else "no preset has all these words"])
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _facts(words: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for preset in presets():
+        haystack = plain(" ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)))
+        if all(plain(word) in haystack for word in words):
+            yield _fact(preset)
+
+
+def _fact(preset: Preset) -> dict[str, Any]:
+    model = load(preset.slug)
+    tree = model.tree
+    attention = next((x for layer, _ in tree.layers.kinds() for x in _mixers(layer) if hasattr(x, "heads")), None)
+    return {
+        "preset": preset.slug,
+        "name": preset.name,
+        "family": model.family.name,
+        "ids": list(preset.ids),
+        "total": model.parameters.total,
+        "active": model.parameters.active,
+        "layers": int(tree.layers.n),
+        "width": int(tree.width),
+        "heads": _int(getattr(attention, "heads", None)),
+        "kv_heads": _int(getattr(attention, "kv_heads", None)),
+        "vocabulary": int(tree.vocab),
+        "context": _int(tree.context),
+        "source": preset.source,
+    }
+
+
+def _mixers(layer: Block) -> Iterator[Block]:
+    return (child for _, child in layer.children if isinstance(child, Block) and child.group == "attention")
+
+
+def _int(value: int | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,37 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
+
+
+def everyday(parameters: int) -> str:
+    """The everyday name of a count, to three digits: 8.03B, 671B, 135M."""
+    for unit, letter in UNITS:
+        if parameters * 2000 >= unit * 1999:
+            value = parameters / unit
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f}{letter}"
+    return str(parameters)
+
+
+def percent(share: Fraction) -> str:
+    """A share to a hundredth of a percent."""
+    return f"{float(share * 100):.2f}%"
+
+
+def spans(found: tuple[tuple[int, int, int], ...]) -> str:
+    """Layer numbers: `0–31`, `0, 2, … 30`."""
+    parts = []
+    for first, last, step in found:
+        if first == last:
+            parts.append(str(first))
+        elif step == 1:
+            parts.append(f"{first}–{last}")
+        elif last == first + step:
+            parts += [str(first), str(last)]
+        else:
+            parts.append(f"{first}, {first + step}, … {last}")
+    return ", ".join(parts[:8]) + (" …" if len(parts) > 8 else "")

@@ -1,0 +1,1 @@
+"""Views of the tree: pure functions from a Decoder to small frozen reports."""

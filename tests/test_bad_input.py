@@ -1,0 +1,145 @@
+"""Bad input ends with one sentence, a hint and exit code 2: never a traceback, never a number."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+
+GOOD: dict[str, Any] = {
+    "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+}  # fmt: skip
+
+FILES = {
+    "not JSON": (b"hello", "not JSON"),
+    "empty": (b"", "not JSON"),
+    "cut": (json.dumps(GOOD).encode()[:-1], "not JSON"),
+    "array": (b"[1, 2]", "an array where an object"),
+    "string": (b'"llama"', "a string where an object"),
+    "number": (b"7", "where an object"),
+    "null": (b"null", "null where an object"),
+    "duplicate keys": (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "'hidden_size' occurs twice"),
+    "duplicate keys inside": (b'{"a": {"b": 1, "b": 1}}', "'b' occurs twice"),
+    "NaN": (b'{"rms_norm_eps": NaN}', "NaN is not JSON"),
+    "Infinity": (b'{"rms_norm_eps": -Infinity}', "Infinity is not JSON"),
+    "1e999": (b'{"rms_norm_eps": 1e999}', "beyond what a float holds"),
+    "5,000 digits": (b'{"hidden_size": ' + b"9" * 5000 + b"}", "5,000 digits"),
+    "nesting": (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+    "arrays nested": (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+    "latin-1": (b'{"model_type": "ll\xe4ma"}', "not UTF-8"),
+    "UTF-16": ('{"model_type": "llama"}'.encode("utf-16"), "not UTF-8"),
+    "byte order mark": (b"\xef\xbb\xbf" + json.dumps(GOOD).encode(), "not JSON"),
+}
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    **{
+        f"{key} {label}": ({key: value}, key)
+        for key in ("hidden_size", "vocab_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+        for label, value in {"zero": 0, "negative": -4, "fractional": 4096.5, "whole float": 4096.0, "boolean": True, "string": "4096", "list": [1], "huge": 2**64}.items()
+    },
+    **{f"{key} missing": ({key: None}, f"{key} is missing") for key in ("hidden_size", "vocab_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")},
+    "heads do not divide": ({"num_attention_heads": 33, "num_key_value_heads": 33}, "does not divide the width 4096"),
+    "kv heads do not divide": ({"num_key_value_heads": 5}, "does not divide the 32 attention heads"),
+    "more kv heads than heads": ({"num_key_value_heads": 64}, "does not divide"),
+    "activation": ({"hidden_act": "sillu"}, "unknown activation 'sillu'"),
+    "activation of another kind": ({"hidden_act": 7}, "hidden_act should be a string"),
+    "bias as text": ({"attention_bias": "false"}, "attention_bias should be true or false"),
+    "tied as number": ({"tie_word_embeddings": 1}, "tie_word_embeddings should be true or false"),
+    "eps as text": ({"rms_norm_eps": "1e-5"}, "rms_norm_eps should be a number"),
+    "rope scaling of no kind known": ({"rope_scaling": {"type": "spiral", "factor": 2.0}}, "unknown scaling 'spiral'"),
+    "rope scaling without factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor is missing"),
+    "rope scaling as list": ({"rope_scaling": [1]}, "rope_scaling should be an object"),
+    "no model type": ({"model_type": None}, "model_type is missing"),
+    "model type as number": ({"model_type": 7}, "model_type should be a string"),
+    "model type unknown": ({"model_type": "lllama"}, "'lllama'"),
+    "model type hostile": ({"model_type": "\x1b[2J\u202ellama"}, "\\x1b[2J\\u202ellama"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "message"), FILES.values(), ids=FILES)
+def test_a_file_that_is_no_configuration(data: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(data)
+    with pytest.raises(llamath.ConfigError) as error:
+        llamath.load(path)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+def test_a_configuration_that_is_no_model(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(llamath.LlamathError) as error:
+        llamath.load({**GOOD, **change})
+    assert message in str(error.value)
+
+
+def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "llamath", *args], input=data, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["count"], "which MODEL?"),
+        (["count", "llama-3-8"], "did you mean"),
+        (["count", "no/such/folder/config.json"], "does not exist"),
+        (["count", "llama-3-8b", "--set", "num_hiden_layers=3"], "did you mean num_hidden_layers"),
+        (["count", "llama-3-8b", "--set", "num_hidden_layers"], "KEY=VALUE"),
+        (["count", "llama-3-8b", "--dim", "4096"], "not both"),
+        (["count", "--dim", "4096"], "at least --dim"),
+        (["count", "llama-3-8b", "--layer", "32"], "0 to 31"),
+        (["count", "gpt2", "--names", "meta"], "has no meta names"),
+        (["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--json"], "too many to list"),
+        (["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--unfold"], "too many to list"),
+        (["frobnicate"], "No such command"),
+        (["count", "--frobnicate"], "No such option"),
+        (["count", "-"], "not JSON"),
+        (["count", "/dev/null"], "not a regular file"),
+        (["count", "/dev/zero"], "not a regular file"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong(args: list[str], message: str) -> None:
+    done = run(*args)
+    assert done.returncode == 2 and not done.stdout
+    assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()
+    assert done.stderr.startswith(b"error: ")
+
+
+def test_a_fifo_does_not_hang(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "config.json")
+    assert run("count", str(tmp_path)).returncode == 2
+
+
+def test_a_gigabyte_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(llamath.ConfigError, match="1,073,741,824 bytes"):
+        llamath.load(path)
+
+
+def test_a_billion_layers_are_counted_at_once() -> None:
+    model = llamath.load({**GOOD, "num_hidden_layers": 10**9})
+    assert model.parameters.total == 2 * 32000 * 4096 + 4096 + 10**9 * 202_383_360
+    done = run("count", "-", data=json.dumps({**GOOD, "num_hidden_layers": 10**9}).encode())
+    assert done.returncode == 0 and b"202,383,360,262,148,096" in done.stdout
+
+
+def test_names_from_a_file_reach_the_terminal_escaped() -> None:
+    done = run("count", "-", data=json.dumps({**GOOD, "\x1b[31mred": 1, "bidi\u202e": 2}).encode())
+    assert done.returncode == 0 and b"\x1b" not in done.stdout and "\u202e" not in done.stdout.decode()
+    assert b"\\u{1b}[31mred" in done.stdout
+
+
+def test_a_pipe_that_closes_is_no_error() -> None:
+    command = f"{sys.executable} -m llamath names llama-3-8b | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60)
+    assert not done.stderr
