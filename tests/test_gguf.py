@@ -47,6 +47,10 @@ def attempt(data: bytes) -> Manifest | FormatError:
         return error
 
 
+def flip(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+
+
 class Sparse(Source):
     """A start, then zeros up to a size that no test machine could hold; counts what is read."""
 
@@ -175,10 +179,9 @@ def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: 
     path = tmp_path / "flip.gguf"
     agreed = 0
     for bit in range(len(file.header()) * 8):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
+        flipped = flip(data, bit)
         start = time.process_time()
-        found = attempt(bytes(flipped))
+        found = attempt(flipped)
         assert time.process_time() - start < 1
         if isinstance(found, Manifest) and bit % 5 == 0:
             path.write_bytes(flipped)
@@ -188,15 +191,14 @@ def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: 
 
 
 def test_memory_stays_small_whatever_a_file_declares() -> None:
-    data = valid().bytes()
-    flips = (data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :] for bit in range(192, 4096, 7))
-    small = [data for _, make in HOSTILE.values() if len(data := make()) < MIB]
-    for hostile in (*small, *ODD.values(), *flips):
+    whole = valid().bytes()
+    flips = (flip(whole, bit) for bit in range(0, len(valid().header()) * 8, 7))
+    for data in (*(make() for _, make in HOSTILE.values()), *ODD.values(), *flips):
         tracemalloc.start()
-        attempt(hostile)
+        attempt(data)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 3 * MIB
+        assert peak < (3 if len(data) < 10 * MIB else 20) * MIB
 
 
 def test_a_file_of_exabytes_is_refused_without_being_read() -> None:
@@ -265,15 +267,16 @@ def test_a_cursor_never_leaves_its_source() -> None:
 # where bytes come from
 
 
-def test_only_regular_files_are_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
+def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("loop").symlink_to("loop")
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "socket"))
-        for path in (tmp_path, tmp_path / "pipe", tmp_path / "socket", Path("/dev/zero"), Path("/dev/tty")):
-            assert refusal(b"", lambda _, path=path: LocalFile(path)).code == "not_a_file"
-    for name in ("missing", "nul\0", "x" * 5000, "loop"):
-        (tmp_path / "loop").is_symlink() or (tmp_path / "loop").symlink_to(tmp_path / "loop")
-        assert refusal(b"", lambda _, name=name: LocalFile(f"{tmp_path}/{name}")).code == "unreadable"
+        server.bind("socket")
+        for name in (".", "pipe", "socket", "/dev/zero", "/dev/null"):
+            assert refusal(b"", lambda _, name=name: LocalFile(name)).code == "not_a_file"
+    for name in ("missing", "nul\0", "x" * 5000, "loop", ""):
+        assert refusal(b"", lambda _, name=name: LocalFile(name)).code == "unreadable"
 
 
 def test_a_file_and_its_bytes_read_the_same(tmp_path: Path) -> None:
@@ -351,7 +354,7 @@ def agree(path: Path, found: Manifest) -> None:
     for mine, other in zip(found.tensors, theirs.tensors, strict=True):
         assert mine.name == other.name and mine.shape == tuple(map(int, other.shape[::-1]))
         assert (mine.dtype, mine.start) == (other.tensor_type.name, other.data_offset)
-        assert mine.bytes == other.n_bytes or mine.dtype == "Q8_1"
+        assert mine.bytes == other.n_bytes
     fields = {name: field for name, field in theirs.fields.items() if not name.startswith("GGUF.")}
     assert list(fields) == list(found.metadata)
     with LocalFile(path) as source:
@@ -432,10 +435,8 @@ def test_the_shards_that_the_gguf_package_writes_are_joined(tmp_path: Path) -> N
     finish(written(tmp_path / "m.gguf", split_max_tensors=3))
     paths = siblings(f"{tmp_path}/m-00001-of-00003.gguf")
     assert sorted(paths) == sorted(map(str, tmp_path.glob("m-*")))
-    sources = [LocalFile(path) for path in paths]
-    found, whole = read_split(sources), read(LocalFile(tmp_path / "whole.gguf"))
-    for source in sources:
-        source.close()
+    found = read_split([Bytes(Path(path).read_bytes(), path) for path in paths])
+    whole = read(Bytes((tmp_path / "whole.gguf").read_bytes()))
     assert [(t.name, t.shape, t.dtype) for t in found.tensors] == [(t.name, t.shape, t.dtype) for t in whole.tensors]
     assert [t.file for t in found.tensors] == [0, 0, 0, 1, 1, 1, 2]
     with pytest.raises(FormatError, match=r"split\.count"):
@@ -474,8 +475,8 @@ def files(draw: st.DrawFn) -> bytes:
 @given(files())
 def test_whatever_is_accepted_the_gguf_package_accepts_alike(tmp_path: Path, data: bytes) -> None:
     found = attempt(data)
-    if isinstance(found, FormatError) or any(t.dtype in {"Q2_0", "Q8_1"} for t in found.tensors):
-        return
+    if isinstance(found, FormatError) or any(t.dtype in {"Q2_0", "Q8_1"} or (t.dtype == "BF16" and not t.shape) for t in found.tensors):
+        return  # the package: lacks Q2_0, has an older Q8_1, and fails on a BF16 tensor without dimensions
     path = tmp_path / "a.gguf"
     path.write_bytes(data)
     agree(path, found)

@@ -103,15 +103,18 @@ def _vocabulary(folder: str, notes: list[str]) -> int | None:
 
 def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     """The text model of a multimodal configuration, and the type of what it stands in."""
-    from .families import MODEL_TYPES
-    from .families.wrappers import TEXT_KEYS
+    from .families.wrappers import DEFAULTS, TEXT_KEYS, TIED
 
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
-    if key is None or data.get("model_type") in MODEL_TYPES:
+    if key is None:
         return "", data
     text: dict[str, Any] = dict(data[key])
-    if "tie_word_embeddings" in data:
-        text.setdefault("tie_word_embeddings", data["tie_word_embeddings"])
+    defaults = DEFAULTS.get(str(text.get("model_type")), {})
+    if silent := {name: value for name, value in defaults.items() if text.get(name) is None}:
+        notes.append(f"{safe(key)} is silent on {', '.join(silent)}: its class's defaults are taken")
+        text |= silent
+    if "tie_word_embeddings" in data or data.get("model_type") in TIED:
+        text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
     parts = [safe(x) for x in data if x.endswith("_config") and x != key and isinstance(data[x], Mapping)]
     notes.append(f"the text model alone; not counted: {', '.join(parts) or 'what surrounds it'}")
     return str(data.get("model_type", "")), text
@@ -128,6 +131,11 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
 
         family = family.replace(hf=within(family.hf, wrapper))
     tree = family(config)
+    if not wrapper:
+        from .families.classes import as_class
+
+        family, tree, remark = as_class(family, tree, config)
+        notes += [safe(remark)] if remark else []
     unread = list(config.unread())
     for key in changed:
         if key in unread:

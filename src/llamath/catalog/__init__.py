@@ -29,6 +29,15 @@ def plain(name: str) -> str:
     return "".join(x for x in name.lower() if x.isalnum())
 
 
+def dotted(name: str) -> str:
+    """The same, but with its dots: OPT 1.3B is not OPT 13B."""
+    return "".join(x for x in name.lower() if x.isalnum() or x == ".")
+
+
+FORMS = (dotted, plain)
+"""How names are compared, the stricter way first."""
+
+
 def slugs() -> list[str]:
     """The names of all presets."""
     return sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json"))
@@ -50,15 +59,16 @@ def presets() -> Iterator[Preset]:
 
 def find(name: str) -> Preset:
     """The preset of this name, alias or public id, forgiving in case and punctuation; else an error with the nearest."""
-    by_slug = {plain(slug): slug for slug in slugs()}
-    wanted = plain(name)
-    if wanted in by_slug:
-        return read(by_slug[wanted])
+    for form in FORMS:
+        by_slug = {form(slug): slug for slug in slugs()}
+        if (wanted := form(name)) in by_slug:
+            return read(by_slug[wanted])
     everything = list(presets())
-    for preset in everything:
-        if wanted in {plain(x) for x in (*preset.ids, *preset.aliases, *(x.rpartition("/")[2] for x in preset.ids))}:
-            return preset
+    for form in FORMS:
+        for preset in everything:
+            if form(name) in {form(x) for x in (*preset.ids, *preset.aliases, *(x.rpartition("/")[2] for x in preset.ids))}:
+                return preset
     known = {plain(x): x for preset in everything for x in (*preset.ids, preset.slug)}
-    near = [known[x] for x in nearest(wanted, known)]
+    near = [known[x] for x in nearest(plain(name), known)]
     hint = f"did you mean {', '.join(near)}?" if near else "`llamath models` lists the presets"
     raise UnknownModel(f"{safe(name)!r} is no file, folder, preset or known public id", hint=hint)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..blocks import Decoder, Layer, decoder, embedding, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF_SANDWICH
 from . import family
-from .shared import alternating, rope
+from .shared import alternating, query_scale, rope
 
 
 @family("gemma2", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, arch="gemma2")
@@ -17,9 +19,9 @@ def gemma2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
-    facts = {
+    facts: dict[str, Any] = {
         "rope": rope(c, heads[2]),
-        "scale": c.get("query_pre_attn_scalar", 256) ** -0.5,
+        "scale": query_scale(c),
         "softcap": c.nullable("attn_logit_softcapping", 50.0),
         "causal": not c.get("use_bidirectional_attention", False),
     }

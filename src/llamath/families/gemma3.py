@@ -7,7 +7,7 @@ from ..config import Config
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF_SANDWICH
 from . import family
-from .shared import alternating, scaled
+from .shared import alternating, query_scale, scaled
 
 
 @family("gemma3_text", "gemma3", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, arch="gemma3")
@@ -17,7 +17,7 @@ def gemma3(c: Config) -> Decoder:
     eps, h = c.get("rms_norm_eps", 1e-6), heads[2]
     norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
-    scale, ahead = c.get("query_pre_attn_scalar", 256) ** -0.5, c.get("use_bidirectional_attention", False)
+    scale, ahead = query_scale(c), c.get("use_bidirectional_attention", False)
     c.ignore("hidden_act", "attn_logit_softcapping", "cache_implementation")
 
     def layer(rope: Rope, window: int | None) -> Layer:

@@ -6,14 +6,13 @@ from functools import cache
 from typing import Any
 
 from ..blocks import (
+    MLP,
     Attention,
     Decoder,
     DenseAndMoE,
-    Embedding,
     PerLayerEmbedding,
     PerLayerInput,
     RMSNorm,
-    Rope,
     ScaledLayer,
     ScaledMoE,
     decoder,
@@ -95,27 +94,96 @@ ROPES = {
 @family("gemma4_text", hf=NAMES, gguf=IN_GGUF, arch="gemma4")
 def gemma4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    eps, activation = c.get("rms_norm_eps", 1e-6), c.activation("hidden_activation", "gelu_pytorch_tanh")
-    norm, p = rms(d, eps), c.dim("p", "hidden_size_per_layer_input", default=256, least=0)
-    own, branch = None, None
-    if p:
-        rows = c.dim("Vp", "vocab_size_per_layer_input", default=262_144)
-        own = PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=rms(p, eps), factor=d**-0.5)
-        branch = PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=norm, activation=activation)
-    c.ignore("vocab_size_per_layer_input")
+    p, norm = c.dim("p", "hidden_size_per_layer_input", default=256, least=0), rms(d, c.get("rms_norm_eps", 1e-6))
     types = [*layer_types(c, L, ROPES)[:-1], FAR]
-    attention, mlp = _attentions(c, d, eps, types), _mlps(c, d, eps, activation)
+    first = L - c.get("num_kv_shared_layers", 0)
+    givers = {kind: i for i, kind in enumerate(types[: max(first, 0)])}
+    if set(givers) != set(types):
+        raise c.error("num_kv_shared_layers", "leaves a kind of layer without one of its own keys and values")
 
     @cache
     def layer(kind: str, giver: int | None) -> ScaledLayer:
-        within = mlp[giver is not None]
+        mlp = _mlp(c, d, norm, borrows=giver is not None)
         return ScaledLayer(
             attn_norm=norm,
-            attn=attention(kind, giver),
+            attn=_attention(c, d, types, kind, giver),
             attn_out_norm=norm,
-            mlp_norm=None if isinstance(within, DenseAndMoE) else norm,
-            mlp=within,
+            mlp_norm=norm if isinstance(mlp, MLP) else None,
+            mlp=mlp,
             mlp_out_norm=norm,
-            per_layer=branch,
+            per_layer=PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=norm, activation=_activation(c)) if p else None,
             scalar=weight(1, role="scale").replace(buffer=True),
         )
+
+    return decoder(
+        V,
+        d,
+        sequence(layer(kind, givers[kind] if i >= first else None) for i, kind in enumerate(types)),
+        norm,
+        tied=c.get("tie_word_embeddings", True),
+        embed=embedding(V, d, scale=d**0.5),
+        per_layer=_per_layer(c, d, L, p) if p else None,
+        context=c.get("max_position_embeddings", None),
+        softcap=c.get("final_logit_softcapping", None),
+    )
+
+
+def _activation(c: Config) -> str:
+    return c.activation("hidden_activation", "gelu_pytorch_tanh")
+
+
+def _per_layer(c: Config, d: Dim, L: Dim, p: Dim) -> PerLayerEmbedding:
+    rows = c.dim("Vp", "vocab_size_per_layer_input", default=262_144)
+    norm = rms(p, c.get("rms_norm_eps", 1e-6))
+    return PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=norm, factor=d**-0.5)
+
+
+def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None) -> Attention:
+    heads, eps, window = c.heads(d, default=(8, 4, 256)), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
+    twins, ahead = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
+    ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
+    facts: dict[str, Any] = {"scale": 1.0, "causal": not ahead}
+    if kind == FAR:
+        heads = _far_heads(c, heads, types, twins)
+        facts |= {"v": None} if twins else {}
+    else:
+        facts["window"] = window // 2 + 2 if ahead else window  # as transformers has it: ± (window // 2 + 1), ends included
+    h = heads[2]
+    own = {"k_norm": rms(h, eps), "v_norm": RMSNorm(eps=eps)}
+    facts |= own if giver is None else {"k": None, "v": None, "kv_layer": giver}
+    rope = scaled(c, ropes.sub(kind), theta=1e4, dim=h)
+    return gqa(d, heads, c.get("attention_bias", False), q_norm=rms(h, eps), rope=rope, **facts)
+
+
+def _far_heads(c: Config, heads: tuple[Dim, Dim, Dim], types: list[str], twins: bool) -> tuple[Dim, Dim, Dim]:
+    """The heads of the layers without a window, as Google gives them or, layer by layer, as transformers 5 saves them."""
+    (H, K, h), own = heads, c.sub("per_layer_config")
+    c.ignore("num_global_key_value_heads", "global_head_dim")
+    if not own.data:
+        K = c.dim("Kg", "num_global_key_value_heads") if twins and "num_global_key_value_heads" in c else K
+        return H, K, c.dim("hg", "global_head_dim", default=512)
+    far = [str(i) for i, kind in enumerate(types) if kind == FAR]
+    if sorted(own.data) != sorted(far) or any(own.data[i] != own.data[far[0]] for i in far):
+        raise c.error("per_layer_config", "should say the same of each layer with full attention, and of no other")
+    own.ignore(*far)
+    one = own.sub(far[0])
+    return H, one.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in one else K, one.dim("hg", "head_dim", default=h)
+
+
+def _mlp(c: Config, d: Dim, norm: RMSNorm, borrows: bool) -> MLP | DenseAndMoE:
+    F, wide = c.dim("F", "intermediate_size"), c.get("use_double_wide_mlp", False)
+    dense = swiglu(d, 2 * F if wide and borrows else F, _activation(c))
+    c.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size", "vocab_size_per_layer_input")
+    if not c.get("enable_moe_block", False):
+        return dense
+    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "top_k_experts"), c.dim("Fe", "moe_intermediate_size|expert_intermediate_size")
+    moe = ScaledMoE(
+        router=linear(E, d),
+        router_norm=norm,
+        factor=d**-0.5,
+        expert_norm=norm,
+        expert_scale=weight(E, role="scale"),
+        experts=repeat(swiglu(d, Fe, _activation(c)), E, live=k),
+        top_k=k,
+    )
+    return DenseAndMoE(dense_norm=norm, dense=dense, dense_out_norm=norm, moe=moe, moe_out_norm=norm)

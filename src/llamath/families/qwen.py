@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, LogTemperature, Rope, SteppedRope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer, LogTemperature, NormedResidualLayer, Rope, SteppedRope, decoder, gqa, rms, swiglu
 from ..config import Config
 from ..dims import Dim
 from ..names.gguf import GGUF_QKV
@@ -26,6 +26,8 @@ NAMES = Scheme(
         "mlp.down": "mlp.c_proj",
     },
 )
+PRECISION = "bf16 fp16 fp32 params_dtype softmax_in_fp32 use_cache_quantization use_cache_kernel use_flash_attn onnx_safe"
+UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padded_vocab_size pos_emb rope_theta scale_attn_weights"
 
 
 @family("qwen", hf=NAMES, gguf=GGUF_QKV, arch="qwen")
@@ -42,6 +44,8 @@ def qwen(c: Config) -> Decoder:
         rotary = SteppedRope(theta=rotary.theta, dim=rotary.dim, original=trained)
     growth = LogTemperature(original=trained) if c.get("use_logn_attn", True) else None
     attention = gqa(d, (H, H, h), bias=True, o_bias=bias, rope=rotary, temperature=growth)
-    layer = Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
+    kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
+    layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
+    c.ignore(*PRECISION.split(), *UNUSED.split())
     layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 from math import lcm
 
-from ..blocks import Attention, Layer, Mixer, MoE, gqa, linear, rms, swiglu
+from ..blocks import Attention, Layer, MoE, gqa, linear, rms, swiglu
 from ..config import Config
 from ..dims import Dim
 from ..mixers import GatedDeltaNet, gated_delta
@@ -20,9 +20,8 @@ from .shared import every, layered, partial, rope
 MOST = 1000
 """A pattern of layers longer than this is no pattern."""
 
-NAMES_SHARED = HF.but(
-    inside={f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")} | {"mlp.shared_gate": "mlp.shared_expert_gate"}
-)
+SHARED = {f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")}
+NAMES_SHARED = HF.but(inside=SHARED | {"mlp.shared_gate": "mlp.shared_expert_gate"})
 
 
 def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
@@ -55,6 +54,23 @@ def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
     return GGUF.but(inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.a_log": "decay"} | norms | layouts)
 
 
+VALUES = ("attn.value", "attn.z", "attn.beta", "attn.alpha", "attn.conv", "attn.dt_bias", "attn.out")
+NAMES_DELTA = hybrid(
+    {
+        **dict.fromkeys(("attn.query", "attn.key", "attn.value"), "linear_attn.in_proj_qkv"),
+        "attn.z": "linear_attn.in_proj_z",
+        "attn.beta": "linear_attn.in_proj_b",
+        "attn.alpha": "linear_attn.in_proj_a",
+    },
+    {},
+)
+"""Qwen3.5's names."""
+
+NAMES_DELTA_GGUF = hybrid_gguf(
+    {"attn.beta": "ssm_beta", "attn.alpha": "ssm_alpha"}, dict.fromkeys(VALUES, "tiled") | {"attn.a_log": "decay tiled"}
+)
+
+
 def experts(c: Config, d: Dim, normalise: bool) -> MoE:
     """Many narrow experts."""
     E, k, Fe = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
@@ -72,17 +88,18 @@ def experts_and_one(c: Config, d: Dim, normalise: bool) -> MoE:
 
 def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]) -> Stack:
     """Layers with these mixers; every `decoder_sparse_step`-th has experts, but none of `mlp_only_layers`."""
-    step, dense, made = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", []), cache(layer)
+    none: list[int] = []
+    step, dense, made = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", none), cache(layer)
     if not 1 <= step <= MOST:
         raise c.error("decoder_sparse_step", f"should be from 1 to {MOST}, not {step}")
-    if not all(type(i) is int for i in dense):
+    if any(type(i) is not int for i in dense):
         raise c.error("mlp_only_layers", "should list layers by number")
     runs: list[tuple[tuple[Block, ...], int]] = []
     start = 0
     for pattern, times in mixers.runs:
         end = len(pattern) * times
         cuts = {i - start for x in dense for i in (x, x + 1) if start < i < start + end}
-        for a, b in pairwise((0, *sorted(cuts), end)):
+        for a, b in pairwise((0, *sorted(cuts), int(end) if cuts else end)):
             period = lcm(len(pattern), step)
             numbers = range(a, min(a + period, b))
             kinds = tuple(made(pattern[i % len(pattern)], (start + i + 1) % step == 0 and start + i not in dense) for i in numbers)
@@ -91,7 +108,7 @@ def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]
     return Stack(*runs)
 
 
-def one_in_four(c: Config, linear_attention: Mixer, full_attention: Mixer) -> Stack:
+def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> Stack:
     """Every fourth layer attends in full, unless `full_attention_interval` or `layer_types` says otherwise."""
     nth, L = c.get("full_attention_interval", 4), c.dim("L", "num_hidden_layers")
     if not 1 <= nth <= MOST:
@@ -104,7 +121,7 @@ def gated_attention(c: Config, d: Dim, eps: float) -> Attention:
     """Softmax attention with norms on the heads of q and k, a quarter of each rotated, and a gate on what the heads give."""
     if not c.get("attn_output_gate", True):
         raise c.error("attn_output_gate", "is false; only gated attention is known of this family")
-    H, K, h = heads = c.heads(d, default=(0, 2, 256))
+    heads = H, _, h = c.heads(d, default=(0, 2, 256))
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
     turned = rope(c, partial(c, h, 0.25))
     return gqa(d, heads, bias, rope=turned, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)

@@ -83,11 +83,19 @@ def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> St
 
 
 def every(nth: int, other: Block, most: Block, n: int) -> Stack:
-    """n layers, all alike but every nth; small even if both numbers are large."""
+    """As many layers as n says, alike but for every nth; small even if both numbers are large."""
     whole, rest = divmod(int(n), nth)
     if nth <= whole:
         return cycle((*(most,) * (nth - 1), other), n)
     return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest)) if whole else repeat(most, n)
+
+
+def query_scale(c: Config) -> float:
+    """What Gemma multiplies its scores by, where it is not the size of a head that says so."""
+    scalar = c.get("query_pre_attn_scalar", 256.0)
+    if scalar <= 0:
+        raise c.error("query_pre_attn_scalar", f"should be positive, not {scalar:g}")
+    return float(scalar**-0.5)
 
 
 def late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: int = 28) -> Stack:

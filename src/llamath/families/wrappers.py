@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from ..names.scheme import Scheme
 
+WHOLE = ("", "language_model.")
 WRAPPERS = {
-    "gemma3": ("", "language_model."),
-    "llama4": ("", "language_model."),
-    "llava": ("", "language_model."),
-    "mistral3": ("", "language_model."),
-    "qwen3_vl": ("model.", "model.language_model."),
+    **dict.fromkeys(
+        "aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 llava llava_next llava_onevision mistral3 vipllava".split(), WHOLE
+    ),
+    **dict.fromkeys("qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
+    **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
+    "deepseek_vl_v2": ("", "language."),
 }
-"""Outer model type → which beginning of a name becomes which."""
+"""Outer model type → which beginning of a name becomes which, in published files."""
+
+TIED = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
+"""Wrappers whose classes tie embedding and head where the configuration does not say."""
 
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Under which keys the text model's configuration is found."""
+
+DEFAULTS = {
+    "llama": {
+        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+    },
+    "mistral": {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "vocab_size": 32000,
+    },
+}  # fmt: skip
+"""What a text model inside a wrapper has where its configuration is silent: wrappers are published without their classes' defaults."""
 
 
 def within(scheme: Scheme, wrapper: str) -> Scheme:

@@ -21,6 +21,7 @@ _LOCATOR = Struct("<4sLQL")
 _END64 = Struct("<4sQ2H2L4Q")
 _ENTRY = Struct("<4s6H3L5H2L")
 _LOCAL = Struct("<4s5H3L2H")
+_FIELD = Struct("<2H").unpack_from
 _AFTER, _AFTER64 = Struct("<4s3L"), Struct("<4sL2Q")
 _MOST, _MOST64 = 0xFFFF, 0xFFFFFFFF
 _SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
@@ -152,14 +153,17 @@ def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
 
 def _widened(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
     """The fields with those that are full taken, in order, from the zip64 extra field."""
-    at, kind, found = 0, 0, b""
-    while at + 4 <= len(extra) and kind != 1:
-        kind, length = extra[at] | extra[at + 1] << 8, extra[at + 2] | extra[at + 3] << 8
-        found = extra[at + 4 : at + 4 + length]
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = _FIELD(extra, at)
         at += 4 + length
-    if kind != 1 or at > len(extra) or len(found) != 8 * fields.count(_MOST64):
+        if kind == 1:
+            break
+    else:
+        kind = length = 0
+    if kind != 1 or at > len(extra) or length != 8 * fields.count(_MOST64):
         raise FormatError("zip64", f"{_shown(name)}: its zip64 field does not hold the sizes that it should")
-    wide = iter(Struct(f"<{len(found) // 8}Q").unpack(found))
+    wide = iter([int.from_bytes(extra[place : place + 8], "little") for place in range(at - length, at, 8)])
     return [next(wide) if field == _MOST64 else field for field in fields]
 
 

@@ -27,8 +27,6 @@ MAX_KEYS, MAX_TENSORS, MAX_STRINGS, MAX_HEADER = 1 << 16, 1 << 18, 1 << 22, 1 <<
 KEPT, HEAD, SHORT, COST = 16 << 20, 512, 1024, 80
 """Metadata kept in memory, in bytes; of an array the first so many values; of its strings the short ones; what a value costs."""
 SMALLEST_KEY, SMALLEST_TENSOR = 8 + 1 + 4 + 1, 8 + 4 + 4 + 8
-
-
 TYPED = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
 """Keys whose type llama.cpp insists on, among those that say how to read the file."""
 NOT_GGUF = {
@@ -100,17 +98,23 @@ def join(shards: Sequence[Manifest]) -> Manifest:
     if len(shards) == 1 and shards[0].metadata.get("split.count", 0) < 2:
         return shards[0]
     tensors = tuple(tensor._replace(file=index) for index, shard in enumerate(shards) for tensor in shard.tensors)
-    hint, seen = "give every shard of one model once, in order", set[str]()
+    for key, given in {"split.count": len(shards), "split.no": None, "split.tensors.count": len(tensors)}.items():
+        for index, shard in enumerate(shards):
+            expected = index if given is None else given
+            if (said := shard.metadata.get(key)) != expected:
+                raise _stranger(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {said}")
+    seen = set[str]()
     for index, shard in enumerate(shards):
-        where = f"{safe(shard.files[0].name)}, given as shard {index + 1} of {len(shards)} with {len(tensors):,} tensors in all"
-        for key, given in {"split.count": len(shards), "split.no": index, "split.tensors.count": len(tensors)}.items():
-            if (said := shard.metadata.get(key)) != given:
-                raise FormatError(key.replace(".", "_"), f"{where}: expected {key} {given}, found {said}", hint=hint)
         names = {tensor.name for tensor in shard.tensors}
         if twice := sorted(seen & names):
-            raise FormatError("duplicate_tensor", f"{where}: expected new tensors, found {safe(twice[0])} again", hint=hint)
+            raise _stranger("duplicate_tensor", shards, index, f"new tensors, found {safe(twice[0])} again")
         seen |= names
     return Manifest(format="gguf", files=tuple(shard.files[0] for shard in shards), tensors=tensors, metadata=shards[0].metadata)
+
+
+def _stranger(code: str, shards: Sequence[Manifest], index: int, broken: str) -> FormatError:
+    where = f"{safe(shards[index].files[0].name)}, given as shard {index + 1} of {len(shards)}"
+    return FormatError(code, f"{where}: expected {broken}", hint="give every shard of one model once, in order")
 
 
 class _Reader:

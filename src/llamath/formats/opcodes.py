@@ -12,12 +12,14 @@ from struct import Struct
 from typing import Any
 
 from ..errors import FormatError, safe
-from .rebuild import CALLS, STORAGES, WIDEST, Global, Ordered, Storage, Tally, named, put
+from .rebuild import CALLS, Global, Ordered, Storage, Tally, named, put, stored
 
 OPCODES = 1 << 22
 """The most opcodes in one stream: enough for 127,000 tensors; a container takes at least one, so this bounds memory too."""
 MARKS = 1000
 """The deepest nesting of marks."""
+LINE = 200
+"""The longest part of a name."""
 
 
 class Machine:
@@ -37,29 +39,55 @@ class Machine:
         """The value of the stream that begins at this byte, and where it ends."""
         self.begin = self.at = at
         self.stack, self.marks, self.memo = [], [], {}
-        data, steps = self.data, STEPS
         try:
-            if data[at] != 0x80:
+            if self.data[at] != 0x80:
                 raise FormatError("protocol", "it does not begin with its protocol")
-            for _ in range(OPCODES):
-                self.at = at
-                if (code := data[at]) == 0x2E:
-                    return self.result(), at + 1
-                at = steps[code](self, at + 1)
-            raise FormatError("limit", f"more than {OPCODES:,} opcodes")
+            return self.result(end := self.follow(at)), end
         except IndexError:
             error = FormatError("stack", "it takes more from its stack than is there")
+        except KeyError as missing:
+            error = FormatError("memo", f"memo {missing} is used and was never set")
         except UnicodeDecodeError:
             error = FormatError("text", "a string is not UTF-8")
         except FormatError as raised:
             error = raised
-        if self.at >= self.size and error.code != "limit":
+        if self.at + _ARGUMENT.get(self.data[self.at], 0) >= self.size and error.code != "limit":
             error = FormatError("truncated", "it breaks off")
         raise FormatError(error.code, f"pickle stream, byte {self.at:,}: {error}", hint=error.hint)
 
-    def result(self) -> Any:
+    def follow(self, at: int) -> int:
+        """Carry out opcodes to the last; the commonest five are written out here, for speed."""
+        data, memo, steps, stack = self.data, self.memo, STEPS, self.stack
+        try:
+            for _ in range(OPCODES):
+                code = data[at]
+                if code == 0x72:  # LONG_BINPUT
+                    index = _U4(data, at + 1)[0]
+                    if index in memo or index > len(memo) + 1:
+                        raise _memo(index, len(memo))
+                    memo[index] = stack[-1]
+                    at += 5
+                elif code == 0x6A:  # LONG_BINGET
+                    stack.append(memo[_U4(data, at + 1)[0]])
+                    at += 5
+                elif code == 0x68:  # BINGET
+                    stack.append(memo[data[at + 1]])
+                    at += 2
+                elif code == 0x4B:  # BININT1
+                    stack.append(data[at + 1])
+                    at += 2
+                elif code == 0x2E:  # STOP
+                    return at + 1
+                else:
+                    at = steps[code](self, at + 1)
+                    stack = self.stack
+            raise FormatError("limit", f"more than {OPCODES:,} opcodes")
+        finally:
+            self.at = at
+
+    def result(self, end: int) -> Any:
         """The one value that is left at the end."""
-        if self.at >= self.size:
+        if end > self.size:
             raise FormatError("truncated", "it breaks off")
         if len(self.stack) != 1 or self.marks:
             raise FormatError("stack", f"it ends with {len(self.stack)} values and {len(self.marks)} open marks instead of one value")
@@ -86,9 +114,8 @@ class Machine:
 Step = Callable[[Machine, int], int]
 """Carries out an opcode whose argument begins at this byte, and says where the next opcode begins."""
 
-_U1, _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<B", "<H", "<I", "<i", ">d"))
-LINE = 200
-"""The longest part of a name."""
+_U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
+_ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
 
 
 def _unknown(machine: Machine, at: int) -> int:
@@ -127,27 +154,18 @@ def _long(machine: Machine, at: int) -> int:
 
 
 def _text(machine: Machine, at: int) -> int:
-    end = at + 4 + _U4(machine.data, at)[0]
-    if end > machine.size:
-        machine.upto(at + 4, end - at - 4)
-    machine.stack.append(machine.data[at + 4 : end].decode())
+    start = at + (4 if machine.data[at - 1] == 0x58 else 1)
+    end = machine.upto(start, int.from_bytes(machine.data[at:start], "little"))
+    machine.stack.append(machine.data[start:end].decode())
     return end
 
 
-def _short_text(machine: Machine, at: int) -> int:
-    end = machine.upto(at + 1, machine.data[at])
-    machine.stack.append(machine.data[at + 1 : end].decode())
-    return end
+def _fresh(kind: type) -> Step:
+    def step(machine: Machine, at: int) -> int:
+        machine.stack.append(kind())
+        return at
 
-
-def _dict(machine: Machine, at: int) -> int:
-    machine.stack.append({})
-    return at
-
-
-def _list(machine: Machine, at: int) -> int:
-    machine.stack.append([])
-    return at
+    return step
 
 
 def _mark(machine: Machine, at: int) -> int:
@@ -209,34 +227,23 @@ def _set_many(machine: Machine, at: int) -> int:
     return at
 
 
-def _get(machine: Machine, at: int, index: int) -> int:
-    if index not in machine.memo:
-        raise FormatError("memo", f"memo {index:,} is used and was never set")
-    machine.stack.append(machine.memo[index])
-    return at
+def _put(machine: Machine, at: int) -> int:
+    index, memo = machine.data[at], machine.memo
+    if index in memo or index > len(memo) + 1:
+        raise _memo(index, len(memo))
+    memo[index] = machine.stack[-1]
+    return at + 1
 
 
-def _remember(machine: Machine, at: int, index: int) -> int:
-    if index in machine.memo or index > len(machine.memo) + 1:
-        raise FormatError("memo", f"memo {index:,} is set after {len(machine.memo):,} others; they count up, each once")
-    machine.memo[index] = machine.stack[-1]
-    return at
+def _memo(index: int, others: int) -> FormatError:
+    return FormatError("memo", f"memo {index:,} is set after {others:,} others; they count up, each once")
 
 
 def _persistent(machine: Machine, at: int) -> int:
-    pid = machine.stack.pop()
-    if type(pid) is not tuple or len(pid) != machine.storage_fields or type(pid[0]) is not str or pid[0] != "storage":
-        raise FormatError("persistent", "something other than a storage lies outside the stream")
-    _, kind, key, location, count, *view = pid
-    if type(kind) is not Global or kind.name not in STORAGES or (machine.storage_fields == 6 and not STORAGES[kind.name]):
-        raise FormatError("storage", "a storage of an unknown kind")
-    if type(key) is not str or type(location) is not str or type(count) is not int or not 0 <= count < WIDEST:
-        raise FormatError("storage", "a storage's key and place are strings, and its size is a number")
-    if view and view[0] is not None:
-        raise FormatError("storage", f"storage {safe(key)} is a view of another", hint="torch before 0.4 wrote such; save again with a later one")
-    found = Storage(key, STORAGES[kind.name], count)
-    if machine.storages.setdefault(key, found) != found and (count or machine.storages[key].count):
-        raise FormatError("storage", f"storage {safe(key)} is declared twice, differently")
+    found = stored(machine.stack.pop(), machine.storage_fields)
+    known = machine.storages.setdefault(found.key, found)
+    if known != found and (known.elements or found.elements):
+        raise FormatError("storage", f"storage {safe(found.key)} is declared twice, differently")
     machine.stack.append(found)
     return at
 
@@ -273,21 +280,13 @@ def _build(machine: Machine, at: int) -> int:
     return at
 
 
-def _indexed(use: Callable[[Machine, int, int], int], unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Step:
-    def step(machine: Machine, at: int) -> int:
-        return use(machine, at + width, unpack(machine.data, at)[0])
-
-    return step
-
-
 _KNOWN: dict[bytes, Step] = {
     b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
     b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
-    b"]": _list, b"a": _append, b"e": _extend, b"}": _dict, b"s": _set_one, b"u": _set_many,
+    b"]": _fresh(list), b"a": _append, b"e": _extend, b"}": _fresh(dict), b"s": _set_one, b"u": _set_many,
     b"N": _push(None), b"\x88": _push(True), b"\x89": _push(False),
-    b"J": _number(_I4, 4), b"K": _number(_U1, 1), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
-    b"X": _text, b"U": _short_text,
-    b"h": _indexed(_get, _U1, 1), b"j": _indexed(_get, _U4, 4), b"q": _indexed(_remember, _U1, 1), b"r": _indexed(_remember, _U4, 4),
+    b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
+    b"X": _text, b"U": _text, b"q": _put,
 }  # fmt: skip
 STEPS: list[Step] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
-"""What each opcode does, by its byte."""
+"""What each of the other opcodes does, by its byte."""

@@ -62,12 +62,8 @@ class Storage(NamedTuple):
 
     key: str
     dtype: str  # empty: untyped
-    count: int  # elements, or bytes of an untyped one
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes it promises to have."""
-        return self.count * (PLAIN[self.dtype].bytes if self.dtype else 1)
+    elements: int  # bytes, if untyped
+    bytes: int  # that it promises to have
 
 
 class Strided(NamedTuple):
@@ -113,6 +109,21 @@ def named(module: str, name: str) -> Global:
         raise FormatError("dtype", f"it holds elements of a type that has no name here ({safe(full)})")
     hint = "a checkpoint needs tensors, dictionaries and plain values only; do not load this file with weights_only=False"
     raise FormatError("global", f"it asks for {safe(full)}, which could run code, and is refused", hint=hint)
+
+
+def stored(pid: Any, fields: int) -> Storage:
+    """The storage that a persistent id stands for: 5 fields in an archive, 6 in the older container, the last for views."""
+    if type(pid) is not tuple or len(pid) != fields or type(pid[0]) is not str or pid[0] != "storage":
+        raise FormatError("persistent", "something other than a storage lies outside the stream")
+    _, kind, key, location, elements, *view = pid
+    if type(kind) is not Global or kind.name not in STORAGES or (view and not STORAGES[kind.name]):
+        raise FormatError("storage", "a storage of an unknown kind")
+    if type(key) is not str or type(location) is not str or type(elements) is not int or not 0 <= elements < WIDEST:
+        raise FormatError("storage", "a storage's key and place are strings, and its size is a number")
+    if view and view[0] is not None:
+        raise FormatError("storage", f"storage {safe(key)} is a view of another", hint="torch before 0.4 wrote such; save it again")
+    dtype = STORAGES[kind.name]
+    return Storage(key, dtype, elements, elements * (PLAIN[dtype].bytes if dtype else 1))
 
 
 def put(target: dict[str | bytes, Any], key: Any, value: Any) -> None:
@@ -217,15 +228,15 @@ def _parameter(args: tuple[Any, ...], _: Spend) -> Strided:
 
 
 def _gradient(tensor: Strided, wanted: Any, hooks: Any) -> None:
-    _expect("requires_grad", type(wanted) is bool and (not wanted or tensor.dtype[0] in "FBC"))
-    _expect("requires_grad", not wanted or tensor.dtype != "BOOL")
+    _expect("requires_grad", type(wanted) is bool and (not wanted or (tensor.dtype[0] in "FBC" and tensor.dtype != "BOOL")))
     if hooks is not None and not (type(hooks) is Ordered and not hooks):
         raise FormatError("hooks", "a tensor has hooks, or what should be none is not")
 
 
 def _bits(metadata: tuple[Any, ...]) -> None:
     if metadata and metadata[0] is not None and not (type(metadata[0]) is dict and not metadata[0]):
-        raise FormatError("conjugate", "a tensor is a conjugate or negative view, so its bytes are not its values", hint="save .resolve_conj()")
+        hint = "save .resolve_conj().resolve_neg() of it"
+        raise FormatError("conjugate", "a tensor is a conjugate or negative view, so its bytes are not its values", hint=hint)
 
 
 def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
@@ -235,23 +246,23 @@ def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
         raise FormatError("tensor", "a tensor is rebuilt from a storage, an offset and two tuples; found something else")
     if len(shape) != len(strides) or len(shape) > DIMENSIONS:
         raise FormatError("tensor", f"a tensor has {len(shape)} sizes and {len(strides)} strides; at most {DIMENSIONS} are read")
-    for number in (offset, *shape, *strides):
-        if type(number) is not int or not 0 <= number < WIDEST:
+    dense, last, elements = True, 0, 1
+    for size, stride in zip((1, *shape)[::-1], (offset, *strides)[::-1], strict=True):
+        if type(size) is not int or type(stride) is not int or not (0 <= size < WIDEST and 0 <= stride < WIDEST):
             raise FormatError("tensor", "an offset, a size or a stride is not a number from 0 to 2**63 - 1")
-    dtype = dtype or storage.dtype or "U8"
-    dense, last, elements = True, offset, 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         dense = dense and (size == 1 or stride == elements)
         last += (size - 1) * stride
         elements *= size or 1
-    width, empty = PLAIN[dtype].bytes, 0 in shape
     if elements >= WIDEST:
         raise FormatError("tensor", "a tensor has 2**63 elements or more")
-    if not empty and (last + 1) * width > storage.bytes:
-        key = safe(storage.key)
-        raise FormatError("bounds", f"a tensor needs {(last + 1) * width:,} bytes of storage {key}, which has {storage.bytes:,}")
-    start = min(offset * width, storage.bytes)
-    return Strided(storage, dtype, shape, None if dense or empty else strides, start, start if empty else (last + 1) * width)
+    dtype = dtype or storage.dtype or "U8"
+    width, empty = PLAIN[dtype].bytes, 0 in shape
+    start, end = offset * width, (offset + last + 1) * width
+    if empty:
+        start = end = min(start, storage.bytes)
+    elif end > storage.bytes:
+        raise FormatError("bounds", f"a tensor needs {end:,} bytes of storage {safe(storage.key)}, which has {storage.bytes:,}")
+    return Strided(storage, dtype, shape, None if dense or empty else strides, start, end)
 
 
 def _expect(what: str, held: object) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..dims import Dim, product, total
 from ..errors import LlamathError
 from ..record import Record
-from ..tree import Block, Leaf, Stack, Weight, walk, walk_field
+from ..tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
 
 
 class Part(NamedTuple):
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     weight: Weight
 
 
-class Stored(Record):
+class Stored(NamedTuple):
     """A tensor as a file has it: one weight, or several joined."""
 
     name: str
@@ -79,7 +79,7 @@ class Scheme(Record):
             for i, x in enumerate(child):
                 number = str(i)
                 for one in made[id(x)]:
-                    yield Stored(name=one.name.replace("{l}", number), shape=one.shape, parts=one.parts, layout=one.layout)
+                    yield Stored(one.name.replace("{l}", number), one.shape, one.parts, one.layout)
 
     def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
         """Leaves that share a stored name, joined; `{l}` stays in it."""
@@ -119,3 +119,18 @@ def _shape(parts: list[Part], layout: str, stacked: bool) -> tuple[Dim, ...]:
         shape = (shape[0], Dim.const(1), *shape[1:])
     shape = (*heads, *shape)
     return (Dim("E", len({part.at for part in parts})), *shape) if stacked else shape
+
+
+def canonical(block: Block) -> Scheme:
+    """The scheme of this package's own files: every name is the canonical path."""
+    patterns = dict.fromkeys(x.pattern for x in fold(block))
+    inside = {x.removeprefix("layers.{l}."): x.removeprefix("layers.{l}.") for x in patterns if x.startswith("layers.{l}.")}
+    return Scheme(name="llamath", layer="layers.{l}.", outside={x: x for x in patterns if not x.startswith("layers.")}, inside=inside)
+
+
+def fused(scheme: Scheme) -> Scheme | None:
+    """The same with all experts of a layer in two tensors, as transformers 5 holds them in memory; None without single experts."""
+    if "{e}" not in scheme.inside.get("mlp.experts.{e}.gate", ""):
+        return None
+    joined = dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj")
+    return scheme.but(inside={**joined, "mlp.experts.{e}.down.weight": "mlp.experts.down_proj", "mlp.router": "mlp.gate"}, name="hf-fused")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..model import Model
 from ..names.scheme import Scheme
@@ -10,10 +10,6 @@ from ..views.count import Count, Row, Section
 from .numbers import everyday, percent, spans
 from .table import aligned, beside, bold, columns, dim, wrapped
 
-LETTERS = {
-    "V": "vocabulary", "d": "width", "L": "layers", "H": "heads", "K": "key/value heads", "h": "head size", "F": "feed-forward width",
-    "E": "experts", "Fe": "an expert's width", "Fs": "the shared expert's width", "C": "positions",
-}  # fmt: skip
 HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 
 
@@ -29,7 +25,7 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
     body = _fitted(list(_rows(report, layer, scheme)))
     lines = [*head, bold(body[0]), *body[1:], ""]
     if layer is None:
-        lines += [*beside(_groups(report), _counts(report), gap=2), "", *_formula(report)]
+        lines += [*beside(_groups(report), _counts(report), gap=2), "", *_formula(report, model.config.letters)]
     lines += [line for note in model.notes for line in wrapped(f"note: {note}", indent="")]
     return "\n".join(lines)
 
@@ -100,9 +96,9 @@ def _counts(report: Count) -> list[str]:
     return ["counts", *(f"  {line}" for line in aligned([(what, f"{n:,}") for what, n in rows], right=(1,)))]
 
 
-def _formula(report: Count) -> list[str]:
+def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
     formula = report.formula
-    legend = ", ".join(f"{x} {n:,} {LETTERS[x]}" if x in LETTERS else f"{x} {n:,}" for x, n in formula.letters.items())
+    legend = ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in formula.letters.items())
     return [
         "formula",
         *wrapped(formula.symbols),

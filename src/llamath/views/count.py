@@ -175,7 +175,8 @@ def _formula(sections: tuple[Section, ...]) -> Formula:
             continue
         times = Dim.const(section.times)
         plain = times == 1 and not times.atoms
-        symbols.append(inner.symbol if plain else f"{times.symbol}·({inner.symbol})")
+        count = f"({times.symbol})" if len(times.terms) > 1 else times.symbol
+        symbols.append(inner.symbol if plain else f"{count}·({inner.symbol})")
         numbers.append(inner.numbers if plain else f"{times}·({inner.numbers})")
         letters |= inner.atoms | times.atoms
         value += int(times) * int(inner)

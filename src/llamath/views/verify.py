@@ -6,22 +6,32 @@ knowing and changes nothing (a tied matrix stored twice, a buffer of old exporte
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..blocks import Decoder
 from ..errors import FormatError, safe
+from ..formats.dtypes import PLAIN
 from ..formats.manifest import Manifest, Tensor
 from ..names.codec import Packing, packings
 from ..names.scheme import Scheme, Stored, Unnamed
 from ..record import Record
 from ..tree import walk
-from .diagnose import Mismatch, diagnose
+from .diagnose import Claim, Shape, diagnose
 from .folding import folded
 
-BUFFERS = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias", "attention.bias", "attention.masked_bias", "rope.freqs", "rope_freqs.weight")
+BUFFERS = (
+    "rotary_emb.inv_freq",
+    "attn.bias",
+    "attn.masked_bias",
+    "attention.bias",
+    "attention.masked_bias",
+    "rope.freqs",
+    "rope_freqs.weight",
+)
 """How the names of buffers end that exporters have stored, and that every loader computes anew."""
+
+FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class Finding(Record):
@@ -38,6 +48,7 @@ class Verdict(Record):
     """The result: whole or not, under which naming, and why."""
 
     scheme: str
+    expected: int
     matched: int
     findings: tuple[Finding, ...]
 
@@ -47,55 +58,177 @@ class Verdict(Record):
         return all(x.severity == "info" for x in self.findings)
 
 
-class Claim(Record):
-    """What a configuration promises: the tree, its possible names, and the same family with some keys changed."""
-
-    tree: Decoder
-    schemes: Sequence[Scheme]
-    letters: Mapping[str, str] = {}  # letter → configuration key
-    rebuild: Callable[[Mapping[str, Any]], Decoder]
-    dtype: str = ""  # as safetensors name it
-    tokens: int | None = None  # what the tokenizer beside it holds
-
-
 def verify(claim: Claim, manifest: Manifest, problems: Sequence[FormatError] = ()) -> Verdict:
     """Compare a checkpoint's header with what its configuration promises."""
-    found = {x.name: x for x in manifest.tensors}
-    scheme, expected = _best(claim, found)
+    tensors = {x.name: x for x in manifest.tensors}
     packed = packings(manifest.tensors)
-    findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
-    findings += _files(manifest)
-    findings += _names(claim, scheme, expected, found, packed)
-    wrong = [Mismatch(stored=x, found=_logical(found[name], packed)) for name, x in expected.items() if name in found and not _same(x, found[name], packed)]
-    findings += [Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors) for x in diagnose(claim.tree, claim.letters, claim.rebuild, scheme, wrong)]
-    findings += _dtypes(claim, expected, found, packed)
-    findings += _padding(claim)
-    return Verdict(scheme=scheme.name, matched=len(expected.keys() & found.keys()), findings=tuple(findings))
+    stands = {x.weight: x for x in packed.values() if x.role == "values"}
+    found: dict[str, Shape] = {name: x.shape for name, x in tensors.items() if name not in packed} | {
+        name: x.shape for name, x in stands.items() if x.shape is not None
+    }
+    scheme, expected = _best(claim, found.keys() | stands.keys())
+    loose = {name: tuple(map(int, expected[name].shape)) for name, x in stands.items() if x.shape is None and name in expected}
+    found |= {name: shape for name, shape in loose.items() if stands[name].fits(shape)}
+    findings = [
+        *(Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems),
+        *_files(manifest, tensors),
+        *_layers(claim, scheme, found),
+        *_absent(claim, scheme, expected, found, manifest),
+        *_unexpected(claim, scheme, expected, tensors, packed),
+        *(
+            Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
+            for x in diagnose(claim, scheme, expected, found)
+        ),
+        *_dtypes(claim, expected, tensors),
+        *_padding(claim),
+    ]
+    return Verdict(scheme=scheme.name, expected=len(expected), matched=len(expected.keys() & found.keys()), findings=tuple(findings))
 
 
-def _best(claim: Claim, found: Mapping[str, Tensor]) -> tuple[Scheme, dict[str, Stored]]:
+def _best(claim: Claim, found: Iterable[str]) -> tuple[Scheme, dict[str, Stored]]:
     """The naming under which most of the file is what the tree has."""
+    names = set(found)
     best: tuple[int, Scheme, dict[str, Stored]] | None = None
     for scheme in claim.schemes:
         try:
             expected = {x.name: x for x in scheme.tensors(claim.tree)}
         except Unnamed:
             continue
-        overlap = len(expected.keys() & found.keys())
+        overlap = len(names.intersection(expected))
         if best is None or overlap > best[0]:
             best = (overlap, scheme, expected)
         if overlap == len(expected):
             break
-    if best is None:
-        raise ValueError("a family has at least one scheme that names all its weights")
+    assert best is not None, "every family has a scheme that names all its weights"
     return best[1], best[2]
 
 
-def _same(stored: Stored, tensor: Tensor, packed: Mapping[str, Packing]) -> bool:
-    if stored.shape == tensor.shape:
-        return True
-    return tensor.name in packed and packed[tensor.name].fits(tuple(map(int, stored.shape)))
+def _files(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Iterator[Finding]:
+    """What the files say of each other: an index that is wrong, names that occur twice."""
+    if len(tensors) != len(manifest.tensors):
+        double = [name for name, n in Counter(x.name for x in manifest.tensors).items() if n > 1]
+        message = f"{_some(double)} {'is' if len(double) == 1 else 'are'} in more than one file"
+        yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(double))
+    if (index := manifest.index) is None:
+        return
+    if missing := index["missing"]:
+        message = (
+            f"{len(missing)} of the {len(set(index['weight_map'].values()))} shards that the index names are missing: {_some(missing)}"
+        )
+        yield Finding(code="missing_shard", severity="error", message=message, hint="fetch them again", tensors=tuple(missing))
+    files = [x.name.rpartition("/")[2] for x in manifest.files]
+    wrong = [x.name for x in manifest.tensors if index["weight_map"].get(x.name) != files[x.file]]
+    wrong += [name for name, file in index["weight_map"].items() if name not in tensors and file not in missing]
+    if wrong:
+        message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
+        yield Finding(
+            code="index", severity="error", message=message, hint="the shards are right: write the index anew", tensors=tuple(wrong)
+        )
+    said = index["metadata"].get("total_size") if isinstance(index["metadata"], dict) else None
+    size = sum(x.end - x.start for x in manifest.tensors)
+    if type(said) is int and said != size and not missing:
+        message = f"the index says that all tensors have {said:,} bytes; they have {size:,}"
+        yield Finding(
+            code="total_size", severity="warning", message=message, hint="loaders ignore it; progress bars and disk checks do not"
+        )
 
 
-def _logical(tensor: Tensor, packed: Mapping[str, Packing]) -> Tensor:
-    return tensor._replace(shape=packed[tensor.name].shape) if tensor.name in packed and packed[tensor.name].shape else tensor
+def _layers(claim: Claim, scheme: Scheme, found: Mapping[str, Shape]) -> Iterator[Finding]:
+    """Fewer or more layers than the configuration says, said once."""
+    has, said = _depth(scheme, found), int(claim.tree.layers.n)
+    if has and has != said and (key := claim.letters.get("L")) and not (has > said and claim.tree.mtp is None and has - said <= 2):
+        message = f"the file has layers 0–{has - 1}; the config says L = {said} → {key} should be {has}"
+        yield Finding(
+            code="layers", severity="error", message=message, hint="or the rest of the checkpoint is missing" if has < said else ""
+        )
+
+
+def _depth(scheme: Scheme, found: Mapping[str, Shape]) -> int:
+    """How many layers the names in the file go to, without a hole; 0 where they do not count up."""
+    start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
+    pattern = re.compile(re.escape(start) + r"(\d{1,9})" + re.escape(rest))
+    numbers = {int(x[1]) for name in found if (x := pattern.match(name))}
+    return len(numbers) if numbers and max(numbers) == len(numbers) - 1 else 0
+
+
+def _absent(
+    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], manifest: Manifest
+) -> Iterator[Finding]:
+    """What the tree has and the file has not, unless a missing shard or a missing layer has been named for it."""
+    gone = set(manifest.index["missing"]) if manifest.index else set()
+    where = manifest.index["weight_map"] if manifest.index else {}
+    depth = _depth(scheme, found)
+    start = scheme.prefix + scheme.layer.partition("{l}")[0]
+    missing = [name for name in expected if name not in found and where.get(name) not in gone]
+    if depth < int(claim.tree.layers.n) and depth:
+        missing = [x for x in missing if not (x.startswith(start) and int(x[len(start) :].partition(".")[0]) >= depth)]
+    if missing:
+        size = sum(int(part.weight.size) for name in missing for part in expected[name].parts)
+        message = f"{len(missing):,} tensors with {size:,} parameters are missing: {_some(missing)}"
+        yield Finding(code="missing", severity="error", message=message, tensors=tuple(missing))
+
+
+def _unexpected(
+    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], tensors: Mapping[str, Tensor], packed: Mapping[str, Packing]
+) -> Iterator[Finding]:
+    """What the file has and the tree has not, by what it is."""
+    tied = {scheme.stored(x.pattern) for name, _ in claim.tree.children for x in walk(claim.tree) if x.weight.tied and name == "head"}
+    kinds: dict[tuple[str, str, str], list[str]] = {}
+    for name in tensors:
+        if name in expected:
+            continue
+        if name in packed:
+            if packed[name].role != "values" or packed[name].weight in expected:
+                kinds.setdefault(("packed", "info", f"stored as {packed[name].kind}"), []).append(name)
+                continue
+        elif name in tied:
+            kinds.setdefault(("tied_copy", "info", "a tied matrix, stored a second time"), []).append(name)
+            continue
+        elif name.endswith(BUFFERS):
+            kinds.setdefault(("buffer", "info", "buffers that every loader computes anew"), []).append(name)
+            continue
+        elif scheme.prefix or scheme.layer.split(".")[0] not in name.split(".")[:1]:
+            kinds.setdefault(("other_part", "info" if claim.part else "warning", "no part of the text model"), []).append(name)
+            continue
+        kinds.setdefault(("unexpected", "warning", "not in the model that the config describes"), []).append(name)
+    for (code, severity, what), names in kinds.items():
+        yield Finding(code=code, severity=severity, message=f"{len(names):,} tensors are {what}: {_some(names)}", tensors=tuple(names))
+
+
+def _dtypes(claim: Claim, expected: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> Iterator[Finding]:
+    """Matrices in another float type than the configuration says."""
+    if claim.dtype not in FLOATS:
+        return
+    wrong: dict[str, list[str]] = {}
+    for name, stored in expected.items():
+        tensor = tensors.get(name)
+        if tensor and tensor.dtype != claim.dtype and tensor.dtype in FLOATS and stored.parts[0].weight.role in ("matmul", "lookup"):
+            wrong.setdefault(tensor.dtype, []).append(name)
+    for dtype, names in wrong.items():
+        message = f"{len(names):,} matrices are {dtype}; the config says {claim.dtype}: {_some(names)}"
+        times = PLAIN[dtype].bytes / PLAIN[claim.dtype].bytes
+        hint = (
+            f"they take {times:g} times the memory until they are cast"
+            if times != 1
+            else "the ranges of these types differ: cast with care"
+        )
+        yield Finding(code="dtype", severity="warning", message=message, hint=hint, tensors=tuple(names))
+
+
+def _padding(claim: Claim) -> Iterator[Finding]:
+    """Rows of the vocabulary that no token has."""
+    rows = int(claim.tree.vocab)
+    if claim.tokens is not None and claim.tokens < rows:
+        message = f"{rows - claim.tokens:,} padded vocabulary rows: the tokenizer has {claim.tokens:,} tokens, the matrix {rows:,} rows"
+        yield Finding(
+            code="padded_vocabulary", severity="info", message=message, hint="config and matrix agree; the rows are never looked up"
+        )
+    elif claim.tokens is not None and claim.tokens > rows:
+        message = f"the tokenizer has {claim.tokens:,} tokens, the matrix {rows:,} rows: {claim.tokens - rows:,} tokens have none"
+        yield Finding(code="vocabulary", severity="error", message=message, hint="resize the embedding, or use the model's own tokenizer")
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    """Names folded over their numbers, the first few of them."""
+    patterns = [safe(pattern, 100) for pattern, _ in folded(names[:2000])]
+    return ", ".join(patterns[:most]) + (f" and {len(patterns) - most:,} more" if len(patterns) > most else "")

@@ -1,0 +1,40 @@
+"""Granite 3's mixtures and PowerMoE: Granite's layers and multipliers with experts stacked in two tensors."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, MoE, decoder, embedding, gqa, linear, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+NAMES = HF.but(
+    inside={
+        "mlp.router": "block_sparse_moe.router.layer",
+        "mlp.experts.{e}.gate": "block_sparse_moe.input_linear",
+        "mlp.experts.{e}.up": "block_sparse_moe.input_linear",
+        "mlp.experts.{e}.down": "block_sparse_moe.output_linear",
+    }
+)
+
+
+@family("granitemoe", hf=NAMES, gguf=GGUF_LLAMA, arch="granitemoe")
+def granitemoe(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")
+    heads, bias, scale = c.heads(d), c.get("attention_bias", False), c.get("attention_multiplier", 1.0)
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    expert = swiglu(d, F, c.activation("hidden_act"))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias, rope=rope(c, heads[2]), scale=scale),
+        mlp_norm=norm,
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
+        residual=c.get("residual_multiplier", 1.0),
+    )
+    embed, logit_scale = embedding(V, d, c.get("embedding_multiplier", 1.0)), 1 / c.get("logits_scaling", 1.0)
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("max_position_embeddings", None)
+    tied = c.get("tie_word_embeddings", False)
+    return decoder(V, d, layers, norm, tied, context=context, embed=embed, logit_scale=logit_scale)

@@ -1,0 +1,82 @@
+"""LFM2: gated short convolutions and a few layers of attention, SwiGLU in each; the file's name for the last norm is `embedding_norm`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..dims import Dim
+from ..mixers import short_conv
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import Stack, repeat
+from . import family
+from .shared import layered, rope
+
+CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
+NAMES = HF.but(
+    outside={"norm": "model.embedding_norm"},
+    inside={
+        **CONV,
+        "attn_norm": "operator_norm",
+        "attn.o": "self_attn.out_proj",
+        "attn.q_norm": "self_attn.q_layernorm",
+        "attn.k_norm": "self_attn.k_layernorm",
+        "mlp_norm": "ffn_norm",
+        "mlp.gate": "feed_forward.w1",
+        "mlp.down": "feed_forward.w2",
+        "mlp.up": "feed_forward.w3",
+    },
+    layouts={"attn.conv.weight": "unit"},
+)
+NAMES_GGUF = GGUF.but(outside={"norm": "token_embd_norm"}, inside={path: f"short{name}" for path, name in CONV.items()})
+
+UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init block_ff_dim
+    intermediate_size block_multiple_of block_ffn_dim_multiplier full_attn_idxs tie_word_embeddings conv_dim conv_dim_out
+    conv_use_xavier_init num_heads use_pos_enc"""
+"""Keys of the published configurations that say again what others say, or nothing."""
+
+
+@family("lfm2", hf=NAMES, gguf=NAMES_GGUF, arch="lfm2")
+def lfm2(c: Config) -> Decoder:
+    d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
+    heads, eps = c.heads(d, default=(0, 8, 0)), c.get("norm_eps", 1e-5)
+    norm, head_norm = rms(d, eps), rms(heads[2], eps)
+    mlp = swiglu(d, _width(c))
+
+    attention, conv = (
+        Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
+        for mixer in (
+            gqa(d, heads, rope=rope(c, heads[2], 1e6), q_norm=head_norm, k_norm=head_norm),
+            short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False)),
+        )
+    )
+    kinds = {"full_attention": attention, "conv": conv}
+    layers = layered(c, L, kinds, _by_index(c, L, attention, conv))
+    c.ignore(*UNUSED.split())
+    tied = c.get("tie_embedding|tie_word_embeddings", True)
+    return decoder(V, d, layers, norm, tied, context=c.get("max_position_embeddings", None))
+
+
+def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
+    """Attention in the layers of `full_attn_idxs`; without it in all."""
+    if "full_attn_idxs" not in c:
+        return repeat(attention, L)
+    listed = c.get("full_attn_idxs", [0])
+    if any(type(i) is not int for i in listed):
+        raise c.error("full_attn_idxs", "should list layers by number")
+    places = (-1, *sorted(i for i in set(listed) if 0 <= i < L), int(L))
+    runs = [run for a, b in pairwise(places) for run in (((conv,), b - a - 1), ((attention,), 1))]
+    return Stack(*runs[:-1])
+
+
+def _width(c: Config) -> Dim:
+    """The feed-forward width: two thirds of the one that is given, stretched and rounded up, unless it is meant as it is."""
+    F = c.dim("F", "block_ff_dim|intermediate_size")
+    if not c.get("block_auto_adjust_ff_dim", True):
+        return F
+    stretch, multiple = c.get("block_ffn_dim_multiplier", 1.0), int(c.dim("multiple", "block_multiple_of", default=256))
+    if stretch <= 0:
+        raise c.error("block_ffn_dim_multiplier", f"should be more than 0, not {stretch}")
+    return Dim("F", -(-int(stretch * int(2 * F / 3)) // multiple) * multiple)

@@ -1,0 +1,48 @@
+"""Muse Glimmer: sandwich norms, weightless ones on embeddings, queries and keys, gated attention, positions where a window is."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ..blocks import Decoder, Layer, RMSNorm, decoder, gqa, linear, rms, swiglu
+from ..config import Config
+from ..names.hf import HF_SANDWICH
+from ..tree import sequence
+from . import family
+from .shared import layer_types, rope
+
+NAMES = HF_SANDWICH.but(inside={"attn.gate": "self_attn.gate_proj"})
+NEAR, FAR = "sliding_attention", "full_attention"
+
+
+@family("muse_glimmer_text", hf=NAMES)
+def muse_glimmer(c: Config) -> Decoder:
+    d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
+    (H, K, h), bias = c.heads(d, default=(0, 2, 128)), c.get("attention_bias", False)
+    eps, out_eps = c.get("rms_norm_eps", 1e-5), c.get("post_norm_eps", 1e-8)
+    norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
+    mlp, gate = swiglu(d, F, c.activation("hidden_activation")), linear(H * h, d)
+    window, positions = c.nullable("sliding_window", 2048), rope(c, h)
+    scale = c.get("qk_scale_factor", 3.87) * h**-0.5
+
+    @cache
+    def layer(kind: str, turns: bool) -> Layer:
+        facts: dict[str, Any] = {"window": window if kind == NEAR else None, "rope": positions if turns else None, "scale": scale}
+        attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, **facts)
+        return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
+
+    types, thetas = layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]
+    if not isinstance(thetas, list) or len(thetas) != L:
+        raise c.error("layer_rope_theta", f"should be a list of {L} layers")
+    return decoder(
+        V,
+        d,
+        sequence(layer(kind, bool(theta)) for kind, theta in zip(types, thetas, strict=True)),
+        rms(d, eps),
+        tied=c.get("tie_word_embeddings", False),
+        embed_norm=plain,
+        context=c.get("max_position_embeddings", None),
+        logit_scale=c.get("output_multiplier", 0.19611613513818404),
+        softcap=c.get("final_logit_softcapping", 20.0),
+    )

@@ -1,0 +1,127 @@
+"""Nemotron-H and Nemotron 3: a list of layers that are each one thing, Mamba-2, attention without positions, an MLP or experts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ..blocks import MLP, Decoder, LatentMoE, Layer, MoE, decoder, gqa, linear, mlp, rms, weight
+from ..config import Config
+from ..dims import Dim
+from ..errors import safe
+from ..mixers import Mamba2, mamba2
+from ..names.gguf import GGUF
+from ..names.scheme import Scheme
+from ..tree import repeat, sequence
+from . import family
+
+MAMBA = {"dt_bias": "dt_bias", "a_log": "A_log", "skip": "D", "conv": "conv1d", "norm": "norm", "out": "out_proj"}
+NAMES = Scheme(
+    name="hf",
+    layer="backbone.layers.{l}.",
+    outside={"embed": "backbone.embeddings", "norm": "backbone.norm_f", "head": "lm_head"},
+    inside={
+        "attn_norm": "norm",
+        **{f"attn.{x}": f"mixer.{x}_proj" for x in "qkvo"},
+        **dict.fromkeys((f"attn.{x}" for x in ("z", "x", "b", "c", "dt")), "mixer.in_proj"),
+        **{f"attn.{ours}": f"mixer.{theirs}" for ours, theirs in MAMBA.items()},
+        "mlp_norm": "norm",
+        "mlp.up": "mixer.up_proj",
+        "mlp.down": "mixer.down_proj",
+        "mlp.router": "mixer.gate",
+        "mlp.correction": "mixer.gate.e_score_correction_bias",
+        "mlp.experts.{e}.up": "mixer.experts.{e}.up_proj",
+        "mlp.experts.{e}.down": "mixer.experts.{e}.down_proj",
+        "mlp.shared.up": "mixer.shared_experts.up_proj",
+        "mlp.shared.down": "mixer.shared_experts.down_proj",
+        "mlp.latent_down": "mixer.fc1_latent_proj",
+        "mlp.latent_up": "mixer.fc2_latent_proj",
+    },
+    layouts={"attn.conv.weight": "unit", "attn.norm": "flat"},
+)
+NAMES_GGUF = GGUF.but(
+    inside={
+        **dict.fromkeys((f"attn.{x}" for x in ("z", "x", "b", "c", "dt")), "ssm_in"),
+        "attn.dt_bias": "ssm_dt.bias",
+        "attn.a_log": "ssm_a",
+        "attn.skip": "ssm_d",
+        "attn.conv": "ssm_conv1d",
+        "attn.norm": "ssm_norm",
+        "attn.out": "ssm_out",
+        "mlp_norm": "attn_norm",
+        "mlp.latent_down": "ffn_latent_down",
+        "mlp.latent_up": "ffn_latent_up",
+    },
+    layouts={"attn.a_log": "decay unit", "attn.skip": "unit"},
+)
+KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba", "full_attention": "attention"}
+KNOWN = ("mamba", "attention", "mlp", "moe")
+
+UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size mamba_proj_bias mamba_ssm_cache_dtype
+    moe_latent_size moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group n_shared_experts norm_eps
+    num_logits_to_keep num_nextn_predict_layers partial_rotary_factor rescale_prenorm_residual residual_in_fp32 rope_theta sliding_window
+    tie_word_embeddings time_step_floor time_step_limit time_step_max topk_group use_mamba_kernels"""
+"""Keys that the published configurations have and the model does not read; with MTP layers left out."""
+
+
+@family("nemotron_h", hf=NAMES, gguf=NAMES_GGUF, arch="nemotron_h_moe")
+def nemotron_h(c: Config) -> Decoder:
+    d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
+    eps = c.get("layer_norm_epsilon", 1e-5)
+    norm = rms(d, eps)
+
+    @cache
+    def layer(kind: str) -> Layer:
+        if kind == "mamba":
+            return Layer(attn_norm=norm, attn=_mamba(c, d, eps))
+        if kind == "attention":
+            return Layer(attn_norm=norm, attn=gqa(d, c.heads(d, default=(0, 8, c.get("attention_head_dim", 128)))))
+        return Layer(mlp_norm=norm, mlp=_experts(c, d) if kind == "moe" else _mlp(c, d, c.dim("F", "intermediate_size")))
+
+    layers = sequence(layer(kind) for kind in _kinds(c))
+    c.ignore(*UNUSED.split())
+    return decoder(V, d, layers, norm, tied=False, context=c.get("max_position_embeddings", None))
+
+
+def _kinds(c: Config) -> list[str]:
+    """What each layer is, from the list or from the pattern of one character a layer."""
+    keys = "layers_block_type|layer_types|hybrid_override_pattern"
+    kinds = [KINDS.get(str(x), str(x)) for x in c[keys]]
+    if unknown := [x for x in kinds if x not in KNOWN]:
+        raise c.error("layers_block_type", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
+    if c.get("num_hidden_layers", len(kinds)) != len(kinds):
+        raise c.error("num_hidden_layers", f"is {c['num_hidden_layers']}, but {len(kinds)} layers are listed")
+    return kinds
+
+
+def _mamba(c: Config, d: Dim, eps: float) -> Mamba2:
+    Hm, m = c.dim("Hm", "mamba_num_heads"), c.dim("m", "mamba_head_dim")
+    G, N = c.dim("G", "mamba_n_groups|n_groups"), c.dim("N", "ssm_state_size")
+    if Hm % G:
+        raise c.error("n_groups", f"is {G}, which does not divide the {Hm} heads of Mamba")
+    conv = c.dim("c", "mamba_d_conv|conv_kernel"), c.get("mamba_conv_bias|use_conv_bias", True)
+    activation, least = c.activation("mamba_hidden_act"), c.get("mamba_dt_min|time_step_min", 0.001)
+    return mamba2(d, (Hm, m, G, N), conv, eps, c.get("use_bias", False), activation=activation, dt_least=least)
+
+
+def _mlp(c: Config, d: Dim, F: Dim) -> MLP:
+    return mlp(d, F, c.activation("mlp_hidden_act", "relu2"), c.get("mlp_bias", False))
+
+
+def _experts(c: Config, d: Dim) -> MoE:
+    E, k, Fe = c.dim("E", "n_routed_experts|num_local_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    groups, activation = c.get("n_group", 1), c.activation("mlp_hidden_act", "relu2")
+    r = c.dim("r", "moe_latent_size") if "moe_latent_size" in c else None
+    facts: dict[str, Any] = {
+        "router": linear(E, d),
+        "correction": weight(E, role="bias").replace(buffer=True),
+        "experts": repeat(mlp(r or d, Fe, activation), E, live=k),
+        "shared": _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
+        "top_k": k,
+        "scoring": "sigmoid",
+        "normalise": c.get("norm_topk_prob", True),
+        "scaling": c.get("routed_scaling_factor", 1.0),
+        "expert_groups": (groups, c.get("topk_group", 1), 2) if groups > 1 else None,
+    }
+    bias = c.get("mlp_bias", False)
+    return MoE(**facts) if r is None else LatentMoE(**facts, latent_down=linear(r, d, bias), latent_up=linear(d, r, bias))

@@ -1,0 +1,29 @@
+"""OLMoE: Llama's layers with norms across all heads of q and of k, values that may be clipped, and many small experts."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, MoE, decoder, gqa, linear, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..names.hf import HF
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("olmoe", hf=HF, gguf=GGUF, arch="olmoe")
+def olmoe(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")
+    H, K, h = heads = c.heads(d)
+    eps, bias, clip = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.get("clip_qkv", None)
+    norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
+    expert = swiglu(d, F, c.activation("hidden_act"))
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias, rope=rope(c, h), clip=clip, norm_whole=True, q_norm=q_norm, k_norm=k_norm),
+        mlp_norm=norm,
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k, normalise=c.get("norm_topk_prob", False)),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,32 @@
+"""Qwen1.5-MoE and Qwen2's mixtures: biases on q, k and v, many narrow experts and one that every token passes through a gate."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF
+from ..tree import Block, Stack, repeat
+from . import family
+from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
+from .shared import layered, rope
+
+
+@family("qwen2_moe", hf=NAMES_SHARED, gguf=GGUF, arch="qwen2moe")
+def qwen2_moe(c: Config) -> Decoder:
+    d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
+    heads = c.heads(d, default=(0, 16, 0))
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=rope(c, heads[2]))
+    windowed, order, first = full, repeat(full, L), max(0, min(int(L), c.get("max_window_layers", 28)))
+    if c.get("use_sliding_window", False):
+        windowed = full.replace(window=c.nullable("sliding_window", 4096))
+        order = Stack(((windowed, full), first // 2), ((windowed,), first % 2), ((full,), int(L) - first))
+
+    def layer(attn: Block, sparse: bool) -> Layer:
+        moe = experts_and_one(c, d, c.get("norm_topk_prob", False))
+        mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
+
+    layers = sparse_every(c, layered(c, L, {"full_attention": full, "sliding_attention": windowed}, order), layer)
+    c.ignore("intermediate_size", "sliding_window")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

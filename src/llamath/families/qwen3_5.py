@@ -1,0 +1,19 @@
+"""Qwen3.5, dense: three layers of linear attention to one of gated softmax attention, SwiGLU in each."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, rms, swiglu
+from ..config import Config
+from . import family
+from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, gated_attention, one_in_four
+
+
+@family("qwen3_5_text", hf=NAMES_DELTA, gguf=NAMES_DELTA_GGUF, arch="qwen35")
+def qwen3_5(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    eps = c.get("rms_norm_eps", 1e-6)
+    norm, mlp = rms(d, eps, offset=1.0), swiglu(d, F, c.activation("hidden_act"))
+    linear, full = (Layer(attn_norm=norm, attn=x, mlp_norm=norm, mlp=mlp) for x in (delta_net(c, d, eps), gated_attention(c, d, eps)))
+    layers = one_in_four(c, linear, full)
+    c.ignore("mlp_only_layers")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))

@@ -1,0 +1,30 @@
+"""Qwen3-Next: three layers of linear attention to one of gated softmax attention, with experts in each."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer, decoder, rms, swiglu
+from ..config import Config
+from ..tree import Block
+from . import family
+from .qwen_shared import delta_net, experts_and_one, gated_attention, hybrid, hybrid_gguf, one_in_four, sparse_every
+
+STATES, STEPS = ("attn.query", "attn.key", "attn.value", "attn.z"), ("attn.beta", "attn.alpha")
+FUSED = dict.fromkeys(STATES, "linear_attn.in_proj_qkvz") | dict.fromkeys(STEPS, "linear_attn.in_proj_ba")
+NAMES = hybrid(FUSED, dict.fromkeys(FUSED, "heads"))
+NAMES_GGUF = hybrid_gguf(dict.fromkeys(STEPS, "ssm_ba"), dict.fromkeys(STEPS, "heads"))
+
+
+@family("qwen3_next", hf=NAMES, gguf=NAMES_GGUF, arch="qwen3next")
+def qwen3_next(c: Config) -> Decoder:
+    d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
+    eps = c.get("rms_norm_eps", 1e-6)
+    norm = rms(d, eps, offset=1.0)
+
+    def layer(attn: Block, sparse: bool) -> Layer:
+        moe = experts_and_one(c, d, c.get("norm_topk_prob", True))
+        mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
+
+    layers = sparse_every(c, one_in_four(c, delta_net(c, d, eps), gated_attention(c, d, eps)), layer)
+    c.ignore("intermediate_size")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
