@@ -116,7 +116,7 @@ class LongRope(Rope):
     context: int
     factor: float | None = None
     attention_factor: float | None = None
-    scales: tuple[float, float] | None = None  # of cosines and sines, for short sequences and long ones, if not attention_factor (Phi-3.5-MoE)
+    scales: tuple[float, float] | None = None  # of cos and sin, for short sequences and for long, if not attention_factor (Phi-3.5-MoE)
 
 
 class ProportionalRope(Rope):

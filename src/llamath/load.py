@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from . import catalog
+from .catalog import find as find_preset
 from .args import ModelArgs, is_params, read_args, to_hf
 from .config import Config
 from .errors import ConfigError, nearest, safe
@@ -57,7 +57,7 @@ def _found(source: str | os.PathLike[str] | Keys) -> Found:
         raise ConfigError(
             f"{safe(text)} does not exist", hint="a MODEL is a config.json, params.json, their folder, a preset or a public id"
         )
-    preset = catalog.find(text)
+    preset = find_preset(text)
     return Found(name=preset.name, source=f"preset {preset.slug}: {preset.source}", data=preset.config)
 
 
@@ -143,7 +143,10 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
             raise ConfigError(
                 f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
             )
-    return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=(*notes, *_remarks(config, unread)))
+    notes += _remarks(config, unread)
+    return Model(
+        name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper
+    )
 
 
 def _remarks(config: Config, unread: list[str]) -> list[str]:

@@ -23,6 +23,7 @@ class Model(Record):
     config: Config
     source: str
     notes: tuple[str, ...] = ()
+    wrapper: str = ""  # the type of the multimodal model that this is the text part of
 
     @cached_property
     def count(self) -> Count:

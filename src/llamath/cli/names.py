@@ -10,18 +10,22 @@ from .options import takes_model
 
 @click.command("names")
 @takes_model
-@click.option("--scheme", type=click.Choice(["hf", "meta", "gguf"]), default="hf", help="Whose files.", show_default=True)
+@click.option("--scheme", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor as these files have it.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(model: Model, *, scheme: str, as_json: bool) -> None:
-    """Every tensor of MODEL as a checkpoint on disk has it: name and shape."""
-    if as_json:
+def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
+    """Say every weight's names in HF, Meta and GGUF files, or list the tensors that one of them holds."""
+    from ..show.spellings import spellings_json, spellings_text
+
+    if scheme is None and not as_json:
+        click.echo(spellings_text(model))
+    elif as_json:
         import json
 
         from ..show.json import names_json
 
-        click.echo(json.dumps(names_json(model, scheme), ensure_ascii=False))
-        return
-    from ..show.rows import unfolded
+        click.echo(json.dumps(names_json(model, scheme) if scheme else spellings_json(model), ensure_ascii=False))
+    else:
+        from ..show.rows import unfolded
 
-    for line in unfolded(model, model.scheme(scheme), None, None):
-        click.echo(line)
+        for line in unfolded(model, model.scheme(scheme or "hf"), None, None):
+            click.echo(line)

@@ -38,21 +38,22 @@ def takes_model(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _model(model: str | None, changes: tuple[str, ...], vocab_size: int | None, args: dict[str, Any]) -> Model:
-    changed = dict(_change(x) for x in changes)
+    new = dict(changed(x) for x in changes)
     if args:
         if model is not None:
             raise click.UsageError(f"either MODEL or ModelArgs (--{next(iter(args)).replace('_', '-')}), not both")
         if "dim" not in args or "n_layers" not in args or "n_heads" not in args:
             raise click.UsageError("ModelArgs need at least --dim, --n-layers, --n-heads and --vocab-size")
-        return load(args | ({} if vocab_size is None else {"vocab_size": vocab_size}), changes=changed)
+        return load(args | ({} if vocab_size is None else {"vocab_size": vocab_size}), changes=new)
     if model is None:
         raise click.UsageError(
             "which MODEL? a preset (llama-3-8b), a public id, a config.json, params.json or folder, - for standard input, or --dim …"
         )
-    return load(model, changes=changed, vocab_size=vocab_size)
+    return load(model, changes=new, vocab_size=vocab_size)
 
 
-def _change(text: str) -> tuple[str, Any]:
+def changed(text: str) -> tuple[str, Any]:
+    """The key and value of one `--set`: JSON where it is JSON, else text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise click.UsageError(f"--set wants KEY=VALUE, not {text!r}")

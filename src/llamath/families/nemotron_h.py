@@ -85,8 +85,10 @@ def nemotron_h(c: Config) -> Decoder:
 
 def _kinds(c: Config) -> list[str]:
     """What each layer is, from the list or from the pattern of one character a layer."""
-    keys = "layers_block_type|layer_types|hybrid_override_pattern"
-    kinds = [KINDS.get(str(x), str(x)) for x in c[keys]]
+    listed = c["layers_block_type|layer_types|hybrid_override_pattern"]
+    if not isinstance(listed, (str, list)):
+        raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(listed), 60)}")
+    kinds = [KINDS.get(str(x), str(x)) for x in listed]
     if unknown := [x for x in kinds if x not in KNOWN]:
         raise c.error("layers_block_type", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
     if c.get("num_hidden_layers", len(kinds)) != len(kinds):

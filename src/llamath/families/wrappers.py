@@ -7,9 +7,10 @@ from ..names.scheme import Scheme
 WHOLE = ("", "language_model.")
 WRAPPERS = {
     **dict.fromkeys(
-        "aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 llava llava_next llava_onevision mistral3 vipllava".split(), WHOLE
+        "aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 llava llava_next llava_onevision mistral3 paligemma vipllava".split(),
+        WHOLE,
     ),
-    **dict.fromkeys("qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
+    **dict.fromkeys("gemma4 muse_glimmer qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "deepseek_vl_v2": ("", "language."),
 }

@@ -57,3 +57,17 @@ def _varint(data: bytes, at: int, name: str) -> tuple[int, int]:
         if data[at - 1] < 128:
             return value, at
     raise FormatError("tokenizer", f"{name}: a number runs past byte {at}")
+
+
+def tokens(path: str) -> int:
+    """How many tokens a `tokenizer.json` has, added ones included."""
+    from ..strict import read_json
+
+    data = read_json(path)
+    model = data.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocab, (dict, list)):
+        raise FormatError("tokenizer", f"{safe(path)}: model.vocab should be an object or a list")
+    known = set(vocab) if isinstance(vocab, dict) else {x[0] for x in vocab if isinstance(x, list) and x and isinstance(x[0], str)}
+    added = data.get("added_tokens") or []
+    return len(known | {x["content"] for x in added if isinstance(x, dict) and isinstance(x.get("content"), str)})

@@ -1,0 +1,72 @@
+"""`check`: a checkpoint and the configuration that it should answer to, brought together for `verify`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from .config import Config
+from .errors import FormatError, LlamathError
+from .families.classes import bare
+from .formats import checkpoint
+from .formats.manifest import Manifest
+from .load import load
+from .model import Model
+from .names.scheme import Scheme, canonical, fused
+from .record import Record
+from .views.diagnose import Claim
+from .views.verify import Verdict, verify
+
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
+"""A configuration's `torch_dtype` → safetensors' name of it."""
+
+
+class Check(Record):
+    """A checkpoint, what it was held against, and the verdict."""
+
+    path: str
+    model: Model
+    manifest: Manifest
+    verdict: Verdict
+
+
+def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> Check:
+    """Verify the checkpoint at this path against a model, or against the configuration beside it."""
+    problems: list[FormatError] = []
+    manifest = checkpoint.read(path, problems)
+    claimed = load(model or path, changes=changes)
+    verdict = verify(claim(claimed, manifest, path), manifest, problems)
+    return Check(path=path, model=claimed, manifest=manifest, verdict=verdict)
+
+
+def claim(model: Model, manifest: Manifest, path: str) -> Claim:
+    """What a model promises of its files."""
+    family, data = model.family, dict(model.config.data)
+    schemes: list[Scheme | None] = [family.hf, family.gguf, family.meta, bare(family.hf), fused(family.hf), canonical(model.tree)]
+    if manifest.format == "gguf":
+        schemes.insert(0, family.gguf)
+    dtype = str(data.get("torch_dtype") or data.get("dtype") or "").removeprefix("torch.")
+    return Claim(
+        tree=model.tree,
+        schemes=[x for x in schemes if x is not None],
+        letters=model.config.letters,
+        rebuild=lambda changes: family(Config({**data, **changes})),
+        dtype="" if manifest.format == "gguf" else DTYPES.get(dtype, ""),
+        tokens=_tokens(path),
+        part=bool(model.wrapper),
+    )
+
+
+def _tokens(path: str) -> int | None:
+    """The number of tokens of a tokenizer beside the checkpoint, if one can be read."""
+    from .formats.tokenizer import tokens, vocabulary
+
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    for name, read in (("tokenizer.json", tokens), ("tokenizer.model", vocabulary)):
+        if os.path.lexists(place := os.path.join(folder, name)):
+            try:
+                return read(place)
+            except (LlamathError, OSError):
+                return None
+    return None

@@ -1,0 +1,29 @@
+"""`llamath verify`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .options import changed
+
+
+@click.command("verify")
+@click.argument("path")
+@click.option("--as", "model", metavar="MODEL", help="What it should be; default: what the configuration beside it says.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(path: str, *, model: str | None, changes: tuple[str, ...], as_json: bool) -> None:
+    """Check the checkpoint at PATH against its configuration: exit code 0 whole, 1 findings, 2 unreadable."""
+    from ..check import check
+    from ..show.verify import verdict_json, verdict_text
+
+    checked = check(path, model, dict(changed(x) for x in changes))
+    if as_json:
+        import json
+
+        click.echo(json.dumps(verdict_json(checked), ensure_ascii=False))
+    else:
+        click.echo(verdict_text(checked))
+    sys.exit(0 if checked.verdict.ok else 1)
