@@ -30,9 +30,10 @@ MAY = {
     "views": "args blocks config dims errors glossary names formats record tree",
     "model": "blocks config errors families names record tree views",
     "show": "args catalog errors formats glossary load model names record tree views",
-    "load": "args catalog config errors families formats glossary model names record strict views",
+    "load": "args blocks catalog config errors families formats glossary model names record strict tree views",
     "__main__": "cli",
-    "cli": "errors formats load model names show strict views",
+    "check": "config errors families formats load model names record views",
+    "cli": "check errors formats load model names show strict views",
     "__init__": "args blocks dims errors load model tree views",
 }
 """Room → the rooms below it that it may import from."""

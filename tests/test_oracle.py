@@ -12,9 +12,12 @@ from conftest import tiny_configs
 from llamath.config import Config
 from llamath.dims import total
 from llamath.families import find
+from llamath.names.scheme import fused
 from llamath.tree import walk
 
 pytestmark = pytest.mark.transformers
+
+MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe olmoe deepseek_v2 deepseek_v3 glm4_moe minimax_m2".split())
 
 
 def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
@@ -59,3 +62,20 @@ def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
             assert theirs is None or names in ({theirs}, {f"{theirs}.weight"})
         else:  # llama.cpp splits this one before it maps names: each part must be a tensor of the architecture
             assert {re.sub(r"\.\d+\.", ".{bid}.", x.rpartition(".")[0]) for x in names} <= ours, (stored.name, names)
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_fused_names_are_those_transformers_5_holds_in_memory(config: dict[str, Any]) -> None:
+    import torch
+    import transformers
+
+    family = find(config["model_type"])
+    scheme = fused(family.hf)
+    if scheme is None or config["model_type"] not in MIXTURES:
+        pytest.skip("no experts to fuse")
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+    held = {name: tuple(x.shape) for name, x in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del held["lm_head.weight"]
+    assert {x.name: x.shape for x in scheme.tensors(family(Config(config)))} == held

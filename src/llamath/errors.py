@@ -4,6 +4,7 @@ LlamathError
 ├── ConfigError       a configuration that cannot be read as the model it claims to be
 ├── UnknownModel      a name or model type that nothing here answers to
 ├── FormatError       a file whose bytes are not what its format promises
+├── RemoteError       a place on the network that does not give what is asked of it
 └── MissingExtra      an optional dependency that is not installed
 """
 
@@ -35,6 +36,14 @@ class UnknownModel(LlamathError):
 
 class FormatError(LlamathError):
     """A file whose bytes are not what its format promises; `code` names the broken promise."""
+
+    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class RemoteError(LlamathError):
+    """A place on the network that does not give what is asked of it; `code` names how."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)

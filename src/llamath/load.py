@@ -7,14 +7,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .catalog import find as find_preset
 from .args import ModelArgs, is_params, read_args, to_hf
+from .blocks import Decoder
+from .catalog import find as find_preset
 from .config import Config
 from .errors import ConfigError, nearest, safe
-from .families import find
+from .families import Family, find
 from .model import Model
 from .record import Record
 from .strict import LIMIT, parse_json, read_json
+from .tree import stacks
 
 Keys = Mapping[str, Any]
 
@@ -130,7 +132,7 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
         from .families.wrappers import within
 
         family = family.replace(hf=within(family.hf, wrapper))
-    tree = family(config)
+    tree = _tree(family, config)
     if not wrapper:
         from .families.classes import as_class
 
@@ -144,9 +146,20 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
                 f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
             )
     notes += _remarks(config, unread)
-    return Model(
-        name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper
-    )
+    return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper)
+
+
+def _tree(family: Family, config: Config) -> Decoder:
+    """The family's tree, with what no family should have to check for itself."""
+    try:
+        tree = family(config)
+    except ArithmeticError as error:
+        raise ConfigError(f"{config.source}: its numbers make no {family.name} model: {error}") from None
+    for layer, _ in tree.layers.kinds():
+        for experts in stacks(layer):
+            if experts.live is not None and not 0 < experts.live <= experts.n:
+                raise ConfigError(f"{config.source}: a token cannot pass through {experts.live} of {experts.n} experts")
+    return tree
 
 
 def _remarks(config: Config, unread: list[str]) -> list[str]:

@@ -122,6 +122,16 @@ def sequence(blocks: Iterable[Block]) -> Stack:
     return Stack(*runs)
 
 
+def stacks(block: Block) -> Iterator[Stack]:
+    """Every Stack inside a block, at any depth."""
+    for _, child in block.children:
+        if isinstance(child, Stack):
+            yield child
+            yield from (inner for x, _ in child.kinds() for inner in stacks(x))
+        elif isinstance(child, Block):
+            yield from stacks(child)
+
+
 class Leaf(NamedTuple):
     """A weight with its place: `pattern` holds `{l}` and `{e}`, `at` their values."""
 

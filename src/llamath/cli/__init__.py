@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 
@@ -43,6 +44,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake ends with a sentence and exit code 2, never with a traceback."""
+    gc.disable()  # a process this short has no use for it, and 45,000 tensors set it off again and again
     try:
         cli(standalone_mode=False)
     except LlamathError as error:

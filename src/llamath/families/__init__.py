@@ -121,9 +121,28 @@ def find(model_type: str, source: str = "config") -> Family:
     return _known[model_type]
 
 
+REFUSED = {
+    "deepseek_v4": "its layers compress and index their cache, share streams (hyper-connections) and route by hash tables",
+    "nemotron-nas": "every layer has a shape of its own, and its class comes with the checkpoint",
+    "rwkv5": "it has no attention, and its class comes with the checkpoint",
+    "mamba": "it has no attention",
+    "mamba2": "it has no attention",
+    "t5": "it is an encoder beside a decoder",
+    "t5gemma": "it is an encoder beside a decoder",
+    "bert": "it is an encoder",
+    "minicpmv": "its text model is MiniCPM, Llama or Qwen2, and the configuration does not say which",
+    "infimm-zephyr": "cross-attention to images stands between its layers, and its class comes with the checkpoint",
+    "molmo": "its class comes with the checkpoint",
+    "mosaic_gpt": "its class comes with the checkpoint; the later form of the same models is mpt",
+}
+"""Model types that are known and not counted, and why."""
+
+
 def refusal(model_type: str, source: str) -> UnknownModel:
     """Why this model type is not counted, and what can be done instead."""
+    name, advice = safe(repr(model_type), 60), "read its checkpoint's header instead of its config: that is exact for any model"
+    if reason := REFUSED.get(model_type):
+        return UnknownModel(f"{source}: model_type {name} is not counted: {reason}", hint=advice)
     near = nearest(model_type, MODEL_TYPES)
     hint = f"nearest: {', '.join(near)}; or " if near else ""
-    message = f"{source}: model_type {safe(repr(model_type), 60)} is not one whose weights are known here, so nothing is guessed"
-    return UnknownModel(message, hint=f"{hint}read its checkpoint's header instead of its config: that is exact for any model")
+    return UnknownModel(f"{source}: model_type {name} is not one whose weights are known here, so nothing is guessed", hint=hint + advice)

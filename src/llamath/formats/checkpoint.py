@@ -1,7 +1,7 @@
-"""A checkpoint on disk: one file of any format here, a set of shards with its index, or the folder that holds them.
+"""A checkpoint: one file of any format here, a set of shards with its index, or the folder that holds them, on disk or elsewhere.
 
-An index is a stranger's word: its shard names are plain names beside it, checked as text before anything is opened, and a link may lead
-only inside the model's folder or the cache of the hub that it lies in.
+An index is a stranger's word: its shard names are plain names beside it, checked as text before anything is opened, and on disk a link
+may lead only inside the model's folder or the cache of the hub that it lies in.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import FormatError, safe
-from ..strict import read_json
 from . import gguf, pth, safetensors
+from .folder import Folder, LocalFolder, plain
 from .manifest import Manifest, Tensor
 from .source import LocalFile, Source
 
 READERS = {"safetensors": safetensors.read, "gguf": gguf.read, "torch": pth.read}
+Problems = list[FormatError] | None
+"""Where files that cannot be read are noted; without it the first of them ends the reading."""
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "diffusion_pytorch_model.safetensors.index.json")
 SINGLES = ("model.safetensors", "pytorch_model.bin", "consolidated.safetensors")
 ENDINGS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
@@ -25,19 +27,25 @@ SHARDS = 100_000
 """An index names no more files than this."""
 
 
-def read(path: str) -> Manifest:
-    """What the checkpoint at this path contains."""
+def read(path: str, problems: Problems = None) -> Manifest:
+    """What the checkpoint at this path contains; given `problems`, files of a set that cannot be read are listed there and left out."""
     if os.path.isdir(path):
-        return read_folder(path)
+        return read_folder(LocalFolder(path), problems)
+    folder, name = os.path.split(path)
     if path.endswith(".index.json"):
-        return read_index(path)
-    parts = split_parts(path)
-    return read_files(parts) if len(parts) > 1 else read_file(path)
+        return read_index(LocalFolder(folder), name, problems)
+    parts = split_parts(name)
+    return read_files(LocalFolder(folder), parts, problems) if len(parts) > 1 else read_file(path)
 
 
 def read_file(path: str) -> Manifest:
-    """One file, by what it begins with."""
-    with LocalFile(path) as source:
+    """One file on disk."""
+    return read_source(LocalFile(path))
+
+
+def read_source(source: Source) -> Manifest:
+    """One file, by what it begins with; it is closed when it has been read."""
+    with source:
         return READERS[kind(source)](source)
 
 
@@ -54,58 +62,81 @@ def kind(source: Source) -> str:
     raise FormatError("unknown_format", f"{safe(source.name)} begins with {start[:8]!r}, as no checkpoint does", hint=hint)
 
 
-def read_folder(folder: str) -> Manifest:
+def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     """The checkpoint in a folder: by its index, by the usual single names, or whatever one set of files there is."""
-    entries = sorted(os.listdir(folder))
+    entries = folder.names()
     if index := next((x for x in (*INDEXES, *(y for y in entries if y.endswith(".index.json"))) if x in entries), None):
-        return read_index(os.path.join(folder, index))
+        return read_index(folder, index, problems)
     if single := next((x for x in SINGLES if x in entries), None):
-        return read_file(inside(folder, single))
-    if meta := pth.siblings(entries):
-        return read_files([inside(folder, x) for x in meta])
+        return read_files(folder, [single])
+    if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
+        return read_files(folder, pth.siblings(meta, entries), problems)
     found = [x for x in entries if x.endswith(ENDINGS)]
     if not found:
-        raise FormatError("no_checkpoint", f"{safe(folder)} holds no checkpoint", hint=f"looked for {', '.join(ENDINGS)}")
-    parts = split_parts(os.path.join(folder, found[0]))
+        raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(ENDINGS)}")
+    parts = split_parts(found[0])
     if len(found) not in (1, len(parts)):
-        listed = ", ".join(safe(x, 60) for x in found[:4])
-        raise FormatError("ambiguous", f"{safe(folder)} holds {len(found)} files without an index: {listed} …", hint="name one of them")
-    return read_files([inside(folder, os.path.basename(x)) for x in parts])
+        named = f"{safe(folder.name)} holds {len(found)} files without an index: {listed(found)}"
+        raise FormatError("ambiguous", named, hint="name one of them")
+    return read_files(folder, parts, problems)
 
 
-def read_index(path: str) -> Manifest:
+def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:
     """The shards that an index names; the index itself comes along for `verify`."""
-    data = read_json(path)
+    path, data = folder.path(name), folder.json(name)
     weight_map = data.get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(x, str) for x in weight_map.values()):
         raise FormatError("index", f"{safe(path)}: weight_map should be an object of file names")
-    shards = sorted(set(weight_map.values()))
+    shards = sorted({plain(x) for x in set(weight_map.values())})
     if len(shards) > SHARDS:
         raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {SHARDS:,} are read")
-    folder = os.path.dirname(path)
-    present = [inside(folder, x) for x in shards if os.path.lexists(os.path.join(folder, plain(x)))]
-    manifest = merged([read_file(x) for x in present]) if present else Manifest(format="safetensors", files=(), tensors=())
-    missing = [x for x in shards if not os.path.lexists(os.path.join(folder, x))]
+    present, missing = _read(folder, shards, problems)
+    manifest = merged(present) if present else Manifest(format="safetensors", files=(), tensors=())
     return manifest.replace(index={"path": path, "weight_map": weight_map, "metadata": data.get("metadata", {}), "missing": missing})
 
 
-def read_files(paths: Sequence[str]) -> Manifest:
-    """Several files that are one checkpoint."""
-    if paths[0].endswith(".gguf") and len(paths) > 1:
-        sources = [LocalFile(x) for x in paths]
+def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) -> Manifest:
+    """Files of a folder that are one checkpoint together."""
+    present, missing = _read(folder, names, problems)
+    if missing:
+        raise FormatError("unreadable", f"{listed(map(folder.path, missing))} cannot be read: no such file")
+    return joined(present)
+
+
+def _read(folder: Folder, names: Sequence[str], problems: Problems) -> tuple[list[Manifest], list[str]]:
+    """The manifests of the files that are there, and the names of those that are not."""
+
+    def one(name: str) -> Manifest | FormatError | None:
         try:
-            return gguf.read_split(sources)
-        finally:
-            for source in sources:
-                source.close()
-    return merged([read_file(x) for x in paths])
+            source = folder.open(name)
+            return None if source is None else read_source(source)
+        except FormatError as error:
+            if problems is None:
+                raise
+            return error
+
+    found = folder.each(one, names)
+    broken = [x for x in found if isinstance(x, FormatError)]
+    present = [x for x in found if isinstance(x, Manifest)]
+    if broken and not present:
+        raise broken[0]
+    if problems is not None:
+        problems += broken
+    return present, [name for name, x in zip(names, found, strict=True) if x is None]
+
+
+def joined(manifests: Sequence[Manifest]) -> Manifest:
+    """One manifest of all the files of a set; the parts of a split GGUF must say that they belong together."""
+    if len(manifests) == 1:
+        return manifests[0]
+    return gguf.join(manifests) if manifests[0].format == "gguf" else merged(manifests)
 
 
 def merged(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of several files; names that occur in more than one stay, for `verify` to find."""
     tensors: list[Tensor] = []
     for i, one in enumerate(manifests):
-        tensors += one.tensors if i == 0 else [x._replace(file=i) for x in one.tensors]
+        tensors += map(Tensor._make, ((*x[:3], i, *x[4:]) for x in one.tensors)) if i else one.tensors
     metadata: dict[str, Any] = {}
     for one in manifests:
         metadata |= one.metadata
@@ -119,25 +150,6 @@ def split_parts(path: str) -> list[str]:
     if found is None or not 0 < int(found[3]) <= SHARDS:
         return [path]
     return [f"{found[1]}-{i:05}-of-{found[3]}{found[4]}" for i in range(1, int(found[3]) + 1)]
-
-
-def plain(name: str) -> str:
-    """A shard's name, if it is one plain component of a path."""
-    if not name or name in (".", "..") or len(name) > 255 or any(x in name for x in '/\\\0:') or any(ord(x) < 32 for x in name):
-        raise FormatError("shard_name", f"the index names the file {safe(repr(name))}; only a plain name beside it is opened")
-    return name
-
-
-def inside(folder: str, name: str) -> str:
-    """The path of a file in a folder, if no link leads out of the folder, or of the hub's cache that the folder lies in."""
-    path = os.path.join(folder, plain(name))
-    if os.path.islink(path):
-        real, home = os.path.realpath(path), os.path.realpath(folder or ".")
-        if os.path.basename(os.path.dirname(home)) == "snapshots":
-            home = os.path.dirname(os.path.dirname(home))
-        if os.path.commonpath((real, home)) != home:
-            raise FormatError("link", f"{safe(path)} is a link that leads out of {safe(home)}")
-    return path
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -26,6 +26,7 @@ DEPTH = 64
 """The deepest nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 VERSIONS = range(1, 11)
+_NOTES = {".storage_alignment": rb"[0-9]{1,9}", ".data/serialization_id": rb"[ -~]*"}
 _PART = re.compile(r"(consolidated\.)([0-9]{2})(\.pth)")
 
 
@@ -84,8 +85,9 @@ def _facts(archive: Archive) -> dict[str, Any]:
     if order != b"little":
         hint = "load and save it with torch on a little-endian machine"
         raise FormatError("byteorder", f"expected bytes in little-endian order, found {safe(repr(order))}", hint=hint)
-    if ".storage_alignment" in archive.members and not re.fullmatch(rb"[0-9]{1,9}", archive.read(".storage_alignment", 64)):
-        raise FormatError("version", "its .storage_alignment is not a number")
+    for name, form in _NOTES.items():
+        if name in archive.members and not re.fullmatch(form, archive.read(name, 1000)):
+            raise FormatError("version", f"its {name} is not what torch writes there")
     return {"container": "zip", "version": int(version), "byteorder": "little"}
 
 

@@ -133,7 +133,7 @@ def put(target: dict[str | bytes, Any], key: Any, value: Any) -> None:
     elif type(key) is not str:
         raise FormatError("key", f"a key is a {type(key).__name__}; only strings and integers are")
     if key in target:
-        raise FormatError("duplicate_key", f"the key {safe(repr(key))} is there twice")
+        raise FormatError("duplicate_key", f"the key {safe(key if type(key) is str else key.decode())} is there twice")
     target[key] = value
 
 
@@ -141,7 +141,7 @@ def _ordered(args: tuple[Any, ...], spend: Spend) -> Ordered:
     made = Ordered()
     if args:
         _expect("OrderedDict", len(args) == 1 and type(args[0]) is list)
-        spend(len(args[0]))
+        spend(8 * len(args[0]))
         for pair in args[0]:
             _expect("OrderedDict", type(pair) in (list, tuple) and len(pair) == 2)
             put(made, pair[0], pair[1])
@@ -150,7 +150,7 @@ def _ordered(args: tuple[Any, ...], spend: Spend) -> Ordered:
 
 def _tally(args: tuple[Any, ...], spend: Spend) -> Tally:
     _expect("Counter", not args or (len(args) == 1 and type(args[0]) in (dict, Tally)))
-    spend(sum(map(len, args)))
+    spend(8 * sum(map(len, args)))
     return Tally(*args)
 
 

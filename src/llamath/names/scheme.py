@@ -45,6 +45,7 @@ class Scheme(Record):
     inside: Mapping[str, str]  # the same for what lies in a layer, without `layers.{l}.`
     layer: str  # what stands before the names inside: `model.layers.{l}.`
     layouts: Mapping[str, str] = {}  # module or leaf pattern (as in the tables) → the words above
+    fused: Mapping[str, str] = {}  # where transformers 5 renames besides fusing experts
     prefix: str = ""  # what stands before every name, in a model that is part of another
 
     def but(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
@@ -78,8 +79,8 @@ class Scheme(Record):
             made = {id(x): list(self._joined(_inside(name, x))) for x, _ in child.kinds()}
             for i, x in enumerate(child):
                 number = str(i)
-                for one in made[id(x)]:
-                    yield Stored(one.name.replace("{l}", number), one.shape, one.parts, one.layout)
+                for name, *rest in made[id(x)]:
+                    yield Stored(name.replace("{l}", number), *rest)
 
     def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
         """Leaves that share a stored name, joined; `{l}` stays in it."""
@@ -130,7 +131,10 @@ def canonical(block: Block) -> Scheme:
 
 def fused(scheme: Scheme) -> Scheme | None:
     """The same with all experts of a layer in two tensors, as transformers 5 holds them in memory; None without single experts."""
-    if "{e}" not in scheme.inside.get("mlp.experts.{e}.gate", ""):
+    inside = {path: name.replace("block_sparse_moe.", "mlp.") for path, name in scheme.inside.items()}
+    if "{e}" not in inside.get("mlp.experts.{e}.gate", "") or "mlp.experts.{e}.gate.weight" in inside:
         return None
     joined = dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj")
-    return scheme.but(inside={**joined, "mlp.experts.{e}.down.weight": "mlp.experts.down_proj", "mlp.router": "mlp.gate"}, name="hf-fused")
+    down = {"mlp.experts.{e}.down.weight": "mlp.experts.down_proj"}
+    return scheme.replace(inside={**inside, **joined, **down, **scheme.fused}, name="hf-fused")
+

@@ -62,8 +62,9 @@ def diagnose(claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found
     wrong = [x for name, x in expected.items() if name in found and found[name] != x.shape]
     groups = list(_groups(wrong, found))
     causes: list[Diagnosis] = []
+    changes: dict[str, int] = {}  # the keys already blamed, with the values that the file has
     while groups:
-        best = _shards(groups, expected, found) or _key(claim, scheme, groups, found)
+        best = _shards(groups, expected, found) or _key(claim, scheme, groups, found, changes)
         if best is None:
             break
         cause, explained = best
@@ -116,13 +117,15 @@ def _part(group: Group) -> tuple[int, int]:
     return (n, axes[0]) if n > 1 and not rest else (0, 0)
 
 
-def _key(claim: Claim, scheme: Scheme, groups: Sequence[Group], found: Mapping[str, Shape]) -> tuple[Diagnosis, set[str]] | None:
+def _key(
+    claim: Claim, scheme: Scheme, groups: Sequence[Group], found: Mapping[str, Shape], changes: dict[str, int]
+) -> tuple[Diagnosis, set[str]] | None:
     """The one configuration key whose other value makes most of what is wrong right, and nothing else wrong."""
     wrong = {name for group in groups for name in group.names}
     best: tuple[int, str, int, set[str]] | None = None
     for key, value in dict.fromkeys(_candidates(claim.letters, groups)):
         try:
-            shapes = {x.name: x.shape for x in scheme.tensors(claim.rebuild({key: value}))}
+            shapes = {x.name: x.shape for x in scheme.tensors(claim.rebuild({**changes, key: value}))}
         except LlamathError:
             continue
         still = {name for name, shape in found.items() if name in shapes and shapes[name] != shape}
@@ -135,6 +138,7 @@ def _key(claim: Claim, scheme: Scheme, groups: Sequence[Group], found: Mapping[s
     mine = [group for group in groups if set(group.names) <= explained]
     if not mine:
         return None
+    changes[key] = value
     where = " and ".join(dict.fromkeys(safe(x.kind) for x in mine))
     message = f"{where}{_layers(claim.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
     names = tuple(name for group in mine for name in group.names)

@@ -29,14 +29,14 @@ class Folded(NamedTuple):
     """A pattern and how many names it stands for."""
 
     pattern: str
-    count: int
+    copies: int
 
 
 class Group(NamedTuple):
     """The same in parts, for names that also agree in a key; `first` is the place of the earliest of them."""
 
     parts: tuple[str, ...]
-    count: int
+    copies: int
     first: int
 
     @property
@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
 def folded(names: Iterable[str]) -> list[Folded]:
     """The patterns that these names make, in order of first appearance."""
-    return [Folded(x.pattern, x.count) for x in groups(list(names))]
+    return [Folded(x.pattern, x.copies) for x in groups(list(names))]
 
 
 def unfolded(pattern: str) -> Iterator[str]:

@@ -16,7 +16,6 @@ from ..formats.manifest import Manifest, Tensor
 from ..names.codec import Packing, packings
 from ..names.scheme import Scheme, Stored, Unnamed
 from ..record import Record
-from ..tree import walk
 from .diagnose import Claim, Shape, diagnose
 from .folding import folded
 
@@ -72,7 +71,7 @@ def verify(claim: Claim, manifest: Manifest, problems: Sequence[FormatError] = (
     findings = [
         *(Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems),
         *_files(manifest, tensors),
-        *_layers(claim, scheme, found),
+        *_layers(claim, scheme, expected, found),
         *_absent(claim, scheme, expected, found, manifest),
         *_unexpected(claim, scheme, expected, tensors, packed),
         *(
@@ -117,8 +116,11 @@ def _files(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Iterator[Findin
         )
         yield Finding(code="missing_shard", severity="error", message=message, hint="fetch them again", tensors=tuple(missing))
     files = [x.name.rpartition("/")[2] for x in manifest.files]
-    wrong = [x.name for x in manifest.tensors if index["weight_map"].get(x.name) != files[x.file]]
-    wrong += [name for name, file in index["weight_map"].items() if name not in tensors and file not in missing]
+    where: dict[str, str] = index["weight_map"]
+    wrong: list[str] = []
+    if {x.name: files[x.file] for x in manifest.tensors} != where:
+        wrong += [x.name for x in manifest.tensors if where.get(x.name) != files[x.file]]
+        wrong += [name for name, file in where.items() if name not in tensors and file not in missing]
     if wrong:
         message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
         yield Finding(
@@ -133,8 +135,10 @@ def _files(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Iterator[Findin
         )
 
 
-def _layers(claim: Claim, scheme: Scheme, found: Mapping[str, Shape]) -> Iterator[Finding]:
+def _layers(claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Finding]:
     """Fewer or more layers than the configuration says, said once."""
+    if found.keys() == expected.keys():
+        return
     has, said = _depth(scheme, found), int(claim.tree.layers.n)
     if has and has != said and (key := claim.letters.get("L")) and not (has > said and claim.tree.mtp is None and has - said <= 2):
         message = f"the file has layers 0–{has - 1}; the config says L = {said} → {key} should be {has}"
@@ -155,6 +159,8 @@ def _absent(
     claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], manifest: Manifest
 ) -> Iterator[Finding]:
     """What the tree has and the file has not, unless a missing shard or a missing layer has been named for it."""
+    if expected.keys() <= found.keys():
+        return
     gone = set(manifest.index["missing"]) if manifest.index else set()
     where = manifest.index["weight_map"] if manifest.index else {}
     depth = _depth(scheme, found)
@@ -172,7 +178,7 @@ def _unexpected(
     claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], tensors: Mapping[str, Tensor], packed: Mapping[str, Packing]
 ) -> Iterator[Finding]:
     """What the file has and the tree has not, by what it is."""
-    tied = {scheme.stored(x.pattern) for name, _ in claim.tree.children for x in walk(claim.tree) if x.weight.tied and name == "head"}
+    tied = {scheme.stored("head.weight")} if claim.tree.head and claim.tree.head.weight.tied else set()
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for name in tensors:
         if name in expected:
@@ -197,7 +203,7 @@ def _unexpected(
 
 def _dtypes(claim: Claim, expected: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> Iterator[Finding]:
     """Matrices in another float type than the configuration says."""
-    if claim.dtype not in FLOATS:
+    if claim.dtype not in FLOATS or {x.dtype for x in tensors.values()} == {claim.dtype}:
         return
     wrong: dict[str, list[str]] = {}
     for name, stored in expected.items():

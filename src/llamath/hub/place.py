@@ -1,0 +1,79 @@
+"""A place on the web, and where a redirect from it may lead: over http or https, never from https back to http, never with a password."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from ..errors import RemoteError, safe
+
+PORTS = {"http": 80, "https": 443}
+_SAFE = "/%:@!$&'()*+,;=~"
+
+
+class Place(NamedTuple):
+    """A URL taken apart; `trusted` places are the configured endpoint's and may see its token."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  # quoted, from the slash
+    query: str = ""  # with its question mark; it may hold a signature, so it is never shown
+    trusted: bool = False
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Whom one talks to there."""
+        return self.scheme, self.host, self.port
+
+    @property
+    def site(self) -> str:
+        """The origin as a URL writes it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
+
+    @property
+    def url(self) -> str:
+        """All of it."""
+        return self.site + self.path + self.query
+
+    @property
+    def shown(self) -> str:
+        """What may be told: without the query."""
+        return safe(self.site + self.path)
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody between here and there can listen."""
+        return self.scheme == "https" or self.loopback
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it is this machine."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def follow(self, location: str) -> Place:
+        """Where a redirect leads; trust ends for good at the first step to another host, port or scheme."""
+        there = place(urljoin(self.url, location), "redirect", f"{self.shown} redirects to")
+        if (self.scheme, there.scheme) == ("https", "http"):
+            raise RemoteError("redirect", f"{self.shown} redirects from https to http, at {there.shown}")
+        return there._replace(trusted=self.trusted and there.origin == self.origin)
+
+
+def place(text: str, code: str = "url", what: str = "the address") -> Place:
+    """The place of an http or https URL."""
+    try:
+        parts = urlsplit(text)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise RemoteError(code, f"{what} is no URL: {safe(str(error), 80)}") from None
+    if parts.scheme not in PORTS or not host or not host.isascii():
+        raise RemoteError(code, f"{what} {safe(text.partition('?')[0], 80)}: expected http:// or https:// and a host's name in ASCII")
+    if "@" in parts.netloc:
+        raise RemoteError(code, f"{what} at {safe(host, 80)} holds a user or a password, which is not sent")
+    query = "?" + quote(parts.query, safe=_SAFE + "?") if parts.query else ""
+    return Place(parts.scheme, host, PORTS[parts.scheme] if port is None else port, quote(parts.path or "/", safe=_SAFE), query)
