@@ -232,8 +232,10 @@ def streams() -> dict[str, tuple[bytes, str]]:
         "UNICODE": b"Va\n", "INT": b"I1\n", "LONG": b"L1L\n", "FLOAT": b"F1\n", "LONG4": b"\x8b\0\0\0\x80",
         "LONG4 negative": b"\x8b\xff\xff\xff\xff", "FRAME": b"\x95" + bytes([255] * 8), "MEMOIZE": b"N\x94", "SHORT_BINUNICODE": b"\x8c\1a",
         "BINUNICODE8": b"\x8d" + bytes([255] * 8), "BINBYTES": b"B\1\0\0\0a", "SHORT_BINBYTES": b"C\1a",
-        "BINBYTES8": b"\x8e" + bytes([255] * 8), "BYTEARRAY8": b"\x96" + bytes([255] * 8), "NEXT_BUFFER": b"\x97", "READONLY_BUFFER": b"N\x98", "POP": b"NN0", "POP_MARK": b"N(N1",
-        "DUP": b"N2", "old DICT": b"(d", "old LIST": b"(l", "old GET": b"g0\n", "old PUT": b"Np0\n", "EMPTY_SET": b"\x8f", "FROZENSET": b"(\x91",
+        "BINBYTES8": b"\x8e" + bytes([255] * 8), "BYTEARRAY8": b"\x96" + bytes([255] * 8), "NEXT_BUFFER": b"\x97",
+        "READONLY_BUFFER": b"N\x98", "POP": b"NN0", "POP_MARK": b"N(N1",
+        "DUP": b"N2", "old DICT": b"(d", "old LIST": b"(l", "old GET": b"g0\n", "old PUT": b"Np0\n", "EMPTY_SET": b"\x8f",
+        "FROZENSET": b"(\x91",
         "none": b"\xff", "zero": b"\0",
     }  # fmt: skip
     found |= {f"opcode {name}": (saved(code), "opcode") for name, code in opcodes.items()}

@@ -724,6 +724,24 @@ def test_any_mutant_is_refused_or_means_to_torch_what_it_means_here() -> None:
     assert mutants(range(3000)) > 1000
 
 
+def test_a_damaged_file_is_refused_or_means_to_torch_what_it_means_here() -> None:
+    """Up to three bytes changed, lost or added, mostly in the directory and the end records."""
+    whole = [*SMALL.values(), *(saved({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new) for new in (True, False))]
+    accepted = 0
+    for seed in range(4000):
+        chance = random.Random(seed)
+        data = chance.choice(whole)
+        for _ in range(chance.choice([1, 1, 2, 3])):
+            at = chance.randrange(len(data)) if chance.random() < 0.5 else len(data) - chance.randrange(1, min(len(data), 900))
+            new = chance.choice([chance.randbytes(1), b"", b"\0\0", b"\xff" * 4, b"PK\3\4", b"PK\1\2", b"PK\5\6", bytes(8), b"\1\0"])
+            data = data[:at] + new + data[at + chance.choice([len(new), len(new), 1, 0]) :]
+        found = attempt(data)
+        if isinstance(found, Manifest):
+            agree(data, found)
+            accepted += 1
+    assert accepted > 100
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([b"", b"PK\3\4", b"\x80\2", SMALL["new"][:200], SMALL["old"][:180]]), st.integers(0, 98))
 def test_any_bytes_end_in_a_manifest_or_an_error(data: bytes, start: bytes, tail: int) -> None:

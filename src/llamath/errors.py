@@ -35,11 +35,12 @@ class UnknownModel(LlamathError):
 
 
 class FormatError(LlamathError):
-    """A file whose bytes are not what its format promises; `code` names the broken promise."""
+    """A file whose bytes are not what its format promises; `code` names the broken promise, `manifest` is what could be read all the same."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.code = code
+        self.manifest: object | None = None
 
 
 class RemoteError(LlamathError):

@@ -1,19 +1,19 @@
 """The safetensors header: 8 bytes of length, a JSON object of a closed grammar, then the tensors without gap or overlap.
 
 Read by that grammar and nothing else, so the first thing that does not belong ends the reading: what a header promises costs nothing.
-The reference (safetensors 0.8) refuses headers of over 100 MB; here the limit is lower, and everything it refuses is refused.
+Everything that the reference (safetensors 0.8) refuses is refused; beyond that, whatever is declared twice, fields that it does not
+know, and headers that no model has.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
-from math import prod
-from operator import sub
-from typing import NoReturn
+from operator import itemgetter, sub
+from typing import NamedTuple, NoReturn
 
 from ..errors import FormatError, safe
 from .dtypes import PLAIN
@@ -22,116 +22,178 @@ from .source import Source
 
 LIMIT = 16 << 20
 """Bytes of header, at the most: the largest published checkpoint, in one file, would need 12 million."""
+TENSORS, ODD, STRINGS, DIMENSIONS, NAME = 1 << 18, 20_000, 1 << 16, 64, 1 << 16
+"""The most tensors, tensors not written alike, strings of metadata, dimensions, and characters of a name."""
 
 _INTEGER = "(?:0|[1-9][0-9]{0,19})"
-_TEXT = r'"[^"\\\x00-\x1f]*"'
-_ENTRY = re.compile(
-    r'"([^"\\\x00-\x1f]*)":\{"dtype":"([A-Z0-9_]+)","shape":\[((?:%s(?:,%s)*)?)\],"data_offsets":\[(%s),(%s)\]\}' % ((_INTEGER,) * 4)
-)
-_METADATA = re.compile(r'\{"__metadata__":\{((?:%s:%s(?:,%s:%s)*)?)\}(?:,(?=")|(?=\}))' % ((_TEXT,) * 4))
+_NUMBER = re.compile(_INTEGER + "(?![0-9.eE])")
 _SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(_INTEGER)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
-Columns = tuple[list[str], list[str], list[str], list[str], list[str]]
-"""Names, dtypes, dimensions with commas between, first bytes and the bytes after the last: as written, a list of each."""
+
+class Kind(NamedTuple):
+    """What many tensors have in common."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class Columns(NamedTuple):
+    """The tensors of a header, a list of each thing; offsets as they are written."""
+
+    names: list[str]
+    kinds: list[Kind]
+    firsts: list[str]
+    lasts: list[str]
 
 
 def read(source: Source) -> Manifest:
-    """What a safetensors file contains."""
+    """What a safetensors file contains; an error that is only about where the tensors lie brings the manifest along."""
     name = safe(source.name)
     length = int.from_bytes(source.read(0, 8), "little")
     if length > source.size - 8:
         raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes, and only {source.size - 8:,} follow")
     if length > LIMIT:
         raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes; at most {LIMIT:,} are read")
-    data = source.read(8, length)
+    columns, metadata = _header(source.read(8, length), name)
+    tensors = _tensors(columns, 8 + length, name)
+    manifest = Manifest(format="safetensors", files=(File(source.name, source.size, 8 + length),), tensors=tensors, metadata=metadata)
+    if error := _layout(tensors, 8 + length, source.size, name):
+        error.manifest = manifest
+        raise error
+    return manifest
+
+
+def _header(data: bytes, name: str) -> tuple[Columns, dict[str, str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise FormatError("header_text", f"{name}: the header is not UTF-8 at byte {8 + error.start}") from None
     if not text.startswith("{"):
         raise FormatError("header_text", f"{name}: the header should begin with {{, not with {safe(repr(text[:1]))}")
-    columns, metadata = _quick(text) or _Scanner(text, name).header()
-    tensors = _tensors(columns, 8 + length, name)
-    _contiguous(tensors, 8 + length, source.size, name)
-    return Manifest(format="safetensors", files=(File(source.name, source.size, 8 + length),), tensors=tensors, metadata=metadata)
+    scanner = _Scanner(text, name)
+    metadata = scanner.leading()
+    columns = _alike(text, scanner.at, name)
+    return (columns, metadata) if columns else scanner.header()
 
 
-def _quick(text: str) -> tuple[Columns, dict[str, str]] | None:
-    """The columns of a header as every known writer writes it, at the speed of a regular expression; None for any other."""
-    metadata: list[tuple[str, str]] = []
-    if start := _METADATA.match(text):
-        metadata = re.findall(r'"([^"]*)":"([^"]*)"', start[1])
-        text = "{" + text[start.end() :]
-    parts = _ENTRY.split(text.rstrip(" "))
-    between = ["{", *[","] * (len(parts) // 6 - 1), "}"] if len(parts) > 1 else ["{}"]
-    if parts[::6] != between or '"__metadata__"' in text or len(dict(metadata)) != len(metadata):
+@cache
+def _entry(flipped: bool, space: str) -> re.Pattern[str]:
+    """One tensor as safetensors writes it, or with sorted fields as mlx does; the second group is loose, and `_kind` looks at it."""
+    kind, offsets = r'("dtype"~:~"[^"]*"~,~"shape"~:~\[[^]]*\])', rf'"data_offsets"~:~\[~({_INTEGER})~,~({_INTEGER})~\]'
+    fields = f"{offsets}~,~{kind}" if flipped else f"{kind}~,~{offsets}"
+    return re.compile(rf'~"([^"\\\x00-\x1f]{{0,{NAME}}})"~:~\{{~{fields}~\}}~'.replace("~", space))
+
+
+@cache
+def _dtype_and_shape() -> re.Pattern[str]:
+    dims = rf"(?:{_INTEGER}(?:~,~{_INTEGER}){{0,{DIMENSIONS - 1}}})?"
+    return re.compile(rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~\[~({dims})~\]'.replace("~", _SPACE.pattern))
+
+
+def _alike(text: str, at: int, name: str) -> Columns | None:
+    """The columns of a header whose tensors are all written as its first one, at the speed of a regular expression; else None."""
+    ways = [(flipped, space) for space in ("", _SPACE.pattern) for flipped in (False, True)]
+    way = next((way for way in ways if _entry(*way).match(text, at)), None)
+    if way is None:
         return None
-    return (parts[1::6], parts[2::6], parts[3::6], parts[4::6], parts[5::6]), dict(metadata)
+    between, names, *columns = (parts[i::5] for parts in (_entry(*way).split(text),) for i in range(5))
+    if len(between[0]) != at or between.count(",") != len(names) - 1 or between[-1].rstrip(" \t\n\r") != "}" or "__metadata__" in names:
+        return None
+    firsts, lasts, written = columns if way[0] else (columns[1], columns[2], columns[0])
+    kinds: dict[str, Kind] = {}
+    for kind, tensor in dict(zip(written, names, strict=True)).items():
+        found = _dtype_and_shape().fullmatch(kind)
+        if found is None:
+            return None
+        kinds[kind] = _kind(found[1], found[2], f"{name}: {safe(tensor)}")
+    return Columns(names, [kinds[kind] for kind in written], firsts, lasts)
 
 
-def _tensors(columns: Columns, base: int, name: str) -> tuple[Tensor, ...]:
-    names, dtypes, dims, firsts, lasts = columns
-    written = list(zip(dtypes, dims, strict=True))
-    kinds = {kind: _size(*kind, names[written.index(kind)], name) for kind in set(written)}
-    found = [kinds[kind] for kind in written]
-    starts, ends = [int(x) + base for x in firsts], [int(x) + base for x in lasts]
-    if (spans := list(map(sub, ends, starts))) != [x[1] for x in found]:
-        i = next(i for i, x in enumerate(found) if spans[i] != x[1])
-        what = f"{safe(names[i])} is {dtypes[i]} [{dims[i]}], which takes {found[i][1]:,} bytes"
-        raise FormatError("span", f"{name}: {what}; its offsets {firsts[i]} to {lasts[i]} are {spans[i]:,}")
-    if len(set(names)) != len(names):
-        raise FormatError("duplicate", f"{name}: the tensor {safe(next(x for x in names if names.count(x) > 1))} is declared twice")
-    rows = zip(names, dtypes, [x[0] for x in found], repeat(0), starts, ends, repeat(None), repeat(""))
-    return tuple(map(partial(tuple.__new__, Tensor), rows))
-
-
-def _size(dtype: str, dims: str, tensor: str, name: str) -> tuple[tuple[int, ...], int]:
+def _kind(dtype: str, dims: str, where: str) -> Kind:
     """The shape and the bytes that such a tensor takes."""
     kind = PLAIN.get(dtype)
     if kind is None:
-        raise FormatError("dtype", f"{name}: {safe(tensor)} has the unknown dtype {safe(dtype, 40)}", hint=f"known: {', '.join(PLAIN)}")
+        raise FormatError("dtype", f"{where} has the unknown dtype {safe(dtype, 40)}", hint=f"known: {', '.join(PLAIN)}")
     shape = tuple(map(int, dims.split(","))) if dims else ()
     elements = 1
-    for n in shape:
-        if (elements := elements * n) * 8 >= 2**64 or n >= 2**64:
-            raise FormatError("overflow", f"{name}: {safe(tensor)} is [{dims}], more elements than 64 bits count")
-    if elements % kind.block:
-        raise FormatError("span", f"{name}: {safe(tensor)} has {elements:,} elements of {dtype}, not a whole number of bytes")
-    return shape, prod(shape) // kind.block * kind.bytes
+    for n in (*shape, kind.bytes * 8 // kind.block):
+        if (elements := elements * n) >> 64 or n >> 64:
+            raise FormatError("overflow", f"{where} is {dtype} [{safe(dims)}], more bits than 64 bits count")
+    if elements % 8:
+        raise FormatError("span", f"{where} is {dtype} [{safe(dims)}], which is no whole number of bytes")
+    return Kind(dtype, shape, elements // 8)
 
 
-def _contiguous(tensors: tuple[Tensor, ...], base: int, size: int, name: str) -> None:
+def _tensors(columns: Columns, base: int, name: str) -> tuple[Tensor, ...]:
+    names, kinds, firsts, lasts = columns
+    if len(names) > TENSORS:
+        raise FormatError("too_large", f"{name} declares {len(names):,} tensors; at most {TENSORS:,} are read")
+    if len(set(names)) != len(names):
+        seen = set[str]()
+        double = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
+        raise FormatError("duplicate", f"{name}: the tensor {safe(double)} is declared twice")
+    dtypes, shapes, sizes = zip(*kinds, strict=True) if kinds else ((), (), ())
+    starts, ends = list(map(int, firsts)), list(map(int, lasts))
+    if (spans := tuple(map(sub, ends, starts))) != sizes:
+        i = next(i for i, size in enumerate(sizes) if spans[i] != size)
+        what = f"{safe(names[i])} is {dtypes[i]} {safe(str(list(shapes[i])))}, which takes {sizes[i]:,} bytes"
+        raise FormatError("span", f"{name}: {what}; its offsets {firsts[i]} to {lasts[i]} are {spans[i]:,}")
+    if max(ends, default=0) >> 64:
+        raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which 64 bits do not count")
+    starts, ends = [x + base for x in starts], [x + base for x in ends]
+    rows = zip(names, dtypes, shapes, repeat(0), starts, ends, repeat(None), repeat(""))
+    return tuple(map(partial(tuple.__new__, Tensor), rows))
+
+
+def _layout(tensors: tuple[Tensor, ...], base: int, size: int, name: str) -> FormatError | None:
+    """What is wrong with where the tensors lie: they should fill the file, in any order."""
     at, before = base, "the header"
-    for x in sorted(tensors, key=lambda x: (x.start, x.end)):
+    for x in sorted(tensors, key=itemgetter(4, 5)):
         if x.start != at:
             kind, gap = ("hole", x.start - at) if x.start > at else ("overlap", at - x.start)
-            raise FormatError(kind, f"{name}: {gap:,} bytes of {kind} between {safe(before)} and {safe(x.name)} at byte {at:,}")
+            return FormatError(kind, f"{name}: {gap:,} bytes of {kind} between {safe(before)} and {safe(x.name)} at byte {at:,}")
         at, before = x.end, x.name
     if at > size:
-        raise FormatError("truncated", f"{name} is {at - size:,} bytes short: {safe(before)} ends at byte {at:,}, the file at {size:,}")
+        return FormatError("truncated", f"{name} is {at - size:,} bytes short: {safe(before)} ends at byte {at:,}, the file at {size:,}")
     if at < size:
-        raise FormatError("trailing", f"{name}: {size - at:,} bytes after the last tensor belong to none")
+        return FormatError("trailing", f"{name}: {size - at:,} bytes after {safe(before)} belong to no tensor")
+    return None
 
 
 class _Scanner:
-    """The same grammar for headers written otherwise: spaces, escapes, another order of the three fields."""
+    """The grammar, token by token: for headers written in an unusual way, and to say what is wrong where."""
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name, self.at = text, name, 0
 
+    def leading(self) -> dict[str, str]:
+        """The metadata, if it comes first; then stand where the tensors begin."""
+        self.expect("{")
+        start = self.at
+        if self.maybe('"__metadata__"') and self.maybe(":"):
+            found = self.strings()
+            self.maybe(",")
+            return found
+        self.at = start
+        return {}
+
     def header(self) -> tuple[Columns, dict[str, str]]:
         """The whole header."""
-        columns: Columns = ([], [], [], [], [])
+        self.at = 0
+        columns = Columns([], [], [], [])
         metadata: dict[str, str] | None = None
         for key in self.keys():
-            if key != "__metadata__":
+            if key == "__metadata__":
+                if metadata is not None:
+                    raise FormatError("duplicate", f"{self.name}: __metadata__ is declared twice")
+                metadata = self.strings()
+            elif len(columns.names) == ODD:
+                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors that are not all written alike")
+            else:
                 for column, cell in zip(columns, (key, *self.entry(key)), strict=True):
                     column.append(cell)
-            elif metadata is not None:
-                raise FormatError("duplicate", f"{self.name}: __metadata__ is declared twice")
-            else:
-                metadata = self.strings()
         if self.text[self.at :].strip(" \t\n\r"):
             self.fail("the end of the header, or spaces")
         return columns, metadata or {}
@@ -143,6 +205,8 @@ class _Scanner:
             return
         while True:
             key = self.string()
+            if len(key) > NAME:
+                raise FormatError("too_large", f"{self.name}: a name of {len(key):,} characters; at most {NAME:,} are read")
             self.expect(":")
             yield key
             if not self.maybe(","):
@@ -155,10 +219,12 @@ class _Scanner:
         for key in self.keys():
             if key in found:
                 raise FormatError("duplicate", f"{self.name}: the key {safe(key)} occurs twice in __metadata__")
+            if len(found) == STRINGS:
+                raise FormatError("too_large", f"{self.name}: more than {STRINGS:,} strings in __metadata__")
             found[key] = self.string()
         return found
 
-    def entry(self, name: str) -> tuple[str, str, str, str]:
+    def entry(self, name: str) -> tuple[Kind, str, str]:
         """The three fields of a tensor, in any order."""
         found: dict[str, list[str]] = {}
         for key in self.keys():
@@ -169,19 +235,21 @@ class _Scanner:
             found[key] = [self.string()] if key == "dtype" else self.integers()
         if len(found) != 3 or len(found["data_offsets"]) != 2:
             raise FormatError("header_text", f"{self.name}: {safe(name)} should have dtype, shape and two data_offsets")
-        return found["dtype"][0], ",".join(found["shape"]), found["data_offsets"][0], found["data_offsets"][1]
+        return (_kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), *found["data_offsets"])
 
     def integers(self) -> list[str]:
         """An array of integers without sign, fraction or exponent."""
         self.expect("[")
         if self.maybe("]"):
             return []
-        found = []
+        found: list[str] = []
         while True:
             self.space()
             number = _NUMBER.match(self.text, self.at)
-            if number is None or self.text[number.end() : number.end() + 1] in tuple("0123456789.eE"):
+            if number is None:
                 self.fail("an integer of at most 64 bits")
+            if len(found) == DIMENSIONS:
+                raise FormatError("too_large", f"{self.name}: more than {DIMENSIONS} dimensions at character {self.at:,} of the header")
             found.append(number[0])
             self.at = number.end()
             if not self.maybe(","):
@@ -193,10 +261,12 @@ class _Scanner:
         """A string with its escapes undone; lone surrogates are no text."""
         self.expect('"')
         try:
-            text, self.at = scanstring(self.text, self.at, True)
-            text.encode()
-        except (JSONDecodeError, UnicodeEncodeError):
+            text, end = scanstring(self.text, self.at, True)
+        except JSONDecodeError:
             self.fail("a whole string")
+        if not text.isascii() and _SURROGATE.search(text):
+            self.fail("a string without lone surrogates")
+        self.at = end
         return str(text)
 
     def space(self) -> None:
@@ -207,7 +277,7 @@ class _Scanner:
         """Step over this mark if it is next."""
         self.space()
         if found := self.text.startswith(mark, self.at):
-            self.at += 1
+            self.at += len(mark)
         return found
 
     def expect(self, mark: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from email.message import Message
 
 from ..errors import RemoteError
 from .place import Place
@@ -26,9 +26,11 @@ _CODES = {
 """The hub's `X-Error-Code`; its free text is not repeated, since it may repeat what was sent."""
 
 
-def refusal(there: Place, status: int, headers: Mapping[str, str]) -> RemoteError:
+def refusal(there: Place, status: int, headers: Message) -> RemoteError:
     """The error for an answer that is neither the bytes nor a redirect to them."""
     later = ("server", "the server has failed", "try again later") if status >= 500 else ("status", "an answer nobody asked for", "")
     code, meaning, hint = _MEANINGS.get(status, later)
     meaning = _CODES.get(headers.get("X-Error-Code", ""), meaning)
-    return RemoteError(code, f"{there.shown}: {meaning} (status {status})", hint=_ACCESS if there.trusted and status in (401, 403) else hint)
+    if there.trusted and status in (401, 403):
+        hint = _ACCESS
+    return RemoteError(code, f"{there.shown}: {meaning} (status {status})", hint=hint)

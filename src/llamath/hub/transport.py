@@ -39,11 +39,11 @@ class Ask(Protocol):
     """What is asked for: its headers, the most bytes of body, and a check of the answer that gives the body's length where it is known."""
 
     @property
-    def most(self) -> int: ...  # noqa: D102
+    def most(self) -> int: ...
 
-    def headers(self) -> dict[str, str]: ...  # noqa: D102
+    def headers(self) -> dict[str, str]: ...
 
-    def check(self, there: Place, answer: HTTPResponse) -> int | None: ...  # noqa: D102
+    def check(self, there: Place, answer: HTTPResponse) -> int | None: ...
 
 
 class Reply(NamedTuple):
@@ -58,8 +58,8 @@ class Reply(NamedTuple):
 class _Meter:
     """What is left of an answer's time and bytes."""
 
-    def __init__(self, limits: Limits, end: float, most: int) -> None:
-        self.silence, self.end, self.left = limits.silence, end, most + HEADERS
+    def __init__(self, where: str, silence: float, end: float, most: int) -> None:
+        self.where, self.silence, self.end, self.left = where, silence, end, most + HEADERS
 
     def wait(self) -> float:
         """How long the next bytes may be awaited."""
@@ -72,7 +72,7 @@ class _Meter:
         """Count what came."""
         self.left -= count
         if self.left < 0:
-            raise RemoteError("long", "the server sends more than was asked for")
+            raise RemoteError("long", f"{self.where} sends more than was asked for")
 
 
 class _Metered(io.RawIOBase):
@@ -86,7 +86,7 @@ class _Metered(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         self._sock.settimeout(self._meter.wait())
-        count: int | None = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        count: int | None = self._file.readinto(buffer)
         self._meter.spend(count or 0)
         return count
 
@@ -142,7 +142,7 @@ class Session:
     def _exchange(self, there: Place, ask: Ask, end: float) -> Reply:
         """One request to one place, sent again once if the connection drops."""
         for last in (False, True):
-            meter = _Meter(self.limits, end, ask.most)
+            meter = _Meter(there.shown, self.limits.silence, end, ask.most)
             link = self._link(there, fresh=last)
             try:
                 return self._talk(link, there, ask, meter)
@@ -170,9 +170,9 @@ class Session:
         link.request("GET", target, headers=headers)
         with link.getresponse() as answer:
             if answer.status in REDIRECTS:
-                body = _body(answer, answer.length if answer.length is not None and answer.length <= HEADERS else 0, HEADERS)
+                body = _body(answer, answer.length if answer.length and answer.length <= HEADERS else 0, HEADERS, there)
             elif answer.status in (200, 206, 416):
-                body = _body(answer, ask.check(there, answer), ask.most)
+                body = _body(answer, ask.check(there, answer), ask.most, there)
             else:
                 raise refusal(there, answer.status, answer.headers)
             reply = Reply(there, answer.status, answer.headers, body)
@@ -210,7 +210,7 @@ class Session:
         return link
 
 
-def _body(answer: HTTPResponse, expected: int | None, most: int) -> bytes:
+def _body(answer: HTTPResponse, expected: int | None, most: int, there: Place) -> bytes:
     """The body, of this length or, where none is known, of at most so many bytes."""
     parts: list[bytes] = []
     got, wanted = 0, most + 1 if expected is None else expected
@@ -220,7 +220,7 @@ def _body(answer: HTTPResponse, expected: int | None, most: int) -> bytes:
     if expected is not None and got < expected:
         raise IncompleteRead(b"", expected - got)
     if got > most or (expected and not answer.isclosed() and answer.read(1)):
-        raise RemoteError("long", f"the server sends more than the {most if expected is None else expected:,} bytes expected")
+        raise RemoteError("long", f"{there.shown} sends more than {most if expected is None else expected:,} bytes")
     return b"".join(parts)
 
 

@@ -36,10 +36,15 @@ def _number(value: int | None) -> str:
 
 
 def _facts(words: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    for preset in presets():
-        haystack = plain(" ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)))
-        if all(plain(word) in haystack for word in words):
-            yield _fact(preset)
+    return (_fact(preset) for preset in presets() if all(_has(preset, word.lower()) for word in words))
+
+
+def _has(preset: Preset, word: str) -> bool:
+    """Whether a word is in a preset's names; a number must begin there, so that `3` is not found in 13B."""
+    names = " ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)).lower()
+    if word[:1].isdigit():
+        return any(x.startswith(word) for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split())
+    return plain(word) in plain(names)
 
 
 def _fact(preset: Preset) -> dict[str, Any]:
