@@ -1,15 +1,14 @@
-"""The vocabulary that families compose: every kind of Block, the rotary embeddings as facts, and small constructors.
+"""The vocabulary that families compose: every kind of Block that a decoder is made of.
 
 Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head size, F feed-forward width, E experts, k experts per token.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from .dims import Dim
-from .record import Record
-from .tree import Block, Role, Stack, Weight
+from .positions import Alibi, LogTemperature, Rope, Temperature
+from .tree import Block, Stack, Weight
 
 
 class Linear(Block):
@@ -56,98 +55,6 @@ class RMSNorm(Norm):
 
 class LayerNorm(Norm):
     """(x − mean) / std · w + b."""
-
-
-class Rope(Record):
-    """Rotary positions over the first `dim` of each head, base `theta`."""
-
-    theta: float
-    dim: int
-    interleaved: bool = False  # pairs are neighbours (2i, 2i+1), not halves (i, i + dim/2)
-
-
-class LinearRope(Rope):
-    """Positions divided by `factor`."""
-
-    factor: float
-
-
-class DynamicRope(Rope):
-    """Base grown with the sequence once it is longer than `original` (NTK)."""
-
-    factor: float
-    original: int
-
-
-class YarnRope(Rope):
-    """Low frequencies interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
-
-    factor: float
-    original: int
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    attention_factor: float | None = None
-    truncate: bool = True
-
-
-class SteppedRope(Rope):
-    """Base times α^(dim / (dim − 2)) once a prompt of n is longer than `original`, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
-
-    original: int
-
-
-class Llama3Rope(Rope):
-    """Llama 3.1: wavelengths beyond `original / low` divided by `factor`, those under `original / high` kept, a ramp between."""
-
-    factor: float
-    low: float
-    high: float
-    original: int
-
-
-class LongRope(Rope):
-    """One factor per frequency, short or long by the length of the sequence (Phi-3)."""
-
-    short: tuple[float, ...]
-    long: tuple[float, ...]
-    original: int
-    context: int
-    factor: float | None = None
-    attention_factor: float | None = None
-    scales: tuple[float, float] | None = None  # of cos and sin, for short sequences and for long, if not attention_factor (Phi-3.5-MoE)
-
-
-class ProportionalRope(Rope):
-    """Gemma 4: angles spread over the whole head, those past `dim` being zero."""
-
-    head_dim: int
-    factor: float = 1.0
-
-
-class Alibi(Record):
-    """scale · 2^(−max·i/H) · (key's position) is added to head i's scaled scores; where H is no power of two, the slopes of the power below
-    and between them every other one of the power above (Press et al. 2022, arXiv:2108.12409).
-    """
-
-    max: float = 8.0
-    scale: float = 1.0
-    rounded: bool = False  # slopes and their products are rounded to bfloat16 (Falcon)
-
-
-class Temperature(Record):
-    """Queries at position t are multiplied by 1 + scale · ln(1 + ⌊(t + offset) / floor⌋) (Llama 4, Ministral 3)."""
-
-    scale: float
-    floor: int
-    offset: int = 0
-
-
-class LogTemperature(Record):
-    """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1 (Qwen 1's `use_logn_attn`)."""
-
-    original: int
 
 
 class Mixer(Block):
@@ -353,69 +260,3 @@ class Decoder(Block):
     context: int | None = None
     softcap: float | None = None  # of the logits
     logit_scale: float = 1.0  # before that
-
-
-def weight(*shape: int, role: Role = "matmul", tied: str = "") -> Weight:
-    """A leaf of this shape."""
-    return Weight(shape=tuple(map(Dim.const, shape)), role=role, tied=tied)
-
-
-def linear(out: int, into: int, bias: bool = False) -> Linear:
-    """`[out, into]`, with a bias or without."""
-    return Linear(weight=weight(out, into), bias=weight(out, role="bias") if bias else None)
-
-
-def embedding(rows: int, d: int, scale: float = 1.0) -> Embedding:
-    """`[rows, d]`."""
-    return Embedding(weight=weight(rows, d, role="lookup"), scale=scale)
-
-
-def rms(d: int, eps: float, offset: float = 0.0) -> RMSNorm:
-    """A scale of d numbers."""
-    return RMSNorm(weight=weight(d, role="scale"), eps=eps, offset=offset)
-
-
-def layer_norm(d: int, eps: float, bias: bool = True) -> LayerNorm:
-    """A scale and a shift of d numbers."""
-    return LayerNorm(weight=weight(d, role="scale"), bias=weight(d, role="bias") if bias else None, eps=eps)
-
-
-def gqa(d: int, heads: tuple[int, int, int], bias: bool = False, o_bias: bool | None = None, **facts: Any) -> Attention:
-    """Grouped-query attention with `heads` = (H, K, h); further facts go to Attention as they are."""
-    H, K, h = heads
-    q, k, v = linear(H * h, d, bias), linear(K * h, d, bias), linear(K * h, d, bias)
-    o = linear(d, H * h, bias if o_bias is None else o_bias)
-    parts: dict[str, Any] = {"q": q, "k": k, "v": v, "o": o, "heads": H, "kv_heads": K, "head_dim": h}
-    return Attention(**parts | facts)
-
-
-def mla(d: int, heads: tuple[Dim, Dim, Dim, Dim], ranks: tuple[Dim | None, Dim], bias: bool = False, **facts: Any) -> LatentAttention:
-    """Latent attention with `heads` = (H, a key's size of content, of position, a value's size) and `ranks` of q's and kv's latents."""
-    (H, n, p, v), (s, r) = heads, ranks
-    q = {"q": linear(H * (n + p), d)}
-    low = {} if s is None else {"q_down": linear(s, d, bias), "q_norm": rms(s, 1e-6), "q_up": linear(H * (n + p), s)}
-    kv = {"kv_down": linear(r + p, d, bias), "kv_norm": rms(r, 1e-6), "k_up": linear(H * n, r), "v_up": linear(H * v, r)}
-    parts: dict[str, Any] = {**(low or q), **kv, "o": linear(d, H * v, bias)}
-    return LatentAttention(**parts, heads=H, nope_dim=n, rope_dim=p, v_dim=v, latent=r, **facts)
-
-
-def swiglu(d: int, F: int, activation: str = "silu", bias: bool = False) -> MLP:
-    """Three matrices: gate and up `[F, d]`, down `[d, F]`."""
-    return MLP(gate=linear(F, d, bias), up=linear(F, d, bias), down=linear(d, F, bias), activation=activation)
-
-
-def mlp(d: int, F: int, activation: str, bias: bool = False) -> MLP:
-    """Two matrices: up `[F, d]`, down `[d, F]`."""
-    return MLP(up=linear(F, d, bias), down=linear(d, F, bias), activation=activation)
-
-
-def unembedding(V: int, d: int, tied: bool, bias: bool = False) -> Linear:
-    """The head `[V, d]`; a tied one has no matrix of its own."""
-    return Linear(weight=weight(V, d, tied="embed.weight" if tied else ""), bias=weight(V, role="bias") if bias else None)
-
-
-def decoder(V: int, d: int, layers: Stack, norm: Norm | None, tied: bool, **more: Any) -> Decoder:
-    """Embedding, layers, norm and head; a tied head has no numbers of its own."""
-    head = unembedding(V, d, tied)
-    parts: dict[str, Any] = {"embed": embedding(V, d), "layers": layers, "norm": norm, "head": head, "width": d, "vocab": V}
-    return Decoder(**parts | more)

@@ -35,7 +35,7 @@ class UnknownModel(LlamathError):
 
 
 class FormatError(LlamathError):
-    """A file whose bytes are not what its format promises; `code` names the broken promise, `manifest` is what could be read all the same."""
+    """A file whose bytes are not what its format promises; `code` names the broken promise, `manifest` is what was read all the same."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -14,6 +14,7 @@ from .config import Config
 from .errors import ConfigError, nearest, safe
 from .families import Family, find
 from .model import Model
+from .reading import addressed, read_config
 from .record import Record
 from .strict import LIMIT, parse_json, read_json
 from .tree import stacks
@@ -55,6 +56,9 @@ def _found(source: str | os.PathLike[str] | Keys) -> Found:
         return Found(name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(LIMIT + 1), "standard input"))
     if os.path.lexists(text):
         return _file(text)
+    if addressed(text):
+        data, where = read_config(text)
+        return Found(name=safe(os.path.basename(os.path.dirname(where)).partition("@")[0]), source=safe(where), data=data)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         raise ConfigError(
             f"{safe(text)} does not exist", hint="a MODEL is a config.json, params.json, their folder, a preset or a public id"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .blocks import Linear, Mixer, Norm, RMSNorm, linear, rms, weight
+from .blocks import Linear, Mixer, Norm, RMSNorm
+from .build import linear, rms, weight
 from .dims import Dim
 from .tree import Block, Weight
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Alibi, Decoder, Layer, NormedResidualLayer, decoder, gqa, layer_norm, mlp
+from ..blocks import Decoder, Layer, NormedResidualLayer
+from ..build import decoder, gqa, layer_norm, mlp
 from ..config import Config
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
+from ..positions import Alibi
 from ..tree import repeat
 from . import family
 

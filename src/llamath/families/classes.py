@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, linear
+from ..blocks import Decoder
+from ..build import linear
 from ..config import Config
 from ..names.scheme import Scheme
 from . import Family
@@ -22,7 +23,11 @@ def as_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Dec
     if name.endswith("ForSequenceClassification"):
         labels = config.dim("n", "num_labels", default=len(config.get("id2label", {"0": "", "1": ""})))
         hf = family.hf.but(outside={"head": "score"})
-        return family.replace(hf=hf), tree.replace(head=linear(labels, tree.width)), f"{name}: score [{labels}, {tree.width}] in place of a head"
+        return (
+            family.replace(hf=hf),
+            tree.replace(head=linear(labels, tree.width)),
+            f"{name}: score [{labels}, {tree.width}] in place of a head",
+        )
     if name.endswith("Model"):
         return family.replace(hf=bare(family.hf)), tree.replace(head=None), f"{name}: no head, and names without their first part"
     return family, tree, f"architectures says {name[:60]}: counted as the causal model of its family"

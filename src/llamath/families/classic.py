@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, decoder, embedding, gqa, layer_norm, mlp
+from ..blocks import Decoder, Layer
+from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..names.hf import HF
 from ..tree import repeat

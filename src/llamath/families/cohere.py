@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, LayerNorm, decoder, gqa, layer_norm, swiglu, weight
+from ..blocks import Decoder, Layer, LayerNorm
+from ..build import decoder, gqa, layer_norm, swiglu, weight
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Rope, decoder, gqa, layer_norm, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, layer_norm, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..positions import Rope
 from . import family
 from .shared import alternating, rope
 

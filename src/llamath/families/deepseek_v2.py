@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Mixer, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer, Mixer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LATENT
 from ..names.hf import HF_LATENT

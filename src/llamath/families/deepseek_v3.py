@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, decoder, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LATENT
 from ..names.hf import HF_LATENT

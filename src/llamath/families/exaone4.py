@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Rope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..errors import safe
 from ..names.gguf import GGUF
+from ..positions import Rope
 from ..tree import Stack, cycle
 from . import family
 from .olmo2 import NAMES

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Alibi, Decoder, Layer, TwoNormLayer, decoder, gqa, layer_norm, mlp
+from ..blocks import Decoder, Layer, TwoNormLayer
+from ..build import decoder, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
+from ..positions import Alibi
 from ..tree import repeat
 from . import family
 from .shared import rope

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Decoder, Layer, decoder, embedding, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, embedding, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF_SANDWICH

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Rope, decoder, embedding, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, embedding, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF_SANDWICH
+from ..positions import Rope
 from . import family
 from .shared import alternating, query_scale, scaled
 

@@ -5,24 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..blocks import (
-    MLP,
-    Attention,
-    Decoder,
-    DenseAndMoE,
-    PerLayerEmbedding,
-    PerLayerInput,
-    RMSNorm,
-    ScaledLayer,
-    ScaledMoE,
-    decoder,
-    embedding,
-    gqa,
-    linear,
-    rms,
-    swiglu,
-    weight,
-)
+from ..blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
+from ..build import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..config import Config
 from ..dims import Dim
 from ..names.gguf import GGUF

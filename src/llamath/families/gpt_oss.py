@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import ClampedMLP, Decoder, Layer, MoE, decoder, gqa, linear, rms, weight
+from ..blocks import ClampedMLP, Decoder, Layer, MoE
+from ..build import decoder, gqa, linear, rms, weight
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Rope, decoder, gqa, layer_norm, mlp, unembedding
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, layer_norm, mlp, unembedding
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.scheme import Scheme
+from ..positions import Rope
 from ..tree import repeat
 from . import family
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, DynamicRope, Layer, Rope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.hf import HF
+from ..positions import DynamicRope, Rope
 from ..tree import repeat
 from . import family
 from .shared import rope

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from math import lcm
 
-from ..blocks import Decoder, Layer, MoE, RMSNorm, Temperature, decoder, gqa, linear, rms, swiglu
+from ..blocks import Decoder, Layer, MoE, RMSNorm
+from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..positions import Temperature
 from ..tree import cycle, repeat
 from . import family
 from .shared import rope

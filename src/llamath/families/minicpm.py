@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ..blocks import MLP, Decoder, Layer, MoE, decoder, embedding, gqa, linear, rms, swiglu
+from ..blocks import MLP, Decoder, Layer, MoE
+from ..build import decoder, embedding, gqa, linear, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Decoder, Layer, MoE, decoder, gqa, linear, rms, swiglu, weight
+from ..blocks import Decoder, Layer, MoE
+from ..build import decoder, gqa, linear, rms, swiglu, weight
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Rope, Temperature, YarnRope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
+from ..positions import Rope, Temperature, YarnRope
 from ..tree import repeat
 from . import family
 from .shared import rope

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Temperature, decoder, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LATENT
 from ..names.hf import HF_LATENT
+from ..positions import Temperature
 from . import family
 from .shared import dense_first, latent, mixture, scaled
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, MoE, decoder, gqa, linear, rms, swiglu
+from ..blocks import Decoder, Layer, MoE
+from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Alibi, Decoder, Layer, Rope, decoder, embedding, gqa, layer_norm, mlp
+from ..blocks import Decoder, Layer
+from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
+from ..positions import Alibi, Rope
 from ..tree import repeat
 from . import family
 

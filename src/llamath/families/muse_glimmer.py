@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..blocks import Decoder, Layer, RMSNorm, decoder, gqa, linear, rms, swiglu
+from ..blocks import Decoder, Layer, RMSNorm
+from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
 from ..names.hf import HF_SANDWICH
 from ..tree import sequence

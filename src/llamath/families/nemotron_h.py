@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..blocks import MLP, Decoder, LatentMoE, Layer, MoE, decoder, gqa, linear, mlp, rms, weight
+from ..blocks import MLP, Decoder, LatentMoE, Layer, MoE
+from ..build import decoder, gqa, linear, mlp, rms, weight
 from ..config import Config
 from ..dims import Dim
 from ..errors import safe

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, LayerNorm, decoder, gqa, swiglu
+from ..blocks import Decoder, Layer, LayerNorm
+from ..build import decoder, gqa, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF

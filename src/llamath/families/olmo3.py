@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Rope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
+from ..positions import Rope
 from . import family
 from .olmo2 import NAMES
 from .shared import alternating, rope, scaled

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import (
-    Decoder,
-    Embedding,
-    Layer,
-    LayerNorm,
-    Linear,
-    PostNormLayer,
-    ProjectedEmbedding,
-    ProjectedLinear,
-    decoder,
-    gqa,
-    layer_norm,
-    linear,
-    mlp,
-    unembedding,
-    weight,
-)
+from ..blocks import Decoder, Embedding, Layer, LayerNorm, Linear, PostNormLayer, ProjectedEmbedding, ProjectedLinear
+from ..build import decoder, gqa, layer_norm, linear, mlp, unembedding, weight
 from ..config import Config
 from ..names.scheme import Scheme
 from ..tree import repeat

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, SparseMixerMoE, decoder, gqa, layer_norm, linear, swiglu, unembedding
+from ..blocks import Decoder, Layer, SparseMixerMoE
+from ..build import decoder, gqa, layer_norm, linear, swiglu, unembedding
 from ..config import Config
 from ..names.gguf import GGUF
 from ..tree import repeat

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, LogTemperature, NormedResidualLayer, Rope, SteppedRope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer, NormedResidualLayer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..dims import Dim
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
+from ..positions import LogTemperature, Rope, SteppedRope
 from ..tree import repeat
 from . import family
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, decoder, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, rms, swiglu
 from ..config import Config
 from . import family
 from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, gated_attention, one_in_four

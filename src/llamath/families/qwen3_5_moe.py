@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, decoder, rms
+from ..blocks import Decoder, Layer
+from ..build import decoder, rms
 from ..config import Config
 from . import family
 from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, experts_and_one, gated_attention, one_in_four

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, decoder, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, rms, swiglu
 from ..config import Config
 from ..tree import Block
 from . import family

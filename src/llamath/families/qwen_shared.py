@@ -7,7 +7,8 @@ from functools import cache
 from itertools import pairwise
 from math import lcm
 
-from ..blocks import Attention, Layer, MoE, gqa, linear, rms, swiglu
+from ..blocks import Attention, Layer, MoE
+from ..build import gqa, linear, rms, swiglu
 from ..config import Config
 from ..dims import Dim
 from ..mixers import GatedDeltaNet, gated_delta

@@ -6,25 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from math import log
 from typing import Any
 
-from ..blocks import (
-    DynamicRope,
-    LatentAttention,
-    Layer,
-    LinearRope,
-    Llama3Rope,
-    LongRope,
-    MoE,
-    ProportionalRope,
-    Rope,
-    YarnRope,
-    linear,
-    mla,
-    swiglu,
-    weight,
-)
+from ..blocks import LatentAttention, Layer, MoE
+from ..build import linear, mla, swiglu, weight
 from ..config import Config
 from ..dims import Dim
 from ..errors import safe
+from ..positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, YarnRope
 from ..tree import Block, Stack, cycle, repeat, sequence
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..blocks import Decoder, Layer, Rope, decoder, gqa, rms, swiglu
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
+from ..positions import Rope
 from ..tree import Stack, sequence
 from . import family
 from .shared import every, rope

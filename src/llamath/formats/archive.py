@@ -7,7 +7,6 @@ Sources: PKWARE's APPNOTE 6.3.10; what torch 1.6 to 2.13 writes (miniz: sizes af
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -28,7 +27,6 @@ _SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
 _LONGEST = 511  # bytes of a name; torch cuts longer ones
 DIRECTORY = 64 << 20
 """The largest directory that is read: about 900,000 members."""
-_ODD_NAME = re.compile(rb"[\\\0]|(?:^|/)\.{0,2}(?:/|$)")
 
 
 class Member(NamedTuple):
@@ -143,7 +141,9 @@ def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
         raise FormatError("encrypted", f"{_shown(name)} is encrypted")
     if flags & ~(_SIZES_AFTER | _UTF8):
         raise FormatError("flags", f"{_shown(name)} has flags {flags:#x} that torch never sets")
-    if kind & _FOLDER or _ODD_NAME.search(name) or len(name) > _LONGEST:
+    path = b"/%b/" % name
+    odd = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
+    if odd or kind & _FOLDER or len(name) > _LONGEST:
         raise FormatError("name", f"{_shown(name)} is no name for a member: empty, absolute, with .. or \\ or NUL, a folder, or too long")
     try:
         name.decode("utf-8" if flags & _UTF8 else "ascii")

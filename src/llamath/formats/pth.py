@@ -26,8 +26,7 @@ DEPTH = 64
 """The deepest nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 VERSIONS = range(1, 11)
-_NOTES = {".storage_alignment": rb"[0-9]{1,9}", ".data/serialization_id": rb"[ -~]*"}
-_PART = re.compile(r"(consolidated\.)([0-9]{2})(\.pth)")
+_PART = r"(consolidated\.)([0-9]{2})(\.pth)"
 
 
 class _Content(NamedTuple):
@@ -78,15 +77,16 @@ def _facts(archive: Archive) -> dict[str, Any]:
     """The archive's version and byte order, as torch checks them."""
     if ".data/version" in archive.members:
         raise FormatError("version", "it has a .data/version, as packages do and checkpoints do not")
-    version = archive.read("version", 64)
-    if not re.fullmatch(rb"[0-9]{1,3}\n?", version) or int(version) not in VERSIONS:
+    version = archive.read("version", 64).removesuffix(b"\n")
+    if not version.isdigit() or len(version) > 3 or int(version) not in VERSIONS:
         raise FormatError("version", f"expected a version from 1 to 10, found {safe(repr(version))}")
     order = archive.read("byteorder", 64) if "byteorder" in archive.members else b"little"
     if order != b"little":
         hint = "load and save it with torch on a little-endian machine"
         raise FormatError("byteorder", f"expected bytes in little-endian order, found {safe(repr(order))}", hint=hint)
-    for name, form in _NOTES.items():
-        if name in archive.members and not re.fullmatch(form, archive.read(name, 1000)):
+    notes = {".storage_alignment": bytes.isdigit, ".data/serialization_id": bytes.isascii}
+    for name, right in notes.items():
+        if name in archive.members and not right(archive.read(name, 1000)):
             raise FormatError("version", f"its {name} is not what torch writes there")
     return {"container": "zip", "version": int(version), "byteorder": "little"}
 
@@ -216,10 +216,10 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 def siblings(name: str, listing: Iterable[str]) -> list[str]:
     """The parts of the set that `consolidated.00.pth` and its like belong to, in order; any other name is a set of its own."""
-    found = _PART.fullmatch(name)
+    found = re.fullmatch(_PART, name)
     if not found:
         return [name]
-    present = {part for part in listing if _PART.fullmatch(part)} | {name}
+    present = {part for part in listing if re.fullmatch(_PART, part)} | {name}
     wanted = [f"{found[1]}{index:02}{found[3]}" for index in range(len(present))]
     if missing := [part for part in wanted if part not in present]:
         last = max(present)

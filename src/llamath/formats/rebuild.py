@@ -43,9 +43,9 @@ _REFUSED = {
     "torch._utils._rebuild_device_tensor_from_numpy": ("subclass", "a device's tensor as a numpy array", "save .cpu() of it"),
     "torch._utils._rebuild_device_tensor_from_cpu_tensor": ("subclass", "a tensor of an odd device", "save .cpu() of it"),
 }
-_QUANTIZED = re.compile(r"torch\.(?:Q[A-Z]\w{2,8}Storage|qu?int\w{1,4}|per_(?:tensor|channel)_\w{6,32})")
-_UNNAMED = re.compile(r"torch\.(?:ComplexDoubleStorage|complex(?:32|128)|u?int[1-7]|bits[0-9x]{1,3}|float4_e2m1fn_x2)")
-_DEVICE = re.compile(r"(?:cpu|cuda|mps|xpu|meta)(:(?:0|[1-9][0-9]?))?")
+_QUANTIZED = r"torch\.(?:Q\w{3,9}Storage|qu?int\w{1,4}|per_(?:tensor|channel)_\w{6,32})"
+_UNNAMED = r"torch\.(?:ComplexDoubleStorage|complex(?:32|128)|u?int[1-7]|bits[0-9x]{1,3}|float4_e2m1fn_x2)"
+_DEVICE = r"(?:cpu|cuda|mps|xpu|meta)(:(?:0|[1-9][0-9]?))?"
 
 Spend = Callable[[int], None]
 """Counts work that a stream could ask for again and again."""
@@ -103,9 +103,9 @@ def named(module: str, name: str) -> Global:
     if full in _REFUSED:
         code, what, hint = _REFUSED[full]
         raise FormatError(code, f"it holds {what} ({full}), which is not read", hint=hint)
-    if _QUANTIZED.fullmatch(full):
+    if re.fullmatch(_QUANTIZED, full):
         raise FormatError("quantized", f"it holds quantised values ({safe(full)}), which are not read", hint="save .int_repr() of them")
-    if _UNNAMED.fullmatch(full):
+    if re.fullmatch(_UNNAMED, full):
         raise FormatError("dtype", f"it holds elements of a type that has no name here ({safe(full)})")
     hint = "a checkpoint needs tensors, dictionaries and plain values only; do not load this file with weights_only=False"
     raise FormatError("global", f"it asks for {safe(full)}, which could run code, and is refused", hint=hint)
@@ -188,7 +188,7 @@ def _size(args: tuple[Any, ...], spend: Spend) -> tuple[int, ...]:
 
 def _device(args: tuple[Any, ...], _: Spend) -> Inert:
     _expect("device", 0 < len(args) < 3 and type(args[0]) is str)
-    found = _DEVICE.fullmatch(args[0])
+    found = re.fullmatch(_DEVICE, args[0])
     _expect("device", found and (len(args) == 1 or (not found[1] and type(args[1]) is int and 0 <= args[1] < 100)))
     return Inert("device")
 

@@ -134,16 +134,16 @@ def _tensors(columns: Columns, base: int, name: str) -> tuple[Tensor, ...]:
         seen = set[str]()
         double = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
         raise FormatError("duplicate", f"{name}: the tensor {safe(double)} is declared twice")
-    dtypes, shapes, sizes = zip(*kinds, strict=True) if kinds else ((), (), ())
-    starts, ends = list(map(int, firsts)), list(map(int, lasts))
-    if (spans := tuple(map(sub, ends, starts))) != sizes:
-        i = next(i for i, size in enumerate(sizes) if spans[i] != size)
-        what = f"{safe(names[i])} is {dtypes[i]} {safe(str(list(shapes[i])))}, which takes {sizes[i]:,} bytes"
+    ends = list(map(int, lasts))
+    starts = [0, *ends[:-1]] if firsts == ["0", *lasts[:-1]] else list(map(int, firsts))
+    if (spans := list(map(sub, ends, starts))) != [x.bytes for x in kinds]:
+        i, kind = next((i, x) for i, x in enumerate(kinds) if spans[i] != x.bytes)
+        what = f"{safe(names[i])} is {kind.dtype} {safe(str(list(kind.shape)))}, which takes {kind.bytes:,} bytes"
         raise FormatError("span", f"{name}: {what}; its offsets {firsts[i]} to {lasts[i]} are {spans[i]:,}")
     if max(ends, default=0) >> 64:
         raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which 64 bits do not count")
     starts, ends = [x + base for x in starts], [x + base for x in ends]
-    rows = zip(names, dtypes, shapes, repeat(0), starts, ends, repeat(None), repeat(""))
+    rows = zip(names, [x.dtype for x in kinds], [x.shape for x in kinds], repeat(0), starts, ends, repeat(None), repeat(""))
     return tuple(map(partial(tuple.__new__, Tensor), rows))
 
 
@@ -235,7 +235,8 @@ class _Scanner:
             found[key] = [self.string()] if key == "dtype" else self.integers()
         if len(found) != 3 or len(found["data_offsets"]) != 2:
             raise FormatError("header_text", f"{self.name}: {safe(name)} should have dtype, shape and two data_offsets")
-        return (_kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), *found["data_offsets"])
+        first, last = found["data_offsets"]
+        return _kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), first, last
 
     def integers(self) -> list[str]:
         """An array of integers without sign, fraction or exponent."""

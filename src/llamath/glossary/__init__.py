@@ -21,7 +21,7 @@ NOTHING: dict[str, str] = {
         "bookkeeping": """architectures auto_map _name_or_path transformers_version model_type _class_name _note internal_version
             is_llama_config finetuning_task problem_type id2label label2id mtplx_mtp_contract mlx_lm_extra_tensors""",
         "how the numbers were stored, not how many there are": """torch_dtype dtype quantization_config compression_config quantization
-            use_bfloat16 for_llm_compressor _quantized""",
+            use_bfloat16 for_llm_compressor""",
         "the precision of some steps, not the steps": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
@@ -48,6 +48,7 @@ NOTHING: dict[str, str] = {
             tie_encoder_decoder pruned_heads""",
         "for a classifier's summary, which a language model does not make": """summary_activation summary_first_dropout
             summary_proj_to_labels summary_type summary_use_proj""",
+        "the context once more": "n_ctx",
         "for pictures: text has one position for each token": "use_mrope img_processor",
     }.items()
     for key in keys.split()

@@ -21,7 +21,7 @@ SAME = {
         "num_key_value_heads": "num_kv_heads n_head_kv attn_config.kv_n_heads",
         "head_dim": "attention_head_dim",
         "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
-        "max_position_embeddings": "n_positions n_ctx max_seq_len max_sequence_length model_max_length",
+        "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length",
         "tie_word_embeddings": "tie_embedding",
         "rms_norm_eps": "norm_eps",
         "layer_norm_eps": "layer_norm_epsilon norm_epsilon",

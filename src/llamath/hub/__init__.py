@@ -15,7 +15,7 @@ from ..formats import checkpoint
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
 from .bucket import open_bucket
-from .http_file import HttpFile, fetch_json
+from .http_file import HttpFile
 from .repo import HubFolder, Repo, WebFolder, parse, session
 from .transport import Limits, Session
 

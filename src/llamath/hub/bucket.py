@@ -85,7 +85,7 @@ def open_bucket(text: str) -> tuple[BucketFolder, str]:
     if scheme not in STORES or "::" in text or "@" in rest.partition("/")[0]:
         raise RemoteError("scheme", f"{safe(text)}: expected one of {', '.join(STORES)}, without a user or a chain of stores")
     try:
-        from fsspec.core import url_to_fs
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtra("fsspec", "hub") from None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
@@ -58,7 +59,7 @@ class Place(NamedTuple):
 
     def follow(self, location: str) -> Place:
         """Where a redirect leads; trust ends for good at the first step to another host, port or scheme."""
-        there = place(urljoin(self.url, location), "redirect", f"{self.shown} redirects to")
+        there = place(urljoin(self.url, location), "redirect", f"what {self.shown} redirects to")
         if (self.scheme, there.scheme) == ("https", "http"):
             raise RemoteError("redirect", f"{self.shown} redirects from https to http, at {there.shown}")
         return there._replace(trusted=self.trusted and there.origin == self.origin)
@@ -71,9 +72,15 @@ def place(text: str, code: str = "url", what: str = "the address") -> Place:
         port, host = parts.port, parts.hostname
     except ValueError as error:
         raise RemoteError(code, f"{what} is no URL: {safe(str(error), 80)}") from None
-    if parts.scheme not in PORTS or not host or not host.isascii():
-        raise RemoteError(code, f"{what} {safe(text.partition('?')[0], 80)}: expected http:// or https:// and a host's name in ASCII")
+    if parts.scheme not in PORTS or not host or not re.fullmatch(r"[a-z0-9._:-]+", host):
+        found = f"{safe(parts.scheme, 20)}:" if parts.scheme else "no scheme"
+        raise RemoteError(code, f"{what} is no web address: expected http:// or https:// and a host's name in ASCII, found {found}")
     if "@" in parts.netloc:
-        raise RemoteError(code, f"{what} at {safe(host, 80)} holds a user or a password, which is not sent")
-    query = "?" + quote(parts.query, safe=_SAFE + "?") if parts.query else ""
-    return Place(parts.scheme, host, PORTS[parts.scheme] if port is None else port, quote(parts.path or "/", safe=_SAFE), query)
+        raise RemoteError(code, f"{what} holds a user or a password, which is not sent", hint="a token for the hub goes into HF_TOKEN")
+    query = "?" + quoted(parts.query, _SAFE + "?") if parts.query else ""
+    return Place(parts.scheme, host, PORTS[parts.scheme] if port is None else port, quoted(parts.path or "/", _SAFE), query)
+
+
+def quoted(text: str, keep: str = "") -> str:
+    """Text as a part of a URL; what is no text at all is quoted as well."""
+    return quote(text, safe=keep, errors="surrogatepass")

@@ -10,14 +10,14 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from ..errors import FormatError, RemoteError, safe
 from ..formats.checkpoint import SHARDS
 from ..formats.folder import Folder, plain
 from ..formats.source import Source
 from .http_file import HttpFile, fetch_json
-from .place import Place, place
+from .place import Place, place, quoted
 from .pool import at_once
 from .transport import Limits, Session
 
@@ -63,6 +63,8 @@ def endpoint() -> str:
 
 def session(limits: Limits | None = None) -> Session:
     """A session that knows the endpoint, and the token for it."""
+    if _flag("HF_HUB_OFFLINE") or _flag("TRANSFORMERS_OFFLINE"):
+        raise RemoteError("offline", "HF_HUB_OFFLINE says not to ask the hub", hint="unset it, or give the path of a copy on this machine")
     return Session(place(endpoint(), "url", "HF_ENDPOINT"), token(), limits)
 
 
@@ -121,7 +123,7 @@ class WebFolder(Folder):
         """Where a file lies: as it was named, query and all, or beside that."""
         if self.single and name == self.single:
             return self._named
-        return self._named._replace(path=f"{self._path}/{quote(plain(name), safe='')}", query="")
+        return self._named._replace(path=f"{self._path}/{quoted(plain(name))}", query="")
 
     def each(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
         """Some at the same time."""
@@ -132,15 +134,12 @@ class HubFolder(WebFolder):
     """The files of one commit of a repository, or of a folder in it."""
 
     def __init__(self, session: Session, repo: Repo) -> None:
-        site, path = endpoint(), f"{quote(repo.id)}/revision/{quote(repo.revision, safe='')}"
-        if _flag("HF_HUB_OFFLINE") or _flag("TRANSFORMERS_OFFLINE"):
-            hint = "unset it, or give the path of a copy on this machine"
-            raise RemoteError("offline", f"{safe(repo.id)} is on the hub, and HF_HUB_OFFLINE says not to go there", hint=hint)
+        site, path = endpoint(), f"{repo.id}/revision/{quoted(repo.revision)}"
         self.commit, files = _commit(fetch_json(session, session.place(f"{site}/api/models/{path}"), ANSWER), repo)
         inner = _inner(repo.path, files)
         start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
-        there = session.place(f"{site}/{quote(repo.id)}/resolve/{self.commit}/{quote(repo.path if repo.path in files else start)}")
+        there = session.place(f"{site}/{repo.id}/resolve/{self.commit}/{quoted(repo.path if repo.path in files else start, '/')}")
         super().__init__(session, there, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
 
     def names(self) -> Sequence[str]:

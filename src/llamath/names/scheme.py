@@ -79,8 +79,8 @@ class Scheme(Record):
             made = {id(x): list(self._joined(_inside(name, x))) for x, _ in child.kinds()}
             for i, x in enumerate(child):
                 number = str(i)
-                for name, *rest in made[id(x)]:
-                    yield Stored(name.replace("{l}", number), *rest)
+                for name, shape, parts, layout in made[id(x)]:
+                    yield Stored(name.replace("{l}", number), shape, parts, layout)
 
     def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
         """Leaves that share a stored name, joined; `{l}` stays in it."""

@@ -26,7 +26,7 @@ def spellings_text(model: Model) -> str:
             lines.append(f"  {scheme:5} {one.name}{shape}")
             lines += [dim(line) for line in wrapped(one.transform, indent="          ")] if one.transform else []
             rotary = rotary or "neighbouring" in one.transform
-    return "\n".join([*lines, *([""] + wrapped(WHY_ROTARY, indent="") if rotary else [])])
+    return "\n".join([*lines, *(["", *wrapped(WHY_ROTARY, indent="")] if rotary else [])])
 
 
 def _shape(shape: tuple[int, ...]) -> str:

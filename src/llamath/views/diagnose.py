@@ -53,7 +53,8 @@ class Group(NamedTuple):
         return f"{list(self.found)}; the config says {expected}"
 
 
-CUT = {0: ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed_tokens", "lm_head", "wq", "wk", "wv", "w1", "w3", "output"), 1: ("o_proj", "down_proj", "wo", "w2")}  # fmt: skip
+ROWS = "q_proj k_proj v_proj gate_proj up_proj embed_tokens lm_head wq wk wv w1 w3 output tok_embeddings".split()
+CUT = {0: tuple(ROWS), 1: ("o_proj", "down_proj", "wo", "w2")}
 """Which axis of which matrix tensor parallelism cuts, by the last word of the stored name."""
 
 

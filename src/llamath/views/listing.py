@@ -88,6 +88,11 @@ class Listing(Record):
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
 
+    def unfolded(self) -> Iterator[Row]:
+        """A row for every tensor, in file order."""
+        for i, x in enumerate(self.manifest.tensors):
+            yield _row(tuple(x.name.split(".")), 1, x, self.packed.get(x.name), i in self.again)
+
     @property
     def bits(self) -> Fraction | None:
         """Bits per weight, all that is stored taken together."""
@@ -132,12 +137,14 @@ def _rows(tensors: Sequence[Tensor], packed: Mapping[str, Packing], again: froze
     sizes = map(sub, ends, starts)
     codes = [x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names)] if packed else repeat(None, len(names))
     ties = map(again.__contains__, range(len(names))) if again else repeat(False, len(names))
-    for group in _branches(groups(names, zip(dtypes, shapes, sizes, codes, ties, strict=True))):
-        x, tied = tensors[group.first], group.first in again
-        code = packed.get(x.name)
-        kind, role, parameters, known = (code.kind, code.role, code.elements, code.known) if code else ("", "", existing(x), True)
-        counts = (x.elements, 0, 0) if tied else (x.elements, x.bytes, parameters)
-        yield Row(group.parts, x.dtype, x.shape, group.copies, *counts, kind, role, known, tied)
+    for x in _branches(groups(names, zip(dtypes, shapes, sizes, codes, ties, strict=True))):
+        yield _row(x.parts, x.copies, tensors[x.first], packed.get(names[x.first]), x.first in again)
+
+
+def _row(parts: tuple[str, ...], copies: int, x: Tensor, code: Packing | None, tied: bool) -> Row:
+    kind, role, parameters, known = (code.kind, code.role, code.elements, code.known) if code else ("", "", existing(x), True)
+    counts = (x.elements, 0, 0) if tied else (x.elements, x.bytes, parameters)
+    return Row(parts, x.dtype, x.shape, copies, *counts, kind, role, known, tied)
 
 
 def _branches(found: list[Group]) -> list[Group]:
@@ -181,6 +188,8 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from _metadata(value)
         elif isinstance(value, tuple) and hasattr(value, "head"):
             yield key, f"{getattr(value, 'type', '')} × {getattr(value, 'count', 0):,}"
+        elif isinstance(value, int) and value.bit_length() > 128:
+            yield key, f"an integer of {value.bit_length():,} bits"
         else:
             text = str(value)
             yield key, text if len(text) <= PREVIEW else f"{text[:PREVIEW]}… ({len(text):,} characters)"

@@ -1,0 +1,65 @@
+"""`llamath ls` for programs: JSON, whose fields are added and never renamed, and CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import safe
+from ..views.listing import Listing, Row
+from .ls import basename
+from .rows import quoted
+
+HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
+LONGEST = 1 << 20
+"""Of a name, so many characters are written; none that a reader here accepts is longer."""
+
+
+def ls_json(found: Listing) -> str:
+    """One object, in ASCII: what a stranger's name holds cannot reach a terminal."""
+    data = {
+        "format": found.manifest.format,
+        "files": [{"name": basename(x.name), "path": x.name, **{k: getattr(x, k) for k in x._fields[1:]}} for x in found.files],
+        "tensors": list(_tensors(found)),
+        "elements": found.total.elements,
+        "parameters": found.total.parameters,
+        "bytes": found.total.bytes,
+        "bits_per_weight": None if found.bits is None else float(found.bits),
+        "companions": found.companions,
+        "dtypes": {name: x._asdict() for name, x in found.dtypes.items()},
+        "codecs": {name: x._asdict() for name, x in found.codecs.items()},
+        "shared": [x._asdict() for x in found.shared],
+        "metadata": dict(found.metadata),
+        "notes": list(found.notes),
+    }
+    return json.dumps(data).replace("\x7f", "\\u007f")
+
+
+def _tensors(found: Listing) -> Iterator[dict[str, Any]]:
+    names = [basename(x.name) for x in found.files]
+    for x in found.manifest.tensors:
+        row = {
+            "name": x.name, "dtype": x.dtype, "shape": x.shape, "elements": x.elements, "bytes": x.bytes,
+            "file": names[x.file], "offset": x.start,
+        }  # fmt: skip
+        if (code := found.packed.get(x.name)) is not None:
+            row |= {"codec": code.kind, "role": code.role, "weight": code.weight, "parameters": code.elements, "logical_shape": code.shape}
+        yield row
+
+
+def ls_csv(found: Listing, unfold: bool) -> Iterator[str]:
+    """A line for each folded row, or for each tensor with its file and offset."""
+    yield ",".join((*HEADER, "file", "offset") if unfold else HEADER)
+    if not unfold:
+        yield from (",".join(map(quoted, _cells(row))) for row in found.rows)
+        return
+    names = [safe(basename(x.name), LONGEST) for x in found.files]
+    for row, x in zip(found.unfolded(), found.manifest.tensors, strict=True):
+        yield ",".join(map(quoted, (*_cells(row), names[x.file], str(x.start))))
+
+
+def _cells(x: Row) -> tuple[str, ...]:
+    name, shape = safe(x.pattern, LONGEST), "×".join(map(str, x.shape))
+    counts = map(str, (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies))
+    return f"'{name}" if name[:1] in tuple("=+-@") else name, x.dtype, shape, *counts, x.kind, x.role
