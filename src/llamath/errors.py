@@ -5,6 +5,7 @@ LlamathError
 ├── UnknownModel      a name or model type that nothing here answers to
 ├── FormatError       a file whose bytes are not what its format promises
 ├── RemoteError       a place on the network that does not give what is asked of it
+├── ConvertError      a conversion that would lose something, or that cannot be written where it should go
 └── MissingExtra      an optional dependency that is not installed
 """
 
@@ -49,6 +50,10 @@ class RemoteError(LlamathError):
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.code = code
+
+
+class ConvertError(LlamathError):
+    """A conversion that would lose something, or that cannot be written where it should go."""
 
 
 class MissingExtra(LlamathError):

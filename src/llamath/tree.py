@@ -51,13 +51,16 @@ class Block(Record):
 class Stack(Sequence[Block]):
     """Blocks one after another, kept as runs (a pattern of blocks, how often), so that 10⁹ layers cost what one does."""
 
-    def __init__(self, *runs: tuple[tuple[Block, ...], int], live: int | None = None) -> None:
+    def __init__(self, *runs: tuple[tuple[Block, ...], int], live: int | None = None, named: int | None = None) -> None:
+        self.named = named  # how many blocks there are, with the letter that says so
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
         self.live = live  # how many of the blocks one token passes through; None: all of them
 
     @property
     def n(self) -> int:
         """How many blocks there are; a Dim where one letter says it."""
+        if self.named is not None:
+            return self.named
         counts = [times if len(pattern) == 1 else len(pattern) * int(times) for pattern, times in self.runs]
         return counts[0] if len(counts) == 1 else sum(map(int, counts))
 
@@ -108,18 +111,18 @@ def repeat(block: Block, n: int, live: int | None = None) -> Stack:
 def cycle(pattern: Sequence[Block], n: int) -> Stack:
     """A pattern of blocks, over and over, until there are n."""
     whole, rest = divmod(int(n), len(pattern))
-    return Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1)) if len(pattern) > 1 else repeat(pattern[0], n)
+    return Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1), named=n) if len(pattern) > 1 else repeat(pattern[0], n)
 
 
-def sequence(blocks: Iterable[Block]) -> Stack:
-    """Blocks as listed; neighbours that are one object become a run."""
+def sequence(blocks: Iterable[Block], named: int | None = None) -> Stack:
+    """Blocks as listed; neighbours that are one object become a run. `named` says with a letter how many they are."""
     runs: list[tuple[tuple[Block, ...], int]] = []
     for block in blocks:
         if runs and runs[-1][0][0] is block:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
             runs.append(((block,), 1))
-    return Stack(*runs)
+    return Stack(*runs, named=named)
 
 
 def stacks(block: Block) -> Iterator[Stack]:

@@ -13,6 +13,7 @@ from ..errors import LlamathError
 COMMANDS = {
     "config": "the configuration, as HF keys and as Meta's ModelArgs, each explained",
     "count": "count the parameters, weight by weight, with the formula",
+    "ls": "what is in a checkpoint: tensors, types, shapes, bytes",
     "models": "list the presets",
     "verify": "is a checkpoint what its configuration says?",
     "names": "the names of the tensors in files",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError, safe
+from ..errors import ConfigError
 from ..formats import checkpoint
 from ..formats.manifest import Manifest
 from ..strict import read_json
@@ -35,7 +35,7 @@ def command(path: str, *, unfold: bool, tree: bool, form: str | None) -> None:
     elif form == "csv":
         from ..show.ls_data import ls_csv
 
-        lines = list(ls_csv(found, unfold))
+        lines = [ls_csv(found, unfold)]
     else:
         from ..show.ls import ls_text
 

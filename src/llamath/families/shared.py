@@ -49,7 +49,7 @@ def scaled(c: Config, s: Config, **base: Any) -> Rope:
 
 def layered(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
     """The layers as `layer_types` lists them, kind by kind; without it the family's own order."""
-    return sequence(kinds[x] for x in layer_types(c, n, kinds)) if "layer_types" in c else default
+    return sequence((kinds[x] for x in layer_types(c, n, kinds)), named=n) if "layer_types" in c else default
 
 
 def layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
@@ -74,7 +74,7 @@ def every(nth: int, other: Block, most: Block, n: int) -> Stack:
     whole, rest = divmod(int(n), nth)
     if nth <= whole:
         return cycle((*(most,) * (nth - 1), other), n)
-    return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest)) if whole else repeat(most, n)
+    return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest), named=n) if whole else repeat(most, n)
 
 
 def query_scale(c: Config) -> float:
@@ -92,7 +92,7 @@ def late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: 
     order = repeat(early, n)
     if c.get("use_sliding_window", False):
         late = layer(window)
-        order = Stack(((early,), first), ((late,), n - first))
+        order = Stack(((early,), first), ((late,), n - first), named=n)
     return layered(c, n, {"full_attention": early, "sliding_attention": late}, order)
 
 

@@ -191,7 +191,8 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
     gap = until - at
     if gap < 0:
         raise FormatError("overlap", f"{_shown(before.name) if before else 'a member'} overlaps what follows it by {-gap:,} bytes")
-    if gap not in ((_AFTER.size, _AFTER64.size) if before and before.flags & _SIZES_AFTER and before.size else (0,)):
+    after = (_AFTER.size, _AFTER64.size) if before and before.flags & _SIZES_AFTER else (0,)
+    if gap not in after and (gap or (before and before.size)):
         raise FormatError("gap", f"{gap:,} bytes at {at:,} belong to no member")
     return gap
 

@@ -149,8 +149,9 @@ def _tensors(columns: Columns, base: int, name: str) -> tuple[Tensor, ...]:
 
 def _layout(tensors: tuple[Tensor, ...], base: int, size: int, name: str) -> FormatError | None:
     """What is wrong with where the tensors lie: they should fill the file, in any order."""
-    at, before = base, "the header"
-    for x in sorted(tensors, key=itemgetter(4, 5)):
+    in_order = [x.start for x in tensors] == [base, *(x.end for x in tensors)][:-1]
+    at, before = (tensors[-1].end, tensors[-1].name) if tensors and in_order else (base, "the header")
+    for x in sorted(() if in_order else tensors, key=itemgetter(4, 5)):
         if x.start != at:
             kind, gap = ("hole", x.start - at) if x.start > at else ("overlap", at - x.start)
             return FormatError(kind, f"{name}: {gap:,} bytes of {kind} between {safe(before)} and {safe(x.name)} at byte {at:,}")

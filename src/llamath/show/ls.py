@@ -98,9 +98,7 @@ def _dtypes(found: Listing) -> list[str]:
 
 
 def _codecs(found: Listing) -> list[str]:
-    rows = [
-        (name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", _bits(x.bytes, x.parameters)) for name, x in found.codecs.items()
-    ]
+    rows = [(name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", _bits(x.bytes, x.parameters)) for name, x in found.codecs.items()]
     return aligned([("", "tensors", "parameters", "bytes", "bits per weight"), *rows], right=(1, 2, 3, 4)) if rows else []
 
 

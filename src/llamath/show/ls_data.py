@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,6 @@ from typing import Any
 from ..errors import safe
 from ..views.listing import Listing, Row
 from .ls import basename
-from .rows import quoted
 
 HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
 LONGEST = 1 << 20
@@ -48,18 +49,27 @@ def _tensors(found: Listing) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def ls_csv(found: Listing, unfold: bool) -> Iterator[str]:
+def ls_csv(found: Listing, unfold: bool) -> str:
     """A line for each folded row, or for each tensor with its file and offset."""
-    yield ",".join((*HEADER, "file", "offset") if unfold else HEADER)
-    if not unfold:
-        yield from (",".join(map(quoted, _cells(row))) for row in found.rows)
-        return
-    names = [safe(basename(x.name), LONGEST) for x in found.files]
-    for row, x in zip(found.unfolded(), found.manifest.tensors, strict=True):
-        yield ",".join(map(quoted, (*_cells(row), names[x.file], str(x.start))))
+    text = io.StringIO()
+    write = csv.writer(text, lineterminator="\n").writerow
+    write((*HEADER, "file", "offset") if unfold else HEADER)
+    if unfold:
+        names = [_cell(basename(x.name)) for x in found.files]
+        for row, x in zip(found.unfolded(), found.manifest.tensors, strict=True):
+            write((*_cells(row), names[x.file], x.start))
+    else:
+        for row in found.rows:
+            write(_cells(row))
+    return text.getvalue().rstrip("\n")
 
 
-def _cells(x: Row) -> tuple[str, ...]:
-    name, shape = safe(x.pattern, LONGEST), "×".join(map(str, x.shape))
-    counts = map(str, (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies))
-    return f"'{name}" if name[:1] in tuple("=+-@") else name, x.dtype, shape, *counts, x.kind, x.role
+def _cells(x: Row) -> tuple[Any, ...]:
+    counts = (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies)
+    return _cell(x.pattern), x.dtype, "×".join(map(str, x.shape)), *counts, x.kind, x.role
+
+
+def _cell(name: str) -> str:
+    """A stranger's name, escaped, and so that no spreadsheet takes it for a formula."""
+    text = safe(name, LONGEST)
+    return f"'{text}" if text[:1] in tuple("=+-@") else text

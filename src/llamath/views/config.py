@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ..args import SCALED, ModelArgs, from_hf, widths
 from ..blocks import Decoder
 from ..config import Config
+from ..dims import Dim
 from ..errors import ConfigError
 from ..glossary import GLOSSARY, GROUPS, NOTHING, SAME, entry
 from ..record import Record
@@ -90,16 +91,17 @@ def configuration(config: Config, family: str, build: Callable[[Config], Decoder
     """Explain a configuration that has been read; `own` says that its family is the one Meta's reference implements."""
     seen = Witness(config.data, config.source)
     tree = build(seen)
-    letters = {letter: n for x in fold(tree) for dim in (*x.weight.shape, x.copies) for letter, n in getattr(dim, "atoms", {}).items()}
-    keys = sorted(_keys(seen, config.read, family, {seen.letters["C"]} if "C" in letters and "C" in seen.letters else set()), key=_rank)
+    sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
+    letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
+    learned = seen.letters.get("C", "") if "C" in letters else ""
     meta, why = _meta(config) if own else (None, "Meta's reference implements the llama family alone")
     return Configuration(
-        keys=tuple(keys),
+        keys=tuple(_keys(seen, config.read, family, learned)),
         meta=meta,
         why=why,
-        derived=tuple(_derived(letters, config, own)),
+        derived=tuple(_derived(letters, own)),
         widths=() if meta is None else tuple(dict.fromkeys(widths(meta.dim, meta.hidden))),
-        remarks=() if meta is None else tuple(_remarks(config, tree, meta)),
+        remarks=() if meta is None else tuple(_remarks(config, tree)),
     )
 
 
@@ -109,15 +111,103 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
     return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
 
 
-def _keys(seen: Witness, read: set[str], family: str, learned: set[str], path: str = "") -> Iterator[Key]:
-    """The keys that are there and those that a builder found absent, with what is inside them; `learned` have a table of positions."""
-    for name, value in seen.data.items():
-        default = seen.absent.get(name) if value is None else None
-        words = _words(path + name, "learned" if name in learned else family, _state(name, seen, read))
-        yield Key(key=path + name, value=value if default is None else default, absent=default is not None, **words)
-        if name in seen.objects and value:
-            yield from _keys(seen.objects[name], seen.objects[name].read, family, set(), f"{path}{name}.")
-    inside = {name for x in _objects(seen) for name in x.data}
-    for name, default in seen.absent.items():
-        if name not in seen.data and name not in (inside if not path else read_outside(seen, read)):
-            yield Key(key=path + name, value=default, absent=True, **_words(path + name, family, "used"))
+def _keys(seen: Witness, read: set[str], family: str, learned: str) -> list[Key]:
+    """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
+    nested = {name: list(_level(x, family, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
+    inside = {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
+    aside = seen.known - seen.read
+    keys = [_present(seen, name, "learned" if name == learned else family, "", read - aside) for name in seen.data]
+    keys += [_absent(name, default, family) for name, default in seen.absent.items() if name not in {*seen.data, *inside}]
+    return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
+
+
+def _level(seen: Witness, family: str, path: str, top: Witness) -> Iterator[Key]:
+    """The keys inside an object; what it leaves to a key outside of it is not among them."""
+    for name in seen.data:
+        yield _present(seen, name, family, path, seen.read)
+        if name in seen.objects:
+            yield from _level(seen.objects[name], family, f"{path}{name}.", top)
+    yield from (_absent(path + name, x, family) for name, x in seen.absent.items() if name not in {*seen.data, *top.data, *top.absent})
+
+
+def _present(seen: Witness, name: str, family: str, path: str, used: set[str]) -> Key:
+    value = seen.data[name]
+    default = seen.absent.get(name) if value is None else None
+    says, moves, group = _words(path + name, family, "used" if name in used else "known" if name in seen.known else UNREAD)
+    key = path + name
+    return Key(
+        key=key,
+        value=value if default is None else default,
+        absent=default is not None,
+        says=says,
+        moves=moves,
+        group=group,
+        meta=META.get(key, ()),
+    )
+
+
+def _absent(key: str, default: object, family: str) -> Key:
+    says, moves, group = _words(key, family, "used")
+    return Key(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META.get(key, ()))
+
+
+def _words(key: str, family: str, state: str) -> tuple[str, str, str]:
+    """What is said of a key, and its group, by whether the family uses it, knows it and does not, or never read it."""
+    says, moves = entry(key, family) or (NOTHING.get(key, UNKNOWN), "nothing")
+    group = moves.split()[0].rstrip(":;,")
+    if state == UNREAD:
+        if key in NOTHING or key.startswith("_"):
+            return NOTHING.get(key, "bookkeeping"), "nothing", "nothing"
+        return says, "not read" if says == UNKNOWN else f"not read; elsewhere {moves}", UNREAD
+    if state == "known" and group not in ("apart", "nothing"):
+        return says, "nothing in this family", "nothing"
+    return says, moves, group
+
+
+def _rank(key: Key) -> tuple[int, int, bool]:
+    """The heaviest first, then in the order of the glossary."""
+    order = list(GLOSSARY)
+    name = SAME.get(key.key, key.key)
+    return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in GLOSSARY else len(order), key.absent
+
+
+def _meta(config: Config) -> tuple[ModelArgs | None, str]:
+    """The same model as `ModelArgs`, or why there is none."""
+    if window := config.data.get("sliding_window"):
+        return None, f"sliding_window is {window}: the reference sees all positions before"
+    if (curve := config.data.get("hidden_act")) not in (None, "silu", "swish"):
+        return None, f"hidden_act is {curve}: the reference has silu alone"
+    try:
+        return from_hf(Config(config.data, config.source)), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
+    """What gets lost in `ModelArgs`."""
+    if tree.head is not None and (head := tree.head.weight).tied:
+        yield (
+            "the head is the embedding itself, which params.json cannot say: read back, it counts "
+            f"{int(head.size):,} more, unless with --set tie_word_embeddings=true"
+        )
+    given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
+    if other := [
+        f"{key} {given[key]}, not {value}" for key, value in SCALED.items() if given.get(key, value) != value and key != "rope_type"
+    ]:
+        yield f"use_scaled_rope stands for constants in the reference's code; this model has {', '.join(other)}"
+
+
+def _derived(letters: Mapping[str, int], own: bool) -> Iterator[Derived]:
+    """What follows from the dimensions, by their letters."""
+    n = letters.get
+    d, H, h, K, F, L = n("d"), n("H"), n("h"), n("K"), n("F"), n("L")
+    if d and H and h:
+        yield Derived(says="numbers in one head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
+    if H and h and H * h != d:
+        yield Derived(says="numbers in the queries of all heads", formula="H·h", value=H * h)
+    if H and K:
+        yield Derived(says="query heads for each key/value head", formula="H / K", value=H // K)
+    if own and L and K and h:
+        yield Derived(says="numbers in the cache for each token", formula="2·L·K·h", value=2 * L * K * h)
+    if F and d:
+        yield Derived(says="the feed-forward's width over the stream's", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))

@@ -145,10 +145,10 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
         key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.copies) for row in rows)
         _, ids, times = made.get(key, (rows, [], 0))
         made[key] = (rows, [*ids, id(x)], times + n if times else n)
-    return [
-        Section(name=name, times=times, rows=rows, indices=_spans(stack, set(ids)) if len(made) > 1 else ((0, int(times) - 1, 1),))
-        for rows, ids, times in made.values()
-    ]
+    if len(made) == 1:
+        ((rows, _, _),) = made.values()
+        return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
+    return [Section(name=name, times=times, rows=rows, indices=_spans(stack, set(ids))) for rows, ids, times in made.values()]
 
 
 def _spans(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
