@@ -24,13 +24,22 @@ class Cost(NamedTuple):
     memory: int  # peak, KiB
 
 
+LAUNCHER = """
+import os, sys
+null = os.open(os.devnull, os.O_RDWR)
+pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)])
+_, status, usage = os.wait4(pid, 0)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
+"""
+"""Started in between, because a process's peak counts what its parent held when it was forked: this parent is as small as Python is."""
+
+
 def once(command: Command) -> Cost:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)[:200]} ended with {process.returncode}")
-    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", LAUNCHER, *command], stdout=subprocess.PIPE, text=True, check=True)
+    cpu, memory, status = done.stdout.split()
+    if status != "0":
+        raise SystemExit(f"{' '.join(command)[:200]} ended with {status}")
+    return Cost(float(cpu), int(memory))
 
 
 def side_by_side(commands: dict[str, Command], rounds: int) -> dict[str, Cost]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,46 @@ def tiny_configs() -> list[Any]:
         for path in sorted(TINY.glob("*.json"))
         for label, config in json.loads(path.read_text()).items()
     ]
+
+
+SETTINGS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN"),
+    *(change(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for change in (str.lower, str.upper)),
+)
+"""What could lead a test of the network elsewhere."""
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of whoever runs the tests counts, no stored token is read, and no host but this one is looked up."""
+    import socket
+
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("llamath.hub.repo._stored", lambda: "")
+    found = socket.getaddrinfo
+
+    def local(host: Any, *args: Any, **options: Any) -> Any:
+        assert host in ("127.0.0.1", "localhost"), f"{host} was looked up"
+        return found(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", local)
+
+
+@pytest.fixture
+def site(alone: None) -> Iterator[Any]:
+    """A web server on loopback."""
+    from hub_server import sites
+
+    with sites(1) as (one,):
+        yield one
+
+
+@pytest.fixture
+def pair(alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two of them: the hub's endpoint, and the store that it redirects to."""
+    from hub_server import sites
+
+    with sites(2) as (endpoint, store):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint.url)
+        yield endpoint, store

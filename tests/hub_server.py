@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import json
 import re
+import select
+import socket
+import ssl
 import struct
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 from urllib.parse import quote
+
+from llamath.errors import LlamathError
+from llamath.formats import checkpoint
+from llamath.formats.manifest import Manifest
+from llamath.hub import Limits
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Page = Callable[["Handler"], None]
@@ -23,7 +33,7 @@ class Request(NamedTuple):
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
     site: Site
 
     def do_GET(self) -> None:
@@ -31,6 +41,20 @@ class Handler(BaseHTTPRequestHandler):
         with self.site.lock:
             self.site.seen.append(Request(self.path, {k.lower(): v for k, v in self.headers.items()}))
         self.site.pages.get(path, status(404, {"X-Error-Code": "EntryNotFound"}))(self)
+
+    def do_CONNECT(self) -> None:
+        """A proxy's tunnel; whatever is asked for, it leads to `tunnel`."""
+        self.site.seen.append(Request(self.path, {k.lower(): v for k, v in self.headers.items()}))
+        self.send_response(200)
+        self.end_headers()
+        self.close_connection = True
+        with socket.create_connection(("127.0.0.1", self.site.tunnel)) as there:
+            ends = {self.connection: there, there: self.connection}
+            while ready := select.select(list(ends), [], [], 5)[0]:
+                for end in ready:
+                    if not (data := end.recv(1 << 16)):
+                        return
+                    ends[end].sendall(data)
 
     def answer(self, code: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         self.send_response(code)
@@ -55,14 +79,18 @@ class Quiet(ThreadingHTTPServer):
 class Site:
     """A server, what it was asked, how many bytes of body it sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: tuple[str, str] | None = None) -> None:
         self.seen: list[Request] = []
-        self.sent = 0
+        self.sent = self.tunnel = 0
         self.pages: dict[str, Page] = {}
         self.lock, self.stop = Lock(), Event()
         self._server = Quiet(("127.0.0.1", 0), type("Bound", (Handler,), {"site": self}))
         self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def close(self) -> None:
@@ -72,8 +100,8 @@ class Site:
 
 
 @contextmanager
-def sites(count: int) -> Iterator[list[Site]]:
-    made = [Site() for _ in range(count)]
+def sites(count: int, certificate: tuple[str, str] | None = None) -> Iterator[list[Site]]:
+    made = [Site(certificate) for _ in range(count)]
     try:
         yield made
     finally:
@@ -125,7 +153,8 @@ class Hub:
         self.endpoint, self.store, self.files, self.repo = endpoint, store, dict(files), repo
         siblings = [{"rfilename": name} for name in files]
         self.api = f"/api/models/{repo}/revision/main"
-        self.api_answer(status(200, {}, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings, "tags": []}).encode()))
+        for revision in ("main", COMMIT):
+            self.api_answer(status(200, {}, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings, "tags": []}).encode()), revision)
         for name, data in files.items():
             path = quote(name)
             if name.endswith(".json"):
@@ -176,3 +205,51 @@ def gguf(tensors: Mapping[str, tuple[int, ...]], keys: Mapping[str, tuple[int, s
     return head + bytes(-len(head) % 32) + data
 
 
+def indexed(shards: Mapping[str, bytes]) -> dict[str, bytes]:
+    weight_map = {x["name"]: name for name, data in shards.items() for x in declared(data)}
+    return {"model.safetensors.index.json": json.dumps({"metadata": {}, "weight_map": weight_map}).encode(), **shards}
+
+
+def declared(data: bytes) -> list[dict[str, Any]]:
+    header = json.loads(data[8 : 8 + header_length(data)])
+    return [{"name": name} for name in header if name != "__metadata__"]
+
+
+def authorised(site: Site) -> list[bool]:
+    return ["authorization" in x.headers for x in site.seen]
+
+
+def told(error: LlamathError) -> str:
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "\n".join([*(x for x in lines if not x.startswith(" ")), error.hint])
+
+
+# what the tests share
+
+
+def on_disk(folder: Path, files: Mapping[str, bytes]) -> Manifest:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    return checkpoint.read(str(folder))
+
+
+def same(remote: Manifest, here: Manifest) -> None:
+    assert remote.tensors == here.tensors
+    assert remote.format == here.format
+    assert remote.metadata == here.metadata
+    assert [(x.name.rpartition("/")[2], x.size, x.header) for x in remote.files] == [
+        (x.name.rpartition("/")[2], x.size, x.header) for x in here.files
+    ]
+
+
+TOKEN = "hf_secretSecretSECRET"
+QUICK = Limits(connect=0.3, silence=0.3, answer=0.5, whole=5)
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "vocab_size": 32, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+}  # fmt: skip
+SHARDS = {
+    f"model-{i:05}-of-00012.safetensors": safetensors({f"model.layers.{i}.{x}.weight": (64, 32) for x in ("q", "k", "v")}, {"format": "pt"})
+    for i in range(1, 13)
+}
+DATA = safetensors({"a.weight": (64, 64)})

@@ -34,10 +34,13 @@ MAY = {
     "show": "args catalog errors formats glossary load model names record tree views",
     "hub": "errors formats strict",
     "reading": "errors formats hub record strict",
-    "load": "args blocks catalog config errors families formats glossary model names reading record strict tree views",
+    "gguf_config": "errors formats record strict",
+    "held": "errors formats gguf_config model",
+    "load": "args blocks catalog config errors families formats gguf_config glossary held model names reading record strict tree views",
     "__main__": "cli",
     "check": "config errors families formats load model names reading record views",
-    "cli": "check errors formats load model names reading show strict views",
+    "convert": "args blocks check config errors formats gguf_config load model names positions record strict tree views",
+    "cli": "check convert errors formats load model names reading show strict views",
     "__init__": "args blocks dims errors load model tree views",
 }
 """Room → the rooms below it that it may import from."""
@@ -45,7 +48,7 @@ MAY = {
 LATE = {("model", "show")}
 """The one upward edge, inside a function: a notebook asks a Model for its picture."""
 
-EXTRAS = {"click": {"cli"}, "torch": {"run"}, "numpy": {"run"}, "rich": {"cli"}, "huggingface_hub": {"hub"}, "fsspec": {"hub"}}
+EXTRAS = {"click": {"cli"}, "torch": {"run"}, "numpy": {"convert", "run"}, "rich": {"cli"}, "huggingface_hub": {"hub"}, "fsspec": {"hub"}}
 """Third-party package → the rooms that may import it."""
 
 

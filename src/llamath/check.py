@@ -9,11 +9,11 @@ from typing import Any
 from .config import Config
 from .errors import FormatError, LlamathError
 from .families.classes import bare
-from .formats import checkpoint
 from .formats.manifest import Manifest
 from .load import load
 from .model import Model
 from .names.scheme import Scheme, canonical, fused
+from .reading import read_checkpoint
 from .record import Record
 from .views.diagnose import Claim
 from .views.verify import Verdict, verify
@@ -29,15 +29,16 @@ class Check(Record):
     model: Model
     manifest: Manifest
     verdict: Verdict
+    note: str = ""
 
 
 def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> Check:
     """Verify the checkpoint at this path against a model, or against the configuration beside it."""
     problems: list[FormatError] = []
-    manifest = checkpoint.read(path, problems)
-    claimed = load(model or path, changes=changes)
-    verdict = verify(claim(claimed, manifest, path), manifest, problems)
-    return Check(path=path, model=claimed, manifest=manifest, verdict=verdict)
+    found = read_checkpoint(path, problems=problems)
+    claimed = load(model or found.place, changes=changes, held=False)
+    verdict = verify(claim(claimed, found.manifest, path), found.manifest, problems)
+    return Check(path=path, model=claimed, manifest=found.manifest, verdict=verdict, note=found.note)
 
 
 def claim(model: Model, manifest: Manifest, path: str) -> Claim:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .args import ModelArgs, is_params, read_args, to_hf
 from .blocks import Decoder
 from .catalog import find as find_preset
 from .config import Config
-from .errors import ConfigError, nearest, safe
+from .errors import ConfigError, UnknownModel, nearest, safe
 from .families import Family, find
 from .model import Model
 from .reading import addressed, read_config
 from .record import Record
-from .strict import LIMIT, parse_json, read_json
+from .strict import LIMIT, config_in, parse_json, read_json
 from .tree import stacks
+
+if TYPE_CHECKING:
+    from .formats.manifest import Manifest
+    from .views.header import HeaderCount
 
 Keys = Mapping[str, Any]
 
@@ -29,23 +33,50 @@ class Found(Record):
     source: str
     data: Keys
     folder: str = ""
+    notes: tuple[str, ...] = ()
+    manifest: Manifest | None = None  # of a GGUF file that its own metadata describe
 
 
-def load(source: str | os.PathLike[str] | Keys | ModelArgs, *, changes: Keys | None = None, vocab_size: int | None = None) -> Model:
-    """Load a model from whatever names it; `changes` replaces configuration keys, `vocab_size` fills a gap in Meta's `params.json`."""
+def load(
+    source: str | os.PathLike[str] | Keys | ModelArgs, *, changes: Keys | None = None, vocab_size: int | None = None, held: bool = True
+) -> Model:
+    """Load a model from whatever names it; `changes` replaces configuration keys, `vocab_size` fills a gap in Meta's `params.json`.
+
+    A GGUF file whose tensors are not what its metadata stand for is refused, unless `held` is false.
+    """
     if isinstance(source, ModelArgs):
         source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
     found = _found(source)
     changed = dict(changes or {})
     data = found.data
-    notes: list[str] = []
+    notes = list(found.notes)
     if is_params(data):
         own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
         data = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
     elif vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     wrapper, data = _text(data, notes)
-    return _built(found, wrapper, {**data, **changed}, changed, notes)
+    if found.manifest is None:
+        return _built(found, wrapper, {**data, **changed}, changed, notes)
+    from .held import borne_out, refused
+
+    try:
+        model = _built(found, wrapper, {**data, **changed}, changed, notes)
+    except ConfigError as error:
+        raise (error if changed else refused(str(error))) from None
+    return model if changed or not held else borne_out(model, found.manifest)
+
+
+def count_header(text: str, reason: str = "") -> HeaderCount:
+    """What the headers of a checkpoint say without any family; `reason` is why there is none."""
+    from .reading import read_checkpoint
+    from .views.header import header_count
+
+    read = read_checkpoint(text, config=True)
+    packed = (read.config or {}).get("quantization_config")
+    notes = f"{read.note}. {reason}" if read.note else reason
+    name = safe(os.path.basename(os.path.abspath(text)) if os.path.lexists(text) else text)
+    return header_count(name, safe(text), read.manifest, packed if isinstance(packed, Mapping) else None, notes)
 
 
 def _found(source: str | os.PathLike[str] | Keys) -> Found:
@@ -57,6 +88,8 @@ def _found(source: str | os.PathLike[str] | Keys) -> Found:
     if os.path.lexists(text):
         return _file(text)
     if addressed(text):
+        if text.endswith(".gguf"):
+            return _header(text)
         data, where = read_config(text)
         return Found(name=safe(os.path.basename(os.path.dirname(where)).partition("@")[0]), source=safe(where), data=data)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
@@ -68,17 +101,35 @@ def _found(source: str | os.PathLike[str] | Keys) -> Found:
 
 
 def _file(text: str) -> Found:
-    if not os.path.isdir(text):
-        return Found(
-            name=safe(os.path.basename(os.path.dirname(os.path.abspath(text))) or text),
-            source=safe(text),
-            data=read_json(text),
-            folder=os.path.dirname(text),
-        )
-    for name in ("config.json", "params.json"):
-        if os.path.lexists(path := os.path.join(text, name)):
-            return Found(name=safe(os.path.basename(os.path.abspath(text))), source=safe(path), data=read_json(path), folder=text)
-    raise ConfigError(f"{safe(text)} has neither config.json nor params.json")
+    """A configuration; or a checkpoint, or the folder of one, with a configuration beside or inside it."""
+    folder = text if os.path.isdir(text) else os.path.dirname(text)
+    if text.endswith(".json") and not text.endswith(".index.json"):
+        return Found(name=_folder_name(text), source=safe(text), data=read_json(text), folder=folder)
+    keys, place = config_in(folder) if text == folder or text.endswith((".safetensors", ".index.json")) else (None, "")
+    if keys is not None and len(keys) > 2:
+        return Found(name=_folder_name(place), source=safe(place), data=keys, folder=folder)
+    from .gguf_config import INSTEAD, beside
+
+    found = beside(text)
+    if found.keys is None:
+        raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so nothing says which family it is", hint=INSTEAD)
+    name = safe(os.path.basename(os.path.abspath(folder if found.manifest is None else text)))
+    return Found(name=name, source=found.source, data=found.keys, folder=folder, notes=found.notes, manifest=found.manifest)
+
+
+def _folder_name(path: str) -> str:
+    return safe(os.path.basename(os.path.dirname(os.path.abspath(path))) or path)
+
+
+def _header(text: str) -> Found:
+    """A GGUF file that is elsewhere."""
+    from .gguf_config import gguf
+    from .reading import read_checkpoint
+
+    read = read_checkpoint(text)
+    found = gguf(read.manifest, safe(text))
+    notes = (*([read.note] if read.note else []), *found.notes)
+    return Found(name=safe(text.rpartition("/")[2]), source=found.source, data=found.keys or {}, notes=notes, manifest=found.manifest)
 
 
 def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> Keys:

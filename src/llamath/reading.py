@@ -31,6 +31,12 @@ class Checkpoint(Record):
         """What a command says on stderr: the commit that a name on the hub stands for now."""
         return f"{safe(self.name)} is at commit {self.revision}" if self.revision else ""
 
+    @property
+    def place(self) -> str:
+        """Where its files lie, at that commit: what `load` and `beside` can be asked for; of a path on disk, the path."""
+        known = self.manifest.files[0].name if self.manifest.files else str((self.manifest.index or {}).get("path", ""))
+        return f"{known.rpartition('/')[0]}/" if addressed(known) else self.name
+
 
 def read_checkpoint(text: str, *, config: bool = False, problems: list[FormatError] | None = None) -> Checkpoint:
     """Read a checkpoint's header, wherever it is; what is there on disk is meant before anything else."""

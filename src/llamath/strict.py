@@ -12,6 +12,15 @@ from .errors import ConfigError, safe
 LIMIT = 64 << 20
 """No configuration is larger than this many bytes; the largest published index is a tenth of it."""
 
+CONFIGS = ("config.json", "params.json")
+"""Where a model's configuration is written, beside its tensors."""
+
+
+def config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
+    """The configuration in a folder and its path; (None, "") where there is none."""
+    place = next((x for name in CONFIGS if os.path.lexists(x := os.path.join(folder, name))), "")
+    return (read_json(place), place) if place else (None, "")
+
 
 def read_json(path: str) -> dict[str, Any]:
     """The object in a file; anything but a regular file of sensible size is refused unread."""

@@ -12,6 +12,7 @@ from ..errors import LlamathError
 
 COMMANDS = {
     "config": "the configuration, as HF keys and as Meta's ModelArgs, each explained",
+    "convert": "a checkpoint as safetensors, as Meta's .pth or as GGUF",
     "count": "count the parameters, weight by weight, with the formula",
     "ls": "what is in a checkpoint: tensors, types, shapes, bytes",
     "models": "list the presets",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ..model import Model
-from .options import takes_model
+from .options import takes_checkpoint
+
+if TYPE_CHECKING:
+    from ..views.header import HeaderCount
 
 
 @click.command("count")
-@takes_model
+@takes_checkpoint
 @click.option("--layer", type=click.IntRange(min=0), help="One layer only.")
 @click.option("--unfold", is_flag=True, help="Every tensor on a line of its own.")
 @click.option("--tree", is_flag=True, help="The module tree, as print(model) draws it.")
@@ -17,8 +22,11 @@ from .options import takes_model
 @click.option("--json", "form", flag_value="json", help="For programs.")
 @click.option("--csv", "form", flag_value="csv", help="The table, for spreadsheets.")
 @click.option("--markdown", "form", flag_value="markdown", help="The table, for documents.")
-def command(model: Model, *, layer: int | None, unfold: bool, tree: bool, names: str | None, form: str | None) -> None:
-    """Count the parameters of MODEL, weight by weight, with the formula."""
+def command(model: Model | HeaderCount, *, layer: int | None, unfold: bool, tree: bool, names: str | None, form: str | None) -> None:
+    """Count the parameters of MODEL, weight by weight, with the formula; of a checkpoint that no family fits, from its header."""
+    if not isinstance(model, Model):
+        _header(model, unfold, form, rest=layer is not None or tree or names is not None or form in ("csv", "markdown"))
+        return
     if layer is not None and layer >= int(model.tree.layers.n):
         raise click.UsageError(f"--layer {layer}: the model has {int(model.tree.layers.n):,} layers, 0 to {int(model.tree.layers.n) - 1:,}")
     scheme = model.scheme(names) if names else None
@@ -41,3 +49,19 @@ def command(model: Model, *, layer: int | None, unfold: bool, tree: bool, names:
         from ..show.count import count_text
 
         click.echo(count_text(model, layer, scheme))
+
+
+def _header(found: HeaderCount, unfold: bool, form: str | None, rest: bool) -> None:
+    if rest:
+        raise click.UsageError(f"{found.reason}; without a family there is only --json, --unfold and the table")
+    if form == "json":
+        import json
+
+        from ..show.header import header_json
+
+        click.echo(json.dumps(header_json(found)))
+    else:
+        from ..show.header import header_text
+
+        for line in header_text(found, unfold):
+            click.echo(line)

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from ..errors import ConfigError
-from ..formats import checkpoint
+from ..errors import ConfigError, RemoteError
 from ..formats.manifest import Manifest
+from ..reading import addressed, read_checkpoint, read_config
 from ..strict import read_json
 from ..views.listing import listing
 
@@ -25,9 +25,11 @@ PACKED = frozenset(("U8", "I16", "I32", "I64", "U32"))
 @click.option("--json", "form", flag_value="json", help="For programs: every tensor, with its file and offset.")
 @click.option("--csv", "form", flag_value="csv", help="For spreadsheets.")
 def command(path: str, *, unfold: bool, tree: bool, form: str | None) -> None:
-    """What is in the checkpoint at PATH: a file, an index, or a folder."""
-    manifest = checkpoint.read(path)
-    found = listing(manifest, _quantization(path, manifest))
+    """What is in the checkpoint at PATH: a file, an index, a folder, an id on the hub, or an address."""
+    checkpoint = read_checkpoint(path)
+    if checkpoint.note:
+        click.echo(checkpoint.note, err=True)
+    found = listing(checkpoint.manifest, _quantization(checkpoint.place, checkpoint.manifest))
     if form == "json":
         from ..show.ls_data import ls_json
 
@@ -46,11 +48,11 @@ def command(path: str, *, unfold: bool, tree: bool, form: str | None) -> None:
 def _quantization(path: str, manifest: Manifest) -> Mapping[str, Any] | None:
     """What the config.json beside the tensors says of the way they are packed; read only where it could matter."""
     beside = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
-    if manifest.format == "gguf" or not PACKED & {x.dtype for x in manifest.tensors} or not os.path.isfile(beside):
+    if manifest.format == "gguf" or not PACKED & {x.dtype for x in manifest.tensors} or not (addressed(beside) or os.path.isfile(beside)):
         return None
     try:
-        config = read_json(beside)
-    except ConfigError as error:
+        config = read_config(beside)[0] if addressed(beside) else read_json(beside)
+    except (ConfigError, RemoteError) as error:
         click.echo(f"note: {error}; how the values are packed is told from the headers alone", err=True)
         return None
     for part in (config, config.get("text_config")):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import FormatError, UnknownModel
 from ..load import load
 from ..model import Model
+from ..reading import addressed
+
+if TYPE_CHECKING:
+    from ..views.header import HeaderCount
 
 ARGS: dict[str, Any] = {
     "dim": int, "n_layers": int, "n_heads": int, "n_kv_heads": int, "multiple_of": int, "ffn_dim_multiplier": float,
@@ -18,13 +24,19 @@ ARGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def takes_model(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument and options that name a model; the command gets a `Model` first."""
+def takes_model(command: Callable[..., None], header: bool = False) -> Callable[..., None]:
+    """Add the argument and options that name a model; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`."""
 
     @wraps(command)
     def wrapper(model: str | None, changes: tuple[str, ...], vocab_size: int | None, **rest: Any) -> None:
         args = {name: rest.pop(name) for name in ARGS}
-        command(_model(model, changes, vocab_size, {name: x for name, x in args.items() if x is not None}), **rest)
+        try:
+            found: Model | HeaderCount = _model(model, changes, vocab_size, {name: x for name, x in args.items() if x is not None})
+        except UnknownModel as error:
+            if not header or not model or changes or vocab_size is not None:
+                raise
+            found = _header(model, error)
+        command(found, **rest)
 
     for name, kind in reversed(ARGS.items()):
         wrapper = click.option(f"--{name.replace('_', '-')}", type=kind, help="Meta's ModelArgs, instead of MODEL.", hidden=name != "dim")(
@@ -35,6 +47,23 @@ def takes_model(command: Callable[..., None]) -> Callable[..., None]:
         wrapper
     )
     return click.argument("model", required=False)(wrapper)
+
+
+def takes_checkpoint(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that can do something with a checkpoint of no known family."""
+    return takes_model(command, header=True)
+
+
+def _header(model: str, error: UnknownModel) -> HeaderCount:
+    """What the checkpoint's header says; the error again where there is no checkpoint."""
+    from ..load import count_header
+
+    if (not os.path.lexists(model) and not addressed(model)) or (model.endswith(".json") and not model.endswith(".index.json")):
+        raise error
+    try:
+        return count_header(model, str(error))
+    except FormatError as problem:
+        raise (error if problem.code == "no_checkpoint" else problem) from None
 
 
 def _model(model: str | None, changes: tuple[str, ...], vocab_size: int | None, args: dict[str, Any]) -> Model:

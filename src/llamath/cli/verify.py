@@ -20,6 +20,8 @@ def command(path: str, *, model: str | None, changes: tuple[str, ...], as_json: 
     from ..show.verify import verdict_json, verdict_text
 
     checked = check(path, model, dict(changed(x) for x in changes))
+    if checked.note:
+        click.echo(checked.note, err=True)
     if as_json:
         import json
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConvertError, MissingExtra
 
 if TYPE_CHECKING:
-    import numpy as np
+    from numpy import bool_, float32
     from numpy.typing import NDArray
 
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
@@ -63,10 +63,12 @@ def _wide(data: bytes) -> bytes:
 
 def _half(data: bytes) -> bytes:
     np = numpy()
-    numbers: NDArray[np.float32] = np.frombuffer(data, "<f4")
+    numbers: NDArray[float32] = np.frombuffer(data, "<f4")
     with np.errstate(all="ignore"):
         bits = numbers.astype("<f2").view("<u2")
-    bits[(bits & 0x7FFF) > 0x7C00] |= 0x200
+    wide = np.frombuffer(data, "<u4")
+    nan = (wide & 0x7FFFFFFF) > 0x7F800000
+    bits[nan] = (wide[nan] >> 16 & 0x8000) | 0x7E00 | (wide[nan] >> 13 & 0x3FF)
     _held(np, numbers, (bits & 0x7FFF) == 0x7C00, "F16")
     return bytes(bits.tobytes())
 
@@ -80,9 +82,11 @@ def _brain(data: bytes) -> bytes:
     return bytes(narrow.tobytes())
 
 
-def _held(np: Any, numbers: NDArray[np.float32], infinite: NDArray[np.bool_], target: str) -> None:
+def _held(np: Any, numbers: NDArray[float32], infinite: NDArray[bool_], target: str) -> None:
     lost = numbers[infinite]
     lost = lost[np.isfinite(lost)]
     if lost.size:
         hint = "BF16 has the range of F32" if target == "F16" else "leave it in F32"
-        raise ConvertError(f"{target} cannot hold {lost[np.abs(lost).argmax()]:g}: it would become infinite, as it does in torch", hint=hint)
+        raise ConvertError(
+            f"{target} cannot hold {lost[np.abs(lost).argmax()]:g}: it would become infinite, as it does in torch", hint=hint
+        )

@@ -28,14 +28,22 @@ SHARDS = 100_000
 
 
 def read(path: str, problems: Problems = None) -> Manifest:
-    """What the checkpoint at this path contains; given `problems`, files of a set that cannot be read are listed there and left out."""
+    """What the checkpoint at this path contains; given `problems`, files that are not whole are listed there, and read as far as possible."""
     if os.path.isdir(path):
         return read_folder(LocalFolder(path), problems)
     folder, name = os.path.split(path)
     if path.endswith(".index.json"):
         return read_index(LocalFolder(folder), name, problems)
     parts = split_parts(name)
-    return read_files(LocalFolder(folder), parts, problems) if len(parts) > 1 else read_file(path)
+    if len(parts) > 1:
+        return read_files(LocalFolder(folder), parts, problems)
+    try:
+        return read_file(path)
+    except FormatError as error:
+        if problems is None or not isinstance(error.manifest, Manifest):
+            raise
+        problems.append(error)
+        return error.manifest
 
 
 def read_file(path: str) -> Manifest:
@@ -68,7 +76,7 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     if index := next((x for x in (*INDEXES, *(y for y in entries if y.endswith(".index.json"))) if x in entries), None):
         return read_index(folder, index, problems)
     if single := next((x for x in SINGLES if x in entries), None):
-        return read_files(folder, [single])
+        return read_files(folder, [single], problems)
     if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
         return read_files(folder, pth.siblings(meta, entries), problems)
     found = [x for x in entries if x.endswith(ENDINGS)]
@@ -100,7 +108,7 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     present, missing = _read(folder, names, problems)
     if missing:
         raise FormatError("unreadable", f"{listed(map(folder.path, missing))} cannot be read: no such file")
-    return joined(present)
+    return joined(present) if len(present) == len(names) else merged(present)
 
 
 def _read(folder: Folder, names: Sequence[str], problems: Problems) -> tuple[list[Manifest], list[str]]:
@@ -117,7 +125,8 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> tuple[lis
 
     found = folder.each(one, names)
     broken = [x for x in found if isinstance(x, FormatError)]
-    present = [x for x in found if isinstance(x, Manifest)]
+    whole = (x.manifest if isinstance(x, FormatError) else x for x in found)
+    present = [x for x in whole if isinstance(x, Manifest)]
     if broken and not present:
         raise broken[0]
     if problems is not None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, partial
-from itertools import repeat
+from itertools import accumulate, repeat
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
-from operator import itemgetter, sub
+from operator import itemgetter
 from typing import NamedTuple, NoReturn
 
 from ..errors import FormatError, safe
@@ -22,11 +22,11 @@ from .source import Source
 
 LIMIT = 16 << 20
 """Bytes of header, at the most: the largest published checkpoint, in one file, would need 12 million."""
-TENSORS, ODD, STRINGS, DIMENSIONS, NAME = 1 << 18, 20_000, 1 << 16, 64, 1 << 16
-"""The most tensors, tensors not written alike, strings of metadata, dimensions, and characters of a name."""
+TENSORS, ODD, STRINGS, DIMENSIONS, NAME = 1 << 18, 10_000, 1 << 14, 64, 1 << 16
+"""The most tensors, tensors not written alike or kinds of them, strings of metadata, dimensions, and characters of a name."""
 
 _INTEGER = "(?:0|[1-9][0-9]{0,19})"
-_NUMBER = re.compile(_INTEGER + "(?![0-9.eE])")
+_NUMBER = re.compile(_INTEGER)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -74,39 +74,43 @@ def _header(data: bytes, name: str) -> tuple[Columns, dict[str, str]]:
         raise FormatError("header_text", f"{name}: the header should begin with {{, not with {safe(repr(text[:1]))}")
     scanner = _Scanner(text, name)
     metadata = scanner.leading()
-    columns = _alike(text, scanner.at, name)
-    return (columns, metadata) if columns else scanner.header()
+    if columns := _alike(text, scanner.at, name):
+        return columns, metadata
+    metadata.clear()  # it may be long, and is read again
+    return scanner.header()
 
 
 @cache
-def _entry(flipped: bool, space: str) -> re.Pattern[str]:
-    """One tensor as safetensors writes it, or with sorted fields as mlx does; the second group is loose, and `_kind` looks at it."""
-    kind, offsets = r'("dtype"~:~"[^"]*"~,~"shape"~:~\[[^]]*\])', rf'"data_offsets"~:~\[~({_INTEGER})~,~({_INTEGER})~\]'
-    fields = f"{offsets}~,~{kind}" if flipped else f"{kind}~,~{offsets}"
-    return re.compile(rf'~"([^"\\\x00-\x1f]{{0,{NAME}}})"~:~\{{~{fields}~\}}~'.replace("~", space))
+def _pattern(text: str, space: str = _SPACE.pattern) -> re.Pattern[str]:
+    """A regular expression with ~ where there may be space, and I for an integer."""
+    return re.compile(text.replace("~", space).replace("I", _INTEGER))
 
 
-@cache
-def _dtype_and_shape() -> re.Pattern[str]:
-    dims = rf"(?:{_INTEGER}(?:~,~{_INTEGER}){{0,{DIMENSIONS - 1}}})?"
-    return re.compile(rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~\[~({dims})~\]'.replace("~", _SPACE.pattern))
+_FIELDS = r'("dtype"~:~"[^"]*+"~,~"shape"~:~\[[0-9, \t\n\r]*+\])', r'"data_offsets"~:~\[~([0-9]++)~,~([0-9]++)~\]'
+_NAME = rf'"([^"\\\x00-\x1f]{{0,{NAME}}}+)"'
+_ENTRIES = [rf'{_NAME}~:~\{{~{"~,~".join(fields)}~\}}~(?:,~(?=")|(?=\}}))' for fields in (_FIELDS, _FIELDS[::-1])]
+"""One tensor as safetensors writes it, and with its fields in the order of the alphabet, as mlx does; what it matches is checked again."""
+_ARRAY = rf"\[~((?:I(?:~,~I){{0,{DIMENSIONS - 1}}})?)~\]"
+_KIND = rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~{_ARRAY}'
 
 
 def _alike(text: str, at: int, name: str) -> Columns | None:
     """The columns of a header whose tensors are all written as its first one, at the speed of a regular expression; else None."""
-    ways = [(flipped, space) for space in ("", _SPACE.pattern) for flipped in (False, True)]
-    way = next((way for way in ways if _entry(*way).match(text, at)), None)
-    if way is None:
+    entries = (_pattern(entry, space) for space in ("", _SPACE.pattern) for entry in _ENTRIES)
+    entry = next((x for x in entries if x.match(text, at)), None)
+    if entry is None:
         return None
-    between, names, *columns = (parts[i::5] for parts in (_entry(*way).split(text),) for i in range(5))
-    if len(between[0]) != at or between.count(",") != len(names) - 1 or between[-1].rstrip(" \t\n\r") != "}" or "__metadata__" in names:
+    between, names, *columns = (parts[i::5] for parts in (entry.split(text),) for i in range(5))
+    if len(between[0]) != at or any(between[1:-1]) or between[-1].rstrip(" \t\n\r") != "}" or "__metadata__" in names:
         return None
-    firsts, lasts, written = columns if way[0] else (columns[1], columns[2], columns[0])
+    written, firsts, lasts = columns if columns[0][0][0] == '"' else (columns[2], *columns[:2])
     kinds: dict[str, Kind] = {}
     for kind, tensor in dict(zip(written, names, strict=True)).items():
-        found = _dtype_and_shape().fullmatch(kind)
+        found = _pattern(_KIND).fullmatch(kind)
         if found is None:
             return None
+        if len(kinds) == ODD:
+            raise FormatError("too_large", f"{name}: tensors of more than {ODD:,} types and shapes")
         kinds[kind] = _kind(found[1], found[2], f"{name}: {safe(tensor)}")
     return Columns(names, [kinds[kind] for kind in written], firsts, lasts)
 
@@ -134,17 +138,32 @@ def _tensors(columns: Columns, base: int, name: str) -> tuple[Tensor, ...]:
         seen = set[str]()
         double = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
         raise FormatError("duplicate", f"{name}: the tensor {safe(double)} is declared twice")
-    ends = list(map(int, lasts))
-    starts = [0, *ends[:-1]] if firsts == ["0", *lasts[:-1]] else list(map(int, firsts))
-    if (spans := list(map(sub, ends, starts))) != [x.bytes for x in kinds]:
-        i, kind = next((i, x) for i, x in enumerate(kinds) if spans[i] != x.bytes)
-        what = f"{safe(names[i])} is {kind.dtype} {safe(str(list(kind.shape)))}, which takes {kind.bytes:,} bytes"
-        raise FormatError("span", f"{name}: {what}; its offsets {firsts[i]} to {lasts[i]} are {spans[i]:,}")
-    if max(ends, default=0) >> 64:
+    sizes = [x.bytes for x in kinds]
+    edges = list(accumulate(sizes, initial=base))
+    starts, ends = edges[:-1], edges[1:]
+    if firsts != ["0", *lasts][:-1] or lasts != list(map(str, accumulate(sizes))):
+        starts, ends = _offsets(columns, base, name)
+    if max(ends, default=base) - base >> 64:
         raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which 64 bits do not count")
-    starts, ends = [x + base for x in starts], [x + base for x in ends]
     rows = zip(names, [x.dtype for x in kinds], [x.shape for x in kinds], repeat(0), starts, ends, repeat(None), repeat(""))
     return tuple(map(partial(tuple.__new__, Tensor), rows))
+
+
+def _offsets(columns: Columns, base: int, name: str) -> tuple[list[int], list[int]]:
+    """Where tensors that do not follow one another in order begin and end, if each has its size."""
+    starts: list[int] = []
+    ends: list[int] = []
+    integer = _pattern("I")
+    for tensor, kind, first, last in zip(*columns, strict=True):
+        if not integer.fullmatch(first) or not integer.fullmatch(last):
+            raise FormatError("header_text", f"{name}: the offsets of {safe(tensor)} should be integers of at most 64 bits")
+        start, end = int(first), int(last)
+        if end - start != kind.bytes:
+            what = f"{safe(tensor)} is {kind.dtype} {safe(str(list(kind.shape)))}, which takes {kind.bytes:,} bytes"
+            raise FormatError("span", f"{name}: {what}; its offsets {start:,} to {end:,} are {end - start:,}")
+        starts.append(start + base)
+        ends.append(end + base)
+    return starts, ends
 
 
 def _layout(tensors: tuple[Tensor, ...], base: int, size: int, name: str) -> FormatError | None:
@@ -175,9 +194,11 @@ class _Scanner:
         start = self.at
         if self.maybe('"__metadata__"') and self.maybe(":"):
             found = self.strings()
-            self.maybe(",")
-            return found
+            if self.maybe(","):
+                self.space()
+                return found
         self.at = start
+        self.space()
         return {}
 
     def header(self) -> tuple[Columns, dict[str, str]]:
@@ -191,10 +212,13 @@ class _Scanner:
                     raise FormatError("duplicate", f"{self.name}: __metadata__ is declared twice")
                 metadata = self.strings()
             elif len(columns.names) == ODD:
-                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors that are not all written alike")
+                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors, and they are not all written alike")
             else:
-                for column, cell in zip(columns, (key, *self.entry(key)), strict=True):
-                    column.append(cell)
+                kind, (first, last) = self.entry(key)
+                columns.names.append(key)
+                columns.kinds.append(kind)
+                columns.firsts.append(first)
+                columns.lasts.append(last)
         if self.text[self.at :].strip(" \t\n\r"):
             self.fail("the end of the header, or spaces")
         return columns, metadata or {}
@@ -215,8 +239,10 @@ class _Scanner:
         self.expect("}")
 
     def strings(self) -> dict[str, str]:
-        """An object of strings."""
+        """An object of strings, or null for none."""
         found: dict[str, str] = {}
+        if self.maybe("null"):
+            return found
         for key in self.keys():
             if key in found:
                 raise FormatError("duplicate", f"{self.name}: the key {safe(key)} occurs twice in __metadata__")
@@ -225,7 +251,7 @@ class _Scanner:
             found[key] = self.string()
         return found
 
-    def entry(self, name: str) -> tuple[Kind, str, str]:
+    def entry(self, name: str) -> tuple[Kind, list[str]]:
         """The three fields of a tensor, in any order."""
         found: dict[str, list[str]] = {}
         for key in self.keys():
@@ -235,29 +261,17 @@ class _Scanner:
                 self.fail("dtype, shape or data_offsets")
             found[key] = [self.string()] if key == "dtype" else self.integers()
         if len(found) != 3 or len(found["data_offsets"]) != 2:
-            raise FormatError("header_text", f"{self.name}: {safe(name)} should have dtype, shape and two data_offsets")
-        first, last = found["data_offsets"]
-        return _kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), first, last
+            raise FormatError("header_text", f"{self.name}: {safe(name)} should have a dtype, a shape and two data_offsets")
+        return _kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), found["data_offsets"]
 
     def integers(self) -> list[str]:
-        """An array of integers without sign, fraction or exponent."""
-        self.expect("[")
-        if self.maybe("]"):
-            return []
-        found: list[str] = []
-        while True:
-            self.space()
-            number = _NUMBER.match(self.text, self.at)
-            if number is None:
-                self.fail("an integer of at most 64 bits")
-            if len(found) == DIMENSIONS:
-                raise FormatError("too_large", f"{self.name}: more than {DIMENSIONS} dimensions at character {self.at:,} of the header")
-            found.append(number[0])
-            self.at = number.end()
-            if not self.maybe(","):
-                break
-        self.expect("]")
-        return found
+        """A short array of integers without sign, fraction or exponent."""
+        self.space()
+        found = _pattern(_ARRAY).match(self.text, self.at)
+        if found is None:
+            self.fail(f"at most {DIMENSIONS} integers of at most 64 bits")
+        self.at = found.end()
+        return _NUMBER.findall(found[0])
 
     def string(self) -> str:
         """A string with its escapes undone; lone surrogates are no text."""

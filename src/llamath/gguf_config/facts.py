@@ -7,10 +7,11 @@ them (conversion/ in the same repository).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import nextafter
 from typing import Any
 
 from .header import Header
+from .heads import fused_kv_heads, head_dim, kv_heads, partial_rotary_factor, rotary_dim
+from .rotary import rope_parameters, rope_scaling, rope_theta
 
 Fact = Callable[[Header], Any]
 
@@ -45,7 +46,6 @@ REALS = {
     "attention_multiplier": "attention.scale",
     "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale",
-    "routed_scaling_factor": "expert_weights_scale",
     "clip_qkv": "attention.clamp_kqv",
 }
 TENSORS = {
@@ -72,51 +72,6 @@ def layer_eps(h: Header) -> float | None:
     return h.real("attention.layer_norm_epsilon") if h.raw("attention.layer_norm_epsilon") is not None else rms_or_layer_eps(h)
 
 
-def kv_heads(h: Header) -> int | None:
-    """As many in every layer that has any; as many as query heads where the header is silent."""
-    found = set(h.each("attention.head_count_kv") or ()) - {0}
-    if len(found) > 1:
-        raise h.refusal(f"attention.head_count_kv differs from layer to layer ({', '.join(map(str, sorted(found)[:4]))} …)")
-    return found.pop() if found else h.number("attention.head_count")
-
-
-def fused_kv_heads(h: Header) -> int | None:
-    """What the rows of `attn_qkv` leave for keys and values: converters of models with one such matrix have written other numbers."""
-    rows, heads, width = h.rows(".attn_qkv.weight"), h.needed("attention.head_count"), h.needed("embedding_length")
-    said = kv_heads(h)
-    if not rows or not heads or not (size := width // heads) or rows % size or (rows // size - heads) % 2 or rows // size <= heads:
-        return said
-    found = (rows // size - heads) // 2
-    if found != said:
-        h.notes.append(f"attention.head_count_kv says {said}; attn_qkv of {rows:,} rows has {found}, which is taken")
-    return found
-
-
-def head_dim(h: Header) -> int | None:
-    """A head's size; without a word about it the width shared among the heads."""
-    key, value = h.number("attention.key_length"), h.number("attention.value_length")
-    width, heads = h.needed("embedding_length"), h.needed("attention.head_count")
-    shared = width // heads if heads and width % heads == 0 else None
-    key, value = key or shared, value or shared
-    if key != value:
-        raise h.refusal(f"keys of {key} and values of {value}")
-    return key
-
-
-def rotary_dim(h: Header) -> int | None:
-    """How many of a head's numbers rotate: all, where the header is silent."""
-    return h.number("rope.dimension_count") or head_dim(h)
-
-
-def partial_rotary_factor(h: Header) -> float | None:
-    """The same as a share of the head, such that rounding down gives the number back."""
-    turned, whole = rotary_dim(h), head_dim(h)
-    if not turned or not whole:
-        return None
-    share = turned / whole
-    return share if int(whole * share) == turned else nextafter(share, 2.0)
-
-
 def vocab_size(h: Header) -> int | None:
     """The vocabulary that the header states or lists, and of two that differ the one that the embedding has rows for."""
     tokens = h.metadata.get("tokenizer.ggml.tokens")
@@ -125,38 +80,6 @@ def vocab_size(h: Header) -> int | None:
     if said and rows and rows != said[0]:
         h.notes.append(f"the header states a vocabulary of {' and '.join(f'{x:,}' for x in said)}; token_embd.weight has {rows:,} rows")
     return rows if rows in said or not said else said[0]
-
-
-def rope_theta(h: Header) -> float:
-    """The rotary base; llama.cpp's own where the header is silent."""
-    return h.real("rope.freq_base") or 10000.0
-
-
-def rope_scaling(h: Header) -> dict[str, Any] | None:
-    """The scaling of positions, as far as metadata holds it: some of it is in tensors, and they are not read here."""
-    kind, factor = h.text("rope.scaling.type"), h.real("rope.scaling.factor") or h.real("rope.scale_linear")
-    if h.has("rope_freqs.weight", ".rope_freqs.weight"):
-        h.notes.append("rope_freqs.weight holds rotary factors (Llama 3.1's way); the metadata does not say how they were made: none is assumed")
-    if kind in ("", "linear"):
-        return {"rope_type": "linear", "factor": factor} if factor and factor != 1.0 else None
-    if kind == "yarn" and factor:
-        said = {
-            "original_max_position_embeddings": h.number("rope.scaling.original_context_length"),
-            "beta_fast": h.real("rope.scaling.yarn_beta_fast"),
-            "beta_slow": h.real("rope.scaling.yarn_beta_slow"),
-            "attention_factor": h.real("rope.scaling.yarn_attn_factor"),
-        }
-        return {"rope_type": "yarn", "factor": factor} | {key: value for key, value in said.items() if value is not None}
-    if kind == "longrope":
-        h.notes.append("the long and short rotary factors are in tensors, not in the metadata: none is assumed")
-    elif kind != "none":
-        h.notes.append(f"rope.scaling.type {kind[:40]!r} is not known here: none is assumed")
-    return None
-
-
-def rope_parameters(h: Header) -> dict[str, Any]:
-    """Base and scaling in one object, for families that take silence for a scaling of their own."""
-    return {"rope_type": "default"} | (rope_scaling(h) or {}) | {"rope_theta": rope_theta(h)}
 
 
 def sliding_window(h: Header) -> int | None:
@@ -169,9 +92,10 @@ def windowed(h: Header) -> list[str] | None:
     pattern = h.raw("attention.sliding_window_pattern")
     if pattern is None:
         return None
-    near = h.each("attention.sliding_window_pattern") or []
     if type(pattern) is int:
         near = [pattern == 0 or i % pattern < pattern - 1 for i in range(h.layers)]
+    else:
+        near = h.listed("attention.sliding_window_pattern")[: h.layers]
     return ["sliding_attention" if x else "full_attention" for x in near]
 
 
@@ -229,6 +153,7 @@ COMPUTED: Mapping[str, Fact] = {
     "num_hidden_layers": lambda h: h.layers,
     "tie_word_embeddings": lambda h: not h.has("output.weight"),
     "norm_topk_prob": lambda h: h.flag("expert_weights_norm") or False,
+    "routed_scaling_factor": lambda h: h.real("expert_weights_scale") or 1.0,
     "no_bias": lambda h: not h.has(".attn_output.bias"),
     "n_group": lambda h: h.number("expert_group_count") or 1,
     "topk_group": lambda h: h.number("expert_group_used_count") or 1,
@@ -238,6 +163,7 @@ COMPUTED: Mapping[str, Fact] = {
     "rms_norm_eps": rms_or_layer_eps,
     "layer_norm_eps": layer_eps,
     "num_key_value_heads": kv_heads,
+    "bidirectional": lambda h: True if h.flag("attention.causal") is False else None,
     "qk_nope_head_dim": key_without_position,
     "v_head_dim": value_size,
 }

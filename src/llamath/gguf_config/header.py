@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from math import isfinite
 from typing import Any
 
-from ..errors import ConfigError, UnknownModel, safe
+from ..errors import UnknownModel, safe
+from ..formats.gguf import HEAD, Array
 from ..formats.manifest import Tensor
 
+Read = Callable[[Tensor], bytes]
+"""How the values of a small tensor are had, where they can be had."""
+SMALL = 1 << 16
+"""No tensor of more bytes is read for its values."""
 INSTEAD = "its tensors can be counted all the same: llamath count FILE reads them from the header"
 """The hint of every refusal here."""
 
@@ -18,9 +23,10 @@ INSTEAD = "its tensors can be counted all the same: llamath count FILE reads the
 class Header:
     """The keys of `general.architecture` and the shapes of the tensors; keys are given without the architecture's name."""
 
-    def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str) -> None:
-        self.metadata, self.source = metadata, source
-        self.shapes = {x.name: x.shape for x in tensors}
+    def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str, read: Read | None = None) -> None:
+        self.metadata, self.source, self._bytes = metadata, source, read
+        self.tensors = {x.name: x for x in tensors}
+        self.shapes = {x.name: x.shape for x in self.tensors.values()}
         self.read: set[str] = set()
         self.notes: list[str] = []
         arch = metadata.get("general.architecture")
@@ -33,41 +39,44 @@ class Header:
         self.read.add(key)
         return self.metadata.get(f"{self.arch}.{key}")
 
-    def number(self, key: str) -> int | None:
-        """A count, the same in every layer."""
+    def whole(self, key: str) -> int | None:
+        """A count."""
         value = self.raw(key)
-        if value is None or (type(value) is int and 0 <= value < 2**63):
-            return value
-        values = self.each(key) or [0]
-        if len(set(values)) > 1:
-            raise self.refusal(f"{key} differs from layer to layer ({', '.join(map(str, sorted(set(values))[:4]))} …)")
+        if value is not None and (type(value) is not int or not 0 <= value < 2**63):
+            raise self.error(key, f"should be a count, not {safe(repr(value), 60)}")
+        return value
+
+    def number(self, key: str) -> int | None:
+        """A count, the same in every layer if it is an array."""
+        if type(self.raw(key)) is not Array:
+            return self.whole(key)
+        values = sorted(set(self.each(key) or ()))
+        if len(values) != 1:
+            raise self.uneven(key, values)
         return values[0]
 
     def needed(self, key: str) -> int:
         """A count that nothing can be built without."""
-        if (value := self.number(key)) is None:
+        if not (value := self.number(key)):
             raise self.error(key, "is missing")
         return value
 
     def each(self, key: str) -> list[int] | None:
-        """A count for every layer, or one for all of them."""
+        """A count for every layer: an array of them, or one for all."""
         value = self.raw(key)
-        if value is None:
-            return None
-        values = [value] * self.layers if type(value) in (int, bool) else self.listed(key)[: self.layers]
-        if any(type(x) not in (int, bool) or not 0 <= x < 2**63 for x in values):
-            raise self.error(key, f"should be a count, or one for each layer, not {safe(repr(value), 60)}")
-        if len(values) < self.layers:
-            raise self.error(key, f"lists {len(values)} layers, not {self.layers}")
-        return [int(x) for x in values]
+        if type(value) is not Array:
+            return None if (one := self.whole(key)) is None else [one] * self.layers
+        values = self.listed(key)[: self.layers]
+        if len(values) < self.layers or any(type(x) is not int or not 0 <= x < 2**63 for x in values):
+            raise self.error(key, f"should be a count for each of the {self.layers} layers, not {safe(repr(values), 60)}")
+        return values
 
     def listed(self, key: str) -> list[Any]:
         """The elements of an array that the reader has kept whole."""
         value = self.raw(key)
-        kept = getattr(value, "head", None)
-        if kept is None or len(kept) != value.count:
-            raise self.error(key, f"should be a count or an array of at most 512, not {safe(repr(value), 60)}")
-        return list(kept)
+        if type(value) is not Array or len(value.head) != value.count:
+            raise self.error(key, f"should be an array of at most {HEAD}, not {safe(repr(value), 60)}")
+        return list(value.head)
 
     def real(self, key: str) -> float | None:
         """A number that need not be whole, as short as single precision allows: 1e-05, not 9.999999747378752e-06."""
@@ -93,9 +102,11 @@ class Header:
     @cached_property
     def layers(self) -> int:
         """How many layers the model has, without those that predict further tokens."""
-        blocks, further = self.needed("block_count"), self.number("nextn_predict_layers") or 0
+        blocks, further = self.whole("block_count") or 0, self.whole("nextn_predict_layers") or 0
         if not 0 < blocks - further <= len(self.shapes):
-            raise self.error("block_count", f"is {blocks:,}, {further:,} of them for further tokens, in a file of {len(self.shapes):,} tensors")
+            raise self.error(
+                "block_count", f"is {blocks:,}, {further:,} of them for further tokens, in a file of {len(self.shapes):,} tensors"
+            )
         return blocks - further
 
     def has(self, *names: str) -> bool:
@@ -112,13 +123,25 @@ class Header:
         shape = self.shapes.get(found)
         return shape[0] if shape else None
 
+    def floats(self, name: str) -> list[float] | None:
+        """The values of a small tensor in single precision; None if there is none or nobody reads it."""
+        found = self.tensors.get(name)
+        if self._bytes is None or found is None or found.dtype != "F32" or not 0 < found.bytes == 4 * found.elements <= SMALL:
+            return None
+        order = next((x.order for x in self.metadata.values() if type(x) is Array), "<")
+        return list(map(short, struct.unpack(f"{order}{found.elements}f", self._bytes(found))))
+
     @cached_property
     def _inside(self) -> set[str]:
         return {name[name.index(".", 4) :] for name in self.shapes if name.startswith("blk.") and "." in name[4:]}
 
-    def error(self, key: str, problem: str) -> ConfigError:
+    def error(self, key: str, problem: str) -> UnknownModel:
         """What is wrong with one key."""
-        return ConfigError(f"{self.source}: {safe(self.arch)}.{key} {problem}", hint=INSTEAD)
+        return UnknownModel(f"{self.source}: {safe(self.arch)}.{key} {problem}", hint=INSTEAD)
+
+    def uneven(self, key: str, values: list[int]) -> UnknownModel:
+        """The refusal of a count that is not the same in every layer."""
+        return self.refusal(f"{key} differs from layer to layer ({', '.join(map(str, values[:4]))}{' …' if len(values) > 4 else ''})")
 
     def refusal(self, reason: str) -> UnknownModel:
         """Why no configuration can say what this header says."""

@@ -1,8 +1,9 @@
 """What each configuration key says, and what it moves: weights, cache, compute, or nothing that this package counts.
 
 The second text of an entry opens with its group: `weights`, `cache` (no weight), `compute` (neither), `apart` (weights outside the total)
-or `nothing`. A nested key is dotted; one that means something of its own in a family stands again as `family/key`. Letters as in `blocks`
-and `mixers`. Only `NOTHING` is here at once, as every count asks for it; the rest comes when it is asked for.
+or `nothing`. A nested key is dotted; one that means something of its own in a family, or in a `hybrid`, or where attention is `latent` or
+positions are `learned`, stands again as `family/key`. Letters as in `blocks` and `mixers`. Only `NOTHING` is here at once, as every count
+asks for it; the rest comes when it is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NOTHING: dict[str, str] = {
     for reason, keys in {
         "bookkeeping": """architectures auto_map _name_or_path transformers_version model_type _class_name _note internal_version
             is_llama_config finetuning_task problem_type id2label label2id mtplx_mtp_contract mlx_lm_extra_tensors""",
-        "how the numbers were stored, not how many there are": """torch_dtype dtype quantization_config compression_config quantization
+        "how the numbers were stored, not how many": """torch_dtype dtype quantization_config compression_config quantization
             use_bfloat16 for_llm_compressor""",
         "the precision of some steps, not the steps": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype

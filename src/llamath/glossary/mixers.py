@@ -6,7 +6,11 @@ MIXERS: dict[str, tuple[str, str]] = {
     # heads
     "num_attention_heads": (
         "H, query heads; each compares h numbers of its own",
-        "weights of q and o where head_dim is given, else of k and v, as h is d / H; compute",
+        "weights of q and o if head_dim is given, else of k and v unless K = H; compute",
+    ),
+    "latent/num_attention_heads": (
+        "H, heads; each unpacks a key and a value of its own from the latent vector",
+        "weights of q, k, v and o; compute",
     ),
     "num_key_value_heads": ("K, key/value heads, each shared by H / K query heads", "weights of k and v; cache"),
     "head_dim": ("h, how many numbers one head has; need not be d / H", "weights of q, k, v and o; cache; compute"),
@@ -50,7 +54,7 @@ MIXERS: dict[str, tuple[str, str]] = {
     "attn_config.prefix_lm": ("whether a prompt sees itself both ways (MPT)", "nothing: taken as false"),
     # windows, and kinds of layers
     "sliding_window": (
-        "how many positions a token sees in layers with a window, its own included; null: all",
+        "how many positions, its own included, a token sees in a window; null: all",
         "cache: these layers keep no more; compute",
     ),
     "use_sliding_window": ("whether sliding_window holds at all", "cache; compute"),
@@ -63,7 +67,7 @@ MIXERS: dict[str, tuple[str, str]] = {
     ),
     "layer_types": ("the kind of each layer: with a window, in chunks, full, linear, convolution", "cache; compute"),
     "gemma4/layer_types": ("the kind of each layer: with a window, or full with heads of its own", "weights of attention; cache; compute"),
-    "lfm2/layer_types": ("the kind of each layer: full attention or short convolution", "weights of the mixers; cache; compute"),
+    "hybrid/layer_types": ("the kind of each layer: full attention, or one that keeps a state", "weights of the mixers; cache; compute"),
     "full_attn_idxs": (
         "which layers have attention, where layer_types is absent; the others convolve",
         "weights of the mixers; cache; compute",

@@ -39,7 +39,7 @@ POSITIONS: dict[str, tuple[str, str]] = {
     "rope_parameters": ("the rotary positions in one object (transformers 5)", "compute: the angles"),
     "rope_scaling.full_attention": ("the rotary positions of layers without a window", "compute: these layers' angles"),
     "rope_scaling.sliding_attention": ("the rotary positions of layers with a window", "compute: these layers' angles"),
-    "rope_scaling.rope_type": ("how: default (not at all), linear, dynamic, yarn, llama3, longrope, proportional", "compute: the angles"),
+    "rope_scaling.rope_type": ("how: default (not), linear, dynamic, yarn, llama3, longrope, proportional", "compute: the angles"),
     "rope_scaling.factor": ("how many times slower the stretched angles turn", "compute: positions past the original context"),
     "original_max_position_embeddings": ("how many positions it was trained on before the stretch", "compute: which angles are stretched"),
     "rope_scaling.low_freq_factor": (

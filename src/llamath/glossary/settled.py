@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SETTLED: dict[str, tuple[str, str]] = {
-    key: (says, "nothing: this is settled in the family")
+    key: (says, "nothing: said elsewhere, or settled in the family")
     for says, keys in {
         "V with its padding, in the words of the code that trained it": "padded_vocab_size",
         "the width once more": "block_dim",
@@ -14,7 +14,7 @@ SETTLED: dict[str, tuple[str, str]] = {
         "the size of a head's query and key, n + p": "qk_head_dim",
         "the context before the stretch once more": "initial_context_length",
         "the norms' epsilon once more": "block_norm_eps",
-        "Falcon's F / d once more": "ff_factor",
+        "F / d, going by its name; not read by transformers (Falcon)": "ff_factor",
         "the width of a shared expert, of which MiniMax has none": "shared_intermediate_size",
         "whether gate and up share a matrix in files; they are three matrices (LFM2)": "block_use_swiglu",
         "whether there are positions; there are (LFM2)": "use_pos_enc",
@@ -30,12 +30,12 @@ SETTLED: dict[str, tuple[str, str]] = {
         "the kind of each layer, a number each: all are full (MiniMax)": "attn_type_list",
         "how queries and keys are normalised: all heads of a layer as one vector (MiniMax)": "qk_norm_type",
         "the kind of feed-forward: two matrices (StarCoder2)": "mlp_type",
-        "the kind of linear layer; the plain one (MPT)": "fc_type",
+        "the kind of linear layer: the plain one (MPT)": "fc_type",
         "which share of the embedding's gradient counts (MPT)": "embedding_fraction",
-        "from where ALiBi counts (BLOOM)": "offset_alibi",
-        "how many times slower the angles turn; 1 (StableLM)": "rotary_scaling_factor",
-        "every how manyth layer attends in full; 1 (Phi-4)": "full_attn_mod",
-        "how many times slower the angles turn; 1 (Phi-4)": "interpolate_factor",
+        "where ALiBi begins to count, going by its name; not read by transformers (BLOOM)": "offset_alibi",
+        "how many times slower the angles turn, going by its name; 1 in StableLM's files": "rotary_scaling_factor",
+        "which layers attend in full, going by its name; 1 in Phi-4's files, and not read by transformers": "full_attn_mod",
+        "how far the context is stretched, going by its name; 1 in Phi-4's files, and not read by transformers": "interpolate_factor",
         "the curve of the gate on linear attention: SiLU, also called swish (Qwen 3.5)": "output_gate_type",
         "whether Mamba's matrix out adds a bias; use_bias says it": "mamba_proj_bias",
         "the largest step of Mamba's state before training": "time_step_max",

@@ -7,6 +7,7 @@ from .mixers import MIXERS
 from .positions import POSITIONS
 from .settled import SETTLED
 from .sizes import SIZES
+from .steps import STEPS
 
 Entry = tuple[str, str]
 GROUPS = ("weights", "cache", "compute", "apart", "nothing")
@@ -23,8 +24,7 @@ SAME = {
         "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
         "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length",
         "tie_word_embeddings": "tie_embedding",
-        "rms_norm_eps": "norm_eps",
-        "layer_norm_eps": "layer_norm_epsilon norm_epsilon",
+        "rms_norm_eps": "norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon",
         "hidden_act": "hidden_activation activation_function activation",
         "embedding_multiplier": "scale_emb",
         "qkv_bias": "use_qkv_bias",
@@ -50,19 +50,18 @@ SAME = {
 }
 """Other words for a key → the key whose entry they share."""
 
-GLOSSARY: dict[str, Entry] = {**SIZES, **MIXERS, **EXPERTS, **POSITIONS, **SETTLED}
-GLOSSARY |= {word: (f"{GLOSSARY[key][0]}; elsewhere {key}", GLOSSARY[key][1]) for word, key in SAME.items()}
+GLOSSARY: dict[str, Entry] = {**SIZES, **MIXERS, **EXPERTS, **STEPS, **POSITIONS, **SETTLED}
+GLOSSARY |= {word: (f"{GLOSSARY[key][0]}; elsewhere {key.rpartition('.')[2]}", GLOSSARY[key][1]) for word, key in SAME.items()}
 """Key → what it says, and which weights, cache or compute it moves."""
 
 
-def entry(key: str, family: str = "") -> Entry | None:
-    """What is known of a key, a dotted one if nested: the family's own entry, then the general one, then that of its last part."""
+def entry(key: str, *kinds: str) -> Entry | None:
+    """What is known of a key, a dotted one if nested: what one of these families or kinds says, else all; at last of its last part."""
     plain = ".".join(part for part in key.split(".") if not part.isdecimal())
-    if plain.startswith("rope_parameters."):
-        plain = plain.replace("rope_parameters", "rope_scaling", 1)
     last = plain.rpartition(".")[2]
-    names = (plain, f"rope_scaling.{last}" if plain.startswith("rope_scaling.") else plain, last)
-    for name in names:
-        if found := GLOSSARY.get(f"{family}/{name}") or GLOSSARY.get(name):
+    rotary = f"rope_scaling.{last}" if plain.startswith(("rope_scaling.", "rope_parameters.")) else plain
+    for name in (plain, rotary, last):
+        own = (f"{kind}/{word}" for kind in kinds for word in (name, SAME.get(name, name)))
+        if found := next((GLOSSARY[word] for word in (*own, name) if word in GLOSSARY), None):
             return found
     return None

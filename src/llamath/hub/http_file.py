@@ -95,7 +95,7 @@ class HttpFile(Source):
 
     def fetch(self, start: int, length: int) -> bytes:
         """What the first answer brought already, or one more question."""
-        if start + length <= len(self._head):
+        if not length or start + length <= len(self._head):
             return self._head[start : start + length]
         if length > self._left:
             raise RemoteError("too_large", f"{safe(self.name)}: reading it would take more than is read of one file over a network")

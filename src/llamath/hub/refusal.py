@@ -7,7 +7,7 @@ from email.message import Message
 from ..errors import RemoteError
 from .place import Place
 
-_LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, or run `hf auth login` (pip install 'llamath[hub]')"
+_LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
 _ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"
 _MEANINGS: dict[int, tuple[str, str, str]] = {
     401: ("unauthorized", "it is gated or private, or there is no such model", _LOGIN),

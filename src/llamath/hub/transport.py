@@ -30,8 +30,8 @@ class Limits(NamedTuple):
 
     connect: float = 10
     silence: float = 20
-    answer: float = 60
-    whole: float = 900
+    answer: float = 300
+    whole: float = 1800
     redirects: int = 5
 
 

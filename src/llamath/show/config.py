@@ -25,6 +25,9 @@ HEADINGS = {
 BESIDE = 26
 """How wide the column of Meta's words is."""
 
+GLUE = "\xa0"
+"""Stands for a space at which no line is broken."""
+
 
 def explained(model: Model) -> Configuration:
     """The report for a model: only families with Meta's own names can be said as `ModelArgs`."""
@@ -58,25 +61,26 @@ def config_text(model: Model) -> str:
     """Both sayings, a line or two for each key, by what they move."""
     report = explained(model)
     lines = [
-        bold(f"{model.name}: what each key of its configuration says → what it moves"),
+        *(bold(line) for line in wrapped(f"{model.name}: its configuration, key by key", indent="")),
         *(dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", indent="")),
+        dim("below each key: what it says → what it moves"),
     ]
     if any(x.absent for x in report.keys):
         lines.append(dim("(default): the key is absent or null, and the family has this instead"))
-    width = min(max(len(safe(x.key.rpartition(".")[2], 60)) for x in report.keys), 32)
+    width = min(max(len(safe(x.key, 60)) for x in report.keys if "." not in x.key), 32)
     beside = "Meta's ModelArgs" if report.meta else ""
     for group, keys in _grouped(report.keys):
         lines += ["", _headed(HEADINGS[group], beside)]
-        lines += _reasons(keys) if group == "nothing" else [line for x in keys for line in _entry(x, width, report.meta)]
+        lines += [line for x in keys if x.moves != "nothing" for line in _entry(x, width, report.meta)]
+        lines += _reasons([x for x in keys if x.moves == "nothing"])
         beside = ""
     return "\n".join([*lines, *_derived(report), "", *_meta(report)])
 
 
 def _grouped(keys: tuple[Key, ...]) -> Iterator[tuple[str, list[Key]]]:
     """The keys by what they move; what is inside an object stays with it."""
-    group = {x.key: x.group for x in keys if "." not in x.key}
-    roots = groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group))
-    return ((name, list(found)) for name, found in roots)
+    group = {x.key: x.group for x in keys}
+    return ((str(name), list(found)) for name, found in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group)))
 
 
 def _entry(x: Key, width: int, meta: ModelArgs | None) -> Iterator[str]:
@@ -84,9 +88,17 @@ def _entry(x: Key, width: int, meta: ModelArgs | None) -> Iterator[str]:
     name = safe(x.key.rpartition(".")[2], 60)
     mark = " (default)" if x.absent else ""
     left = f"{'':{depth}}{name:{max(width + 2 - depth, 0)}} = "
-    left += shown(x.value, max(columns() - len(left) - len(mark), 20)) + mark
+    empty = x.absent and (x.value is None or x.value in ("", {}, []))
+    left += ("none" if empty else shown(x.value, max(columns() - len(left) - len(mark), 20))) + mark
     yield _beside(left, _said(x, meta))
-    yield from (dim(line) for line in wrapped(f"{x.says} → {x.moves}", indent=" " * (depth + 4)))
+    yield from _explained(x.says, x.moves, depth + 4)
+
+
+def _explained(says: str, moves: str, indent: int) -> list[str]:
+    """What a key says and moves: on one line, or each on its own."""
+    space = " " * indent
+    lines = wrapped(f"{says} → {moves}", space)
+    return [dim(x) for x in (lines if len(lines) == 1 else [*wrapped(says, space), *wrapped(f"→ {moves}", space)])]
 
 
 def _said(x: Key, meta: ModelArgs | None) -> str:
@@ -108,11 +120,10 @@ def _beside(left: str, right: str) -> str:
 
 
 def _reasons(keys: list[Key]) -> Iterator[str]:
-    """Keys that move nothing, those of one reason together."""
+    """Keys of no model's arithmetic, those of one reason together."""
     found: dict[str, list[str]] = {}
     for x in keys:
-        why = f"{x.says}, {x.moves}" if x.moves != "nothing" else x.says
-        found.setdefault(why, []).append(f"{safe(x.key, 60)} = {shown(x.value, 40)}{' (default)' if x.absent else ''}")
+        found.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {shown(x.value, 40)}{' (default)' if x.absent else ''}")
     for why, said in found.items():
         first, *rest = wrapped(f"{', '.join(said)}: {why}", indent="    ")
         yield from (first[2:], *rest)
@@ -120,7 +131,7 @@ def _reasons(keys: list[Key]) -> Iterator[str]:
 
 def _derived(report: Configuration) -> list[str]:
     rows = [(f"  {x.formula}", f"{x.value:,}", x.says) for x in report.derived]
-    return ["", bold("what follows"), *aligned(rows, right=(1,))] if rows else []
+    return ["", bold("what follows from these"), *aligned(rows, right=(1,))] if rows else []
 
 
 def _meta(report: Configuration) -> Iterator[str]:
@@ -131,31 +142,36 @@ def _meta(report: Configuration) -> Iterator[str]:
     yield bold("what Meta's ModelArgs say in another way")
     beside = {x.meta[0] for x in report.keys if len(x.meta) == 1}
     for name in (x for x in args.fields if x not in beside):
-        says, moves = ARGS[name]
-        yield f"  {name} = {json.dumps(getattr(args, name))}"
-        yield from (dim(line) for line in wrapped(f"{says} → {moves}", indent="      "))
-    m, factor = args.multiple_of, "" if args.ffn_dim_multiplier is None else f"{args.ffn_dim_multiplier} · "
-    yield from wrapped(f"F = {args.hidden} = {m} · ⌈int({factor}int(8 · {args.dim} / 3)) / {m}⌉".replace("int(int(", "(int("))
-    same = [
-        f"{m} and {factor or 'none'}" for m, factor in report.widths if (m, factor) != (m, args.ffn_dim_multiplier) or m != args.multiple_of
-    ]
-    if same:
-        more = f", and {len(same) - 5} more" if len(same) > 5 else ""
-        yield from wrapped(f"other multiple_of and ffn_dim_multiplier with the same F: {'; '.join(same[:5])}{more}")
+        yield f"  {name} = {json.dumps(getattr(args, name))}{' (default)' if name.startswith('max_') else ''}"
+        yield from _explained(*ARGS[name], 6)
+    yield from wrapped(f"F = {args.hidden} = {_width(args)}")
+    if same := [x for x in report.widths if x != (args.multiple_of, args.ffn_dim_multiplier)]:
+        pairs = ", ".join(f"{m} and {factor or 'none'}".replace(" ", GLUE) for m, factor in same[:5])
+        more = f", and {len(same) - 5} more pairs" if len(same) > 5 else ""
+        lines = wrapped(f"the same F comes of a multiple_of and ffn_dim_multiplier of {pairs}{more}")
+        yield from (line.replace(GLUE, " ") for line in lines)
     for remark in report.remarks:
         yield from wrapped(f"note: {remark}", indent="")
+
+
+def _width(args: ModelArgs) -> str:
+    """Meta's rounding of the feed-forward width, in numbers."""
+    m, width = args.multiple_of, f"int(8 · {args.dim} / 3)"
+    if args.ffn_dim_multiplier is not None:
+        width = f"int({args.ffn_dim_multiplier} · {width})"
+    return f"{m} · ⌈{width} / {m}⌉"
 
 
 def shown(value: object, limit: int) -> str:
     """A value on one line: the equal neighbours of a list as `5 × …`, long ones cut."""
     if isinstance(value, dict):
-        return f"{len(value)} {'key' if len(value) == 1 else 'keys'}"
+        return "{}" if not value else "1 key" if len(value) == 1 else f"{len(value)} keys"
     if not isinstance(value, (list, tuple)):
-        return safe(json.dumps(value, ensure_ascii=False, default=str), limit)
-    runs = ((x, len(list(same))) for x, same in groupby(value))
-    parts = [safe(f"{n} × {_plain(x)}" if n > 1 else _plain(x), limit) for x, n in runs]
+        return _cut(json.dumps(value, ensure_ascii=False, default=str), limit)
+    runs = ((x if isinstance(x, str) else json.dumps(x, ensure_ascii=False, default=str), len(list(same))) for x, same in groupby(value))
+    parts = [_cut(f"{n} × {x}" if n > 1 else x, limit - 2) for x, n in runs]
     whole = f"[{', '.join(parts)}]"
-    if len(whole) <= limit:
+    if len(whole) <= limit or len(parts) == 1:
         return whole
     count = f", …] ({len(value)})"
     while len(parts) > 1 and len(f"[{', '.join(parts)}{count}") > limit:
@@ -163,5 +179,5 @@ def shown(value: object, limit: int) -> str:
     return f"[{', '.join(parts)}{count}"
 
 
-def _plain(x: object) -> str:
-    return x if isinstance(x, str) else json.dumps(x, ensure_ascii=False, default=str)
+def _cut(text: str, limit: int) -> str:
+    return safe(text, limit if len(text) <= limit else max(limit - 18, 10))

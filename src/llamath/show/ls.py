@@ -23,10 +23,10 @@ def ls_text(name: str, found: Listing, unfold: bool, tree: bool) -> Iterator[str
     yield bold(f"{safe(name)}: {found.manifest.format}, {where}, {found.total.tensors:,} tensors")
     yield ""
     rows = list(found.unfolded()) if unfold else found.rows
-    yield from tree_lines(rows) if tree else _table(rows)
+    yield from tree_lines(rows) if tree else table_lines(rows)
     yield ""
     yield from _summary(found)
-    for heading, lines in (("by dtype", _dtypes(found)), ("by codec", _codecs(found)), ("by file", _files(found, unfold))):
+    for heading, lines in (("by dtype", dtype_lines(found)), ("by codec", codec_lines(found)), ("by file", _files(found, unfold))):
         if lines:
             yield from ("", heading, *(f"  {line}" for line in lines))
     if found.shared:
@@ -42,7 +42,7 @@ def size(n: int) -> str:
     return f"{n:,} bytes" + (f" ({n / 1e9:,.2f} GB, {n / 2**30:,.2f} GiB)" if n >= 10**7 else "")
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Names, dtypes, shapes and copies, and what of parameters and bytes the terminal has room for; long names stand on their own."""
     coded, tied = any(x.kind for x in rows), any(x.tied for x in rows)
     cells = [("tensor", "dtype", *(["codec"] * coded), "shape", "parameters", "bytes")]
@@ -75,7 +75,7 @@ def _fitted(cells: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _summary(found: Listing) -> Iterator[str]:
     total = found.total
-    rows = [("parameters", f"{total.parameters:,}")]
+    rows = [("parameters", f"{total.parameters:,}{'' if found.known else ' at the least'}")]
     if found.codecs and total.elements != total.parameters:
         stored = total.elements - found.companions
         beside = f", and {found.companions:,} of scales and the like" if found.companions else ""
@@ -83,7 +83,7 @@ def _summary(found: Listing) -> Iterator[str]:
     elif total.elements != total.parameters:
         rows.append(("stored", f"{total.elements:,} numbers, those that tensors share once for each"))
     rows.append(("size", size(total.bytes)))
-    if found.bits is not None:
+    if found.known and total.parameters:
         rows.append(("bits", f"{_bits(total.bytes, total.parameters)} per weight"))
     yield from aligned(rows)
 
@@ -92,13 +92,19 @@ def _bits(size: int, parameters: int) -> str:
     return f"{8 * size / parameters:.4f}".rstrip("0").rstrip(".") if parameters else ""
 
 
-def _dtypes(found: Listing) -> list[str]:
+def dtype_lines(found: Listing) -> list[str]:
+    """Each dtype's tensors, numbers and bytes."""
     rows = [(name, f"{x.tensors:,}", f"{x.elements:,}", f"{x.parameters:,}", f"{x.bytes:,}") for name, x in found.dtypes.items()]
     return aligned([("", "tensors", "elements", "parameters", "bytes"), *rows], right=(1, 2, 3, 4))
 
 
-def _codecs(found: Listing) -> list[str]:
-    rows = [(name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", _bits(x.bytes, x.parameters)) for name, x in found.codecs.items()]
+def codec_lines(found: Listing) -> list[str]:
+    """The same of each way of packing, with bits per weight."""
+    open_ = {x.kind for x in found.rows if not x.known}
+    rows = [
+        (name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", "?" if name in open_ else _bits(x.bytes, x.parameters))
+        for name, x in found.codecs.items()
+    ]
     return aligned([("", "tensors", "parameters", "bytes", "bits per weight"), *rows], right=(1, 2, 3, 4)) if rows else []
 
 

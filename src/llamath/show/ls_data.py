@@ -13,7 +13,7 @@ from ..views.listing import Listing, Row
 from .ls import basename
 
 HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
-LONGEST = 1 << 20
+LONGEST = 1 << 16
 """Of a name, so many characters are written; none that a reader here accepts is longer."""
 
 
@@ -27,6 +27,7 @@ def ls_json(found: Listing) -> str:
         "parameters": found.total.parameters,
         "bytes": found.total.bytes,
         "bits_per_weight": None if found.bits is None else float(found.bits),
+        "known": found.known,
         "companions": found.companions,
         "dtypes": {name: x._asdict() for name, x in found.dtypes.items()},
         "codecs": {name: x._asdict() for name, x in found.codecs.items()},

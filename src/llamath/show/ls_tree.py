@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import safe
 from ..views.listing import Row
-from .table import aligned
+from .table import aligned, columns
 
 DEPTH = 48
 """The tree is no deeper; what a name has beyond that is one part."""
@@ -51,7 +51,9 @@ def tree_lines(rows: Sequence[Row]) -> list[str]:
             at = at.children[part]
         at.rows.append(x)
     lines, _, _ = root.lines("")
-    return aligned([("", "parameters", "bytes"), *((label, f"{a:,}", f"{b:,}") for label, a, b in lines)], right=(1, 2))
+    cells = [("", "parameters", "bytes"), *((label, f"{a:,}", f"{b:,}") for label, a, b in lines)]
+    whole = aligned(cells, right=(1, 2))
+    return whole if max(map(len, whole)) <= columns() else aligned([row[:2] for row in cells], right=(1,))
 
 
 def dims(shape: Sequence[int]) -> str:

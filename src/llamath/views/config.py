@@ -15,6 +15,7 @@ from ..record import Record
 from ..tree import fold
 
 T = TypeVar("T")
+Kinds = tuple[str, ...]
 UNKNOWN = "not a key that is known here"
 UNREAD = "unread"
 META = {
@@ -93,10 +94,11 @@ def configuration(config: Config, family: str, build: Callable[[Config], Decoder
     tree = build(seen)
     sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
+    kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.read), ("hybrid", "c" in letters)) if there))
     learned = seen.letters.get("C", "") if "C" in letters else ""
     meta, why = _meta(config) if own else (None, "Meta's reference implements the llama family alone")
     return Configuration(
-        keys=tuple(_keys(seen, config.read, family, learned)),
+        keys=tuple(_keys(seen, config.read, kinds, learned)),
         meta=meta,
         why=why,
         derived=tuple(_derived(letters, own)),
@@ -111,56 +113,48 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
     return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
 
 
-def _keys(seen: Witness, read: set[str], family: str, learned: str) -> list[Key]:
+def _keys(seen: Witness, read: set[str], kinds: Kinds, learned: str) -> list[Key]:
     """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
-    nested = {name: list(_level(x, family, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
-    inside = {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
-    aside = seen.known - seen.read
-    keys = [_present(seen, name, "learned" if name == learned else family, "", read - aside) for name in seen.data]
-    keys += [_absent(name, default, family) for name, default in seen.absent.items() if name not in {*seen.data, *inside}]
+    nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
+    said = {SAME.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
+    used = read - (seen.known - seen.read)
+    keys = [_present(seen, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in seen.data]
+    keys += [_absent(name, default, kinds) for name, default in seen.absent.items() if not {name, SAME.get(name)} & {*said, *seen.data}]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
-def _level(seen: Witness, family: str, path: str, top: Witness) -> Iterator[Key]:
+def _level(seen: Witness, kinds: Kinds, path: str, top: Witness) -> Iterator[Key]:
     """The keys inside an object; what it leaves to a key outside of it is not among them."""
     for name in seen.data:
-        yield _present(seen, name, family, path, seen.read)
+        yield _present(seen, name, kinds, path, seen.read)
         if name in seen.objects:
-            yield from _level(seen.objects[name], family, f"{path}{name}.", top)
-    yield from (_absent(path + name, x, family) for name, x in seen.absent.items() if name not in {*seen.data, *top.data, *top.absent})
+            yield from _level(seen.objects[name], kinds, f"{path}{name}.", top)
+    yield from (_absent(path + name, x, kinds) for name, x in seen.absent.items() if name not in {*seen.data, *top.data, *top.absent})
 
 
-def _present(seen: Witness, name: str, family: str, path: str, used: set[str]) -> Key:
-    value = seen.data[name]
+def _present(seen: Witness, name: str, kinds: Kinds, path: str, used: set[str]) -> Key:
+    key, value = path + name, seen.data[name]
     default = seen.absent.get(name) if value is None else None
-    says, moves, group = _words(path + name, family, "used" if name in used else "known" if name in seen.known else UNREAD)
-    key = path + name
-    return Key(
-        key=key,
-        value=value if default is None else default,
-        absent=default is not None,
-        says=says,
-        moves=moves,
-        group=group,
-        meta=META.get(key, ()),
-    )
+    says, moves, group = _words(key, kinds, "used" if name in used else "known" if name in seen.known else UNREAD)
+    value = value if default is None else default
+    return Key(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META.get(key, ()))
 
 
-def _absent(key: str, default: object, family: str) -> Key:
-    says, moves, group = _words(key, family, "used")
+def _absent(key: str, default: object, kinds: Kinds) -> Key:
+    says, moves, group = _words(key, kinds, "used")
     return Key(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META.get(key, ()))
 
 
-def _words(key: str, family: str, state: str) -> tuple[str, str, str]:
+def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
     """What is said of a key, and its group, by whether the family uses it, knows it and does not, or never read it."""
-    says, moves = entry(key, family) or (NOTHING.get(key, UNKNOWN), "nothing")
+    says, moves = entry(key, *kinds) or (NOTHING.get(key, UNKNOWN), "nothing")
     group = moves.split()[0].rstrip(":;,")
     if state == UNREAD:
         if key in NOTHING or key.startswith("_"):
             return NOTHING.get(key, "bookkeeping"), "nothing", "nothing"
         return says, "not read" if says == UNKNOWN else f"not read; elsewhere {moves}", UNREAD
     if state == "known" and group not in ("apart", "nothing"):
-        return says, "nothing in this family", "nothing"
+        return says, "nothing in this model", "nothing"
     return says, moves, group
 
 
@@ -209,5 +203,7 @@ def _derived(letters: Mapping[str, int], own: bool) -> Iterator[Derived]:
         yield Derived(says="query heads for each key/value head", formula="H / K", value=H // K)
     if own and L and K and h:
         yield Derived(says="numbers in the cache for each token", formula="2·L·K·h", value=2 * L * K * h)
+    if "r" in letters and "p" in letters and not h:
+        yield Derived(says="numbers in the cache for each token and layer", formula="r + p", value=letters["r"] + letters["p"])
     if F and d:
         yield Derived(says="the feed-forward's width over the stream's", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))

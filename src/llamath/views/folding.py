@@ -7,18 +7,19 @@ A number is a whole part of a name between dots. In a pattern, `{0..2,5}` stands
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import product, repeat
 from math import prod
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-DIGITS, COLUMNS = 9, 8
-"""A longer number is a word, and so is one that begins with a needless 0; only so many numbers in a name are folded."""
+DIGITS, COLUMNS, PARTS = 9, 8, 64
+"""A longer number is a word, as is one with a needless 0 in front; so many numbers are folded, in names of at most so many parts."""
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_NUMBER = re.compile(rf"0|[1-9][0-9]{{0,{DIGITS - 1}}}")
-_TOKEN = re.compile(r"(\{\{|\}\}|\{[0-9.,]+\})")
+_DIGITS = dict.fromkeys(set(range(128)) - set(map(ord, ".0123456789")))
+_TOKEN = r"(\{\{|\}\}|\{[0-9.,]+\})"
 
 Rows = list[tuple[int, ...]]
 Box = tuple[tuple[int, ...], ...]
@@ -52,52 +53,54 @@ def folded(names: Iterable[str]) -> list[Folded]:
 
 def unfolded(pattern: str) -> Iterator[str]:
     """Every name that a pattern stands for."""
-    return map("".join, product(*(_choices(x) for x in _TOKEN.split(pattern))))
+    return map("".join, product(*(_choices(x) for x in re.split(_TOKEN, pattern))))
 
 
-def groups(names: Sequence[str], keys: Iterable[Hashable] | None = None) -> list[Group]:
-    """The patterns of the names that agree in their keys, in order of first appearance."""
-    found: dict[tuple[str, Hashable], list[int]] = {}
-    for i, key in enumerate(zip(_words(names), repeat(None) if keys is None else keys, strict=keys is not None)):
-        if key in found:
-            found[key].append(i)
-        else:
-            found[key] = [i]
+def groups(names: Sequence[str], *columns: Iterable[Hashable]) -> list[Group]:
+    """The patterns of the names that agree in the other columns, in order of first appearance."""
+    found: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for i, key in enumerate(zip(_words(names), *columns, strict=True)):
+        found[key].append(i)
     once = len(set(names)) == len(names)
     made: list[Group] = []
-    for (words, _), places in found.items():
-        made += _folded(words.split("."), names, places, once) if len(places) > 1 else [_alone(names, places[0])]
+    for key, places in found.items():
+        if len(places) > 1 and key[0].count(".") < PARTS:
+            made += _folded(key[0].split("."), names, places, once)
+        else:
+            made += [Group(tuple(map(_escaped, names[i].split(".", PARTS))), 1, i) for i in places]
     return sorted(made, key=attrgetter("first"))
 
 
 def _words(names: Sequence[str]) -> list[str]:
     """The names without their digits; all at once, if no name has the mark that stands between them."""
     text = "\n".join(names)
-    if text.count("\n") == len(names) - 1:
+    if names and text.count("\n") == len(names) - 1:
         return text.translate(_NO_DIGITS).split("\n")
     return [x.translate(_NO_DIGITS) for x in names]
 
 
-def _alone(names: Sequence[str], place: int) -> Group:
-    return Group(tuple(map(_escaped, names[place].split("."))), 1, place)
+def _number(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) <= DIGITS and (part == "0" or part[0] != "0")
 
 
 def _folded(words: list[str], names: Sequence[str], places: list[int], once: bool) -> Iterator[Group]:
     """Names with the same words and as many parts: those that differ in a word after all are told apart, the others folded."""
-    flat, width = ".".join([names[i] for i in places]).split("."), len(words)
-    columns = [flat[i::width] for i in range(width)]
-    varying = [i for i, column in enumerate(columns) if column.count(column[0]) < len(column)]
-    numbers = [i for i in varying if not words[i] and all(map(_NUMBER.fullmatch, set(columns[i])))][:COLUMNS]
+    text, width = ".".join([names[i] for i in places]), len(words)
+    flat = text.translate(_DIGITS).split(".") if text.isascii() else text.split(".")
+    columns = {i: flat[i::width] for i in range(width) if not words[i]}
+    if mixed := [i for i in range(width) if words[i] and any(flat[i::width])]:
+        whole = text.split(".")
+        columns |= {i: whole[i::width] for i in mixed}
+    varying = [i for i, column in columns.items() if column.count(column[0]) < len(column)]
+    numbers = [i for i in varying if not words[i] and all(map(_number, set(columns[i])))][:COLUMNS]
     others = [i for i in varying if i not in numbers]
-    if not others:
-        yield from _numbered([x[0] for x in columns], numbers, [columns[i] for i in numbers], places, once)
-        return
     apart: dict[tuple[str, ...], list[int]] = {}
     for i, key in enumerate(zip(*(columns[i] for i in others), strict=True)):
         apart.setdefault(key, []).append(i)
-    for members in apart.values():
-        values = [[columns[x][i] for i in members] for x in numbers]
-        yield from _numbered([x[members[0]] for x in columns], numbers, values, [places[i] for i in members], once)
+    for members in apart.values() if others else [range(len(places))]:
+        parts = [columns[i][members[0]] if i in columns else word for i, word in enumerate(words)]
+        values = [[columns[x][i] for i in members] for x in numbers] if others else [columns[x] for x in numbers]
+        yield from _numbered(parts, numbers, values, [places[i] for i in members] if others else places, once)
 
 
 def _numbered(parts: list[str], numbers: list[int], columns: list[list[str]], places: list[int], once: bool) -> Iterator[Group]:

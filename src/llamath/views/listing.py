@@ -6,27 +6,43 @@ scales and the like as none, and numbers that several tensors share once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, repeat
-from operator import add, itemgetter, sub
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..formats.dtypes import PLAIN
 from ..formats.manifest import Manifest, Tensor
-from ..names.codec import Packing, packings
 from ..record import Record
-from .folding import Group, groups
+from .folding import PARTS, Group, groups
 from .sharing import Shared, shared
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from ..names.codec import Packing
+
+PLAINLY = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
+"""Dtypes that no packing begins with."""
 PREVIEW = 1000
 """So many characters of a metadata value are kept."""
 BRANCHES = 32
 """Parts of a name by which it is put in order."""
 INTEGERS, MATRIX = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
 """A matrix of so many integers, at the least, is likely to be a packed weight."""
+
+
+class Columns(NamedTuple):
+    """All tensors' names, all their dtypes, and so on."""
+
+    name: Sequence[str]
+    dtype: Sequence[str]
+    shape: Sequence[tuple[int, ...]]
+    file: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
+    strides: Sequence[tuple[int, ...] | None]
+    storage: Sequence[str]
 
 
 class Row(NamedTuple):
@@ -91,22 +107,27 @@ class Listing(Record):
     def unfolded(self) -> Iterator[Row]:
         """A row for every tensor, in file order."""
         for i, x in enumerate(self.manifest.tensors):
-            yield _row(tuple(x.name.split(".")), 1, x, self.packed.get(x.name), i in self.again)
+            yield _row(tuple(x.name.split(".", PARTS)), 1, x, self.packed.get(x.name), i in self.again)
+
+    @property
+    def known(self) -> bool:
+        """Whether the headers tell how many values every packed number holds; else the parameters are as many at the least."""
+        return all(x.known for x in self.rows)
 
     @property
     def bits(self) -> Fraction | None:
-        """Bits per weight, all that is stored taken together."""
+        """Bits per weight, all that is stored taken together, if both are known."""
         from fractions import Fraction
 
-        return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters else None
+        return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters and self.known else None
 
 
 def listing(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
     """List a checkpoint; `quantization` is what its configuration says of the way it is packed."""
-    tensors = manifest.tensors
-    packed = packings(tensors, quantization)
-    sharing, again = shared(tensors)
-    rows = tuple(_rows(tensors, packed, again))
+    columns = Columns(*zip(*manifest.tensors, strict=True)) if manifest.tensors else Columns(*[()] * 8)
+    packed = _packed(manifest.tensors, columns, quantization)
+    sharing, again = shared(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
+    rows = tuple(_rows(manifest, columns, packed, again))
     coded = [x for x in rows if x.kind]
     return Listing(
         manifest=manifest,
@@ -115,13 +136,22 @@ def listing(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -
         again=again,
         total=sum(map(_total, rows), Total()),
         dtypes=_totals(rows, [x.dtype for x in rows]),
-        files=tuple(_files(manifest, again)),
+        files=tuple(_files(manifest, columns, again)),
         codecs=_totals(coded, [x.kind for x in coded]),
         companions=sum(x.elements * x.copies for x in rows if x.role not in ("", "values")),
         shared=sharing,
         metadata=dict(_metadata(manifest.metadata)),
-        notes=tuple(_notes(manifest, rows)),
+        notes=tuple(_notes(manifest, columns, rows)),
     )
+
+
+def _packed(tensors: Sequence[Tensor], columns: Columns, quantization: Mapping[str, Any] | None) -> Mapping[str, Packing]:
+    """The packings, if any dtype speaks for one: else the module that knows them is not even loaded."""
+    if PLAINLY.issuperset(columns.dtype):
+        return {}
+    from ..names.codec import packings
+
+    return packings(tensors, quantization)
 
 
 def existing(x: Tensor) -> int:
@@ -129,15 +159,15 @@ def existing(x: Tensor) -> int:
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
 
-def _rows(tensors: Sequence[Tensor], packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[Row]:
+def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[Row]:
     """The tensors folded, those of one branch together."""
-    if not tensors:
-        return
-    names, dtypes, shapes, _, starts, ends, _, _ = zip(*tensors, strict=True)
-    sizes = map(sub, ends, starts)
-    codes = [x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names)] if packed else repeat(None, len(names))
-    ties = map(again.__contains__, range(len(names))) if again else repeat(False, len(names))
-    for x in _branches(groups(names, zip(dtypes, shapes, sizes, codes, ties, strict=True))):
+    tensors, names = manifest.tensors, columns.name
+    keys: list[Iterable[Hashable]] = [columns.dtype, columns.shape]
+    if manifest.format == "torch":
+        keys += [map(sub, columns.end, columns.start), columns.strides, map(again.__contains__, range(len(names)))]
+    if packed:
+        keys.append(x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names))
+    for x in _branches(groups(names, *keys)):
         yield _row(x.parts, x.copies, tensors[x.first], packed.get(names[x.first]), x.first in again)
 
 
@@ -168,17 +198,14 @@ def _totals(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, Total]:
     return found
 
 
-def _files(manifest: Manifest, again: frozenset[int]) -> Iterator[FileTotal]:
-    tensors, sizes = [0] * len(manifest.files), [0] * len(manifest.files)
-    at = 0
-    for file, same in groupby(manifest.tensors, key=itemgetter(3)):
-        found = list(same)
-        tensors[file] += len(found)
-        sizes[file] += sum(x[5] for x in found) - sum(x[4] for x in found)
-        sizes[file] -= sum(found[i - at].bytes for i in again if at <= i < at + len(found))
-        at += len(found)
-    for file, n, size in zip(manifest.files, tensors, sizes, strict=True):
-        yield FileTotal(file.name, file.size, file.header, n, size)
+def _files(manifest: Manifest, columns: Columns, again: frozenset[int]) -> Iterator[FileTotal]:
+    tensors, sizes = Counter(columns.file), [0] * len(manifest.files)
+    for i, start, end in zip(columns.file, columns.start, columns.end, strict=True):
+        sizes[i] += end - start
+    for x in (manifest.tensors[i] for i in again):
+        sizes[x.file] -= x.bytes
+    for i, file in enumerate(manifest.files):
+        yield FileTotal(file.name, file.size, file.header, tensors[i], sizes[i])
 
 
 def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -195,10 +222,10 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, text if len(text) <= PREVIEW else f"{text[:PREVIEW]}… ({len(text):,} characters)"
 
 
-def _notes(manifest: Manifest, rows: Sequence[Row]) -> Iterator[str]:
+def _notes(manifest: Manifest, columns: Columns, rows: Sequence[Row]) -> Iterator[str]:
     if missing := (manifest.index or {}).get("missing"):
         yield f"{len(missing):,} files that the index names are not here, {missing[0]} among them: their tensors are not listed"
-    if twice := len(manifest.tensors) - len({x.name for x in manifest.tensors}):
+    if twice := len(columns.name) - len(set(columns.name)):
         yield f"{twice:,} tensors have the name of another, and are counted with it"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)

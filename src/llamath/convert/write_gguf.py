@@ -1,0 +1,55 @@
+"""GGUF files, version 3, little-endian, as ggml/docs/gguf.md has them: header, metadata, tensor table, then tensors at multiples of 32."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ..errors import ConvertError
+from ..formats.dtypes import GGML
+from ..formats.gguf_values import ARRAY, BOOL, KINDS, STRING, Kind
+from .gguf_keys import Key
+from .plan import Entry
+from .target import Laid
+
+VERSION, ALIGNMENT, MAX_NAME = 3, 32, 63
+TYPES = {dtype.name: number for number, dtype in GGML.items()}
+
+
+def file(name: str, keys: Sequence[Key], entries: Sequence[Entry]) -> Laid:
+    """One file with this metadata and these tensors."""
+    head = [b"GGUF" + struct.pack("<IQQ", VERSION, len(entries), len(keys)), *(_key(x) for x in keys)]
+    at = 0
+    for x in entries:
+        head.append(_row(x, at))
+        at += x.bytes + -x.bytes % ALIGNMENT
+    start = b"".join(head)
+    pieces: list[bytes | Entry] = [start + bytes(-len(start) % ALIGNMENT)]
+    for x in entries:
+        pieces += [x, bytes(-x.bytes % ALIGNMENT)]
+    return Laid(name, pieces)
+
+
+def _row(x: Entry, at: int) -> bytes:
+    """A line of the tensor table; dimensions innermost first."""
+    if len(x.name.encode()) > MAX_NAME or len(x.shape) > 4:
+        raise ConvertError(f"{x.name}: GGUF has names of at most {MAX_NAME} bytes and tensors of at most 4 dimensions")
+    return (
+        struct.pack("<Q", len(x.name))
+        + x.name.encode()
+        + struct.pack(f"<I{len(x.shape)}QIQ", len(x.shape), *x.shape[::-1], TYPES[x.dtype], at)
+    )
+
+
+def _key(x: Key) -> bytes:
+    name = struct.pack("<Q", len(x.name)) + x.name.encode()
+    if not x.array:
+        return name + struct.pack("<I", KINDS.index(x.kind)) + _values(x.kind, [x.value])
+    return name + struct.pack("<IIQ", KINDS.index(ARRAY), KINDS.index(x.kind), len(x.value)) + _values(x.kind, x.value)
+
+
+def _values(kind: Kind, values: Sequence[object]) -> bytes:
+    if kind is STRING:
+        texts = [x if isinstance(x, bytes) else str(x).encode() for x in values]
+        return b"".join(struct.pack("<Q", len(x)) + x for x in texts)
+    return struct.pack(f"<{len(values)}{'?' if kind is BOOL else kind.code}", *values)
