@@ -10,7 +10,7 @@ PINS := -c constraints.txt
 .PHONY: demo test lint docs bench fuzz clean
 demo: $(VENV)/.package
 	@$(BIN)/llamath count llama-3-8b
-	@$(BIN)/llamath count llama-3.1-405b --json | $(BIN)/python -c 'import json, sys; p = json.load(sys.stdin)["parameters"]; print("Llama 3.1 405B has", f"{p[\"total\"]:,}", "parameters")'
+	@echo; $(BIN)/llamath verify examples/tiny-llama
 
 test: $(VENV)/.oracles
 	$(BIN)/python -m pytest -n 2 $(PYTEST)
@@ -20,13 +20,16 @@ lint: $(VENV)/.oracles
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/glossary.py --check
 
 docs: $(VENV)/.oracles
 	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/glossary.py
 
 bench: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group bench
 	$(BIN)/python bench/counting.py
+	$(BIN)/python bench/headers.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv python3-pip; }

@@ -103,3 +103,10 @@ def test_what_the_reference_cannot_say_is_said() -> None:
     for change, word in [({"attention_bias": True}, "biases"), ({"head_dim": 64}, "dim / n_heads"), ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaling")]:
         with pytest.raises(llamath.ConfigError, match=word):
             from_hf(Config(base | change))
+
+
+def test_the_arguments_given_are_the_arguments_shown() -> None:
+    """70B: 1024 and 1.3 would give the same width, and are not what the file says."""
+    model = llamath.load(PUBLISHED[7][0])
+    assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (4096, 1.3)
+    assert llamath.load(PUBLISHED[7][0], changes={"num_hidden_layers": 3}).args is None

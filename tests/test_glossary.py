@@ -334,7 +334,7 @@ def test_what_model_args_leave_unsaid_is_remarked() -> None:
 
 def test_options_are_a_model_here_too() -> None:
     text = run("config", "--dim", "288", "--n-layers", "6", "--n-heads", "6", "--vocab-size", "32000", "--multiple-of", "32")
-    assert "F = 768 = " in text and "n_kv_heads = 6" in text
+    assert "F = 768 = " in text and "n_kv_heads = null" in text
 
 
 def test_the_reference_page_is_fresh() -> None:

@@ -111,6 +111,10 @@ def from_hf(c: Config) -> ModelArgs:
     for key in ("attention_bias", "mlp_bias"):
         if c.get(key, False):
             raise c.error(key, "is true: the reference has no biases")
+    if window := c.get("sliding_window", None):
+        raise c.error("sliding_window", f"is {window!r}: the reference sees all positions before")
+    if (curve := c.get("hidden_act", "silu")) not in ("silu", "swish"):
+        raise c.error("hidden_act", f"is {curve}: the reference has silu alone")
     scaling = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     kind = scaling.get("rope_type|type", "default")
     if kind not in ("default", "llama3"):

@@ -18,4 +18,4 @@ def _side(model: Model) -> Side:
 
 
 def _configuration(model: Model) -> Configuration:
-    return configuration(model.config, model.family.name, model.family.build, own=False)
+    return configuration(model.config, model.family.name, model.family.build, False)

@@ -50,14 +50,16 @@ def load(
     changed = dict(changes or {})
     data = found.data
     notes = list(found.notes)
+    args: ModelArgs | None = None
     if is_params(data):
         own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
-        data = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
+        args = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
+        data = to_hf(args)
     elif vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     wrapper, data = _text(data, notes)
     if found.manifest is None:
-        return _built(found, wrapper, {**data, **changed}, changed, notes)
+        return _built(found, wrapper, {**data, **changed}, changed, notes).replace(args=None if changed else args)
     from .held import borne_out, refused
 
     try:
@@ -132,7 +134,7 @@ def _header(text: str) -> Found:
     return Found(name=safe(text.rpartition("/")[2]), source=found.source, data=found.keys or {}, notes=notes, manifest=found.manifest)
 
 
-def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> Keys:
+def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> ModelArgs:
     if vocab_size is None and found.data.get("vocab_size", -1) == -1:
         vocab_size = _vocabulary(found.folder, notes)
     args, read = read_args(found.data, found.source, vocab_size)
@@ -144,7 +146,7 @@ def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> Keys
     notes.append(
         "params.json does not say whether embedding and output share one matrix: two are counted (--set tie_word_embeddings=true for one)"
     )
-    return to_hf(args)
+    return args
 
 
 def _vocabulary(folder: str, notes: list[str]) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from .args import ModelArgs
 from .blocks import Decoder
 from .config import Config
 from .families import Family
@@ -23,6 +24,7 @@ class Model(Record):
     config: Config
     source: str
     notes: tuple[str, ...] = ()
+    args: ModelArgs | None = None  # what it was made from, where that was Meta's `params.json`
     wrapper: str = ""  # the type of the multimodal model that this is the text part of
 
     @cached_property

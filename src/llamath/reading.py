@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import FormatError, safe
 from .record import Record
-from .strict import read_json
+from .strict import config_in
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest
 
-CONFIGS = ("config.json", "params.json")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?", re.ASCII)
 
 
@@ -44,7 +43,8 @@ def read_checkpoint(text: str, *, config: bool = False, problems: list[FormatErr
         from .formats import checkpoint
 
         manifest = checkpoint.read(text, problems)
-        return Checkpoint(name=text, manifest=manifest, config=_beside(text) if config else None)
+        folder = text if os.path.isdir(text) else os.path.dirname(text)
+        return Checkpoint(name=text, manifest=manifest, config=config_in(folder)[0] if config else None)
     from .hub import read_remote
 
     found = read_remote(text, config=config, problems=problems)
@@ -69,9 +69,3 @@ def read_config(text: str) -> tuple[Mapping[str, Any], str]:
     from .hub import read_config as fetched
 
     return fetched(text)
-
-
-def _beside(path: str) -> dict[str, Any] | None:
-    """The configuration in a folder on disk, or beside a file."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    return next((read_json(place) for name in CONFIGS if os.path.lexists(place := os.path.join(folder, name))), None)

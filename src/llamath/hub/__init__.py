@@ -14,14 +14,13 @@ from ..errors import ConfigError, RemoteError, safe
 from ..formats import checkpoint
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
+from ..strict import CONFIGS
 from .bucket import open_bucket
 from .http_file import HttpFile
 from .repo import HubFolder, Repo, WebFolder, parse, session
 from .transport import Limits, Session
 
 __all__ = ["HttpFile", "HubFolder", "Limits", "Remote", "Repo", "Session", "parse", "read_config", "read_remote"]
-
-CONFIGS = ("config.json", "params.json")
 
 
 class Remote(NamedTuple):

@@ -59,16 +59,16 @@ class Place(NamedTuple):
 
     def follow(self, location: str) -> Place:
         """Where a redirect leads; trust ends for good at the first step to another host, port or scheme."""
-        there = place(urljoin(self.url, location), "redirect", f"what {self.shown} redirects to")
+        there = place(location, "redirect", f"what {self.shown} redirects to", self.url)
         if (self.scheme, there.scheme) == ("https", "http"):
             raise RemoteError("redirect", f"{self.shown} redirects from https to http, at {there.shown}")
         return there._replace(trusted=self.trusted and there.origin == self.origin)
 
 
-def place(text: str, code: str = "url", what: str = "the address") -> Place:
-    """The place of an http or https URL."""
+def place(text: str, code: str = "url", what: str = "the address", base: str = "") -> Place:
+    """The place of an http or https URL, which may be relative to `base`."""
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(urljoin(base, text))
         port, host = parts.port, parts.hostname
     except ValueError as error:
         raise RemoteError(code, f"{what} is no URL: {safe(str(error), 80)}") from None

@@ -31,7 +31,7 @@ GLUE = "\xa0"
 
 def explained(model: Model) -> Configuration:
     """The report for a model: only families with Meta's own names can be said as `ModelArgs`."""
-    return configuration(model.config, model.family.name, model.family.build, own=model.family.meta is not None)
+    return configuration(model.config, model.family.name, model.family.build, model.args or model.family.meta is not None)
 
 
 def config_json(model: Model) -> dict[str, Any]:

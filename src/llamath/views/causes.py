@@ -1,9 +1,4 @@
-"""Why two models differ in size: causes whose parts sum exactly to the difference of the totals.
-
-The smaller model is turned into the larger one cause at a time, in the order of `ORDER`: first the sizes that both have, then what is built
-otherwise, at the sizes reached by then. Where two causes multiply, the later one is weighed with the earlier one already done. Read from
-the larger model to the smaller the steps are the same ones back, so causes(b, a) are those of (a, b) with their signs turned.
-"""
+"""Why two models differ in size: causes whose parts sum exactly to the difference of the totals, by the method of `METHOD`."""
 
 from __future__ import annotations
 
@@ -14,7 +9,15 @@ from .otherwise import kind_of, named
 from .terms import Term, terms, values
 from .count import Section
 
-ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fe", "Fs", "E", "S")
+METHOD = (
+    "The smaller model is turned into the larger one a cause at a time: first the sizes that both have (vocabulary, depth, width, heads, "
+    "KV heads, size of a head, MLP, experts; of the experts' width and number what falls goes first), then what is built otherwise, at the "
+    "sizes reached by then. Where causes multiply, the later one is weighed with the earlier ones done. From the larger model to the "
+    "smaller it is the same way back, every sign turned."
+)
+"""How a difference is shared out."""
+
+ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """Letters in the order in which they change, L being the layers; others follow by name."""
 
 EVERYWHERE = frozenset(("V", "d", "H", "h"))
@@ -188,7 +191,11 @@ def _steps(a: Mapping[str, int], b: Mapping[str, int]) -> Iterator[tuple[str, tu
         heads.append("K")
     swapped = bool(heads) and "h" in changed and a["H"] * a["h"] == b["H"] * b["h"]
     heads += ["h"] if swapped else []
-    for letter in (*ORDER, *sorted(changed - set(ORDER))):
+    order = [*ORDER, *sorted(changed - set(ORDER))]
+    if {"Fe", "E"} <= changed and a["Fe"] < b["Fe"] and a["E"] > b["E"]:
+        order.remove("Fe")
+        order.insert(order.index("E") + 1, "Fe")
+    for letter in order:
         if letter in ("L", "kinds"):
             yield letter, ()
         elif letter == "H" and heads:

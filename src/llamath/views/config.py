@@ -88,22 +88,26 @@ class Witness(Config):
         return self.objects[key]
 
 
-def configuration(config: Config, family: str, build: Callable[[Config], Decoder], own: bool) -> Configuration:
-    """Explain a configuration that has been read; `own` says that its family is the one Meta's reference implements."""
+ALONE = "Meta's reference implements the llama family alone"
+
+
+def configuration(config: Config, family: str, build: Callable[[Config], Decoder], meta: ModelArgs | bool) -> Configuration:
+    """Explain a configuration that has been read; `meta` are the arguments it came from, or whether Meta's reference has its family."""
+    own = meta is not False
     seen = Witness(config.data, config.source)
     tree = build(seen)
     sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
     kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.read), ("hybrid", "c" in letters)) if there))
     learned = seen.letters.get("C", "") if "C" in letters else ""
-    meta, why = _meta(config) if own else (None, "Meta's reference implements the llama family alone")
+    args, why = (meta, "") if isinstance(meta, ModelArgs) else _meta(config) if own else (None, ALONE)
     return Configuration(
         keys=tuple(_keys(seen, config.read, kinds, learned)),
-        meta=meta,
+        meta=args,
         why=why,
         derived=tuple(_derived(letters, own)),
-        widths=() if meta is None else tuple(dict.fromkeys(widths(meta.dim, meta.hidden))),
-        remarks=() if meta is None else tuple(_remarks(config, tree)),
+        widths=() if args is None else tuple(dict.fromkeys(widths(args.dim, args.hidden))),
+        remarks=() if args is None else tuple(_remarks(config, tree)),
     )
 
 
@@ -167,10 +171,6 @@ def _rank(key: Key) -> tuple[int, int, bool]:
 
 def _meta(config: Config) -> tuple[ModelArgs | None, str]:
     """The same model as `ModelArgs`, or why there is none."""
-    if window := config.data.get("sliding_window"):
-        return None, f"sliding_window is {window}: the reference sees all positions before"
-    if (curve := config.data.get("hidden_act")) not in (None, "silu", "swish"):
-        return None, f"hidden_act is {curve}: the reference has silu alone"
     try:
         return from_hf(Config(config.data, config.source)), ""
     except ConfigError as error:

@@ -82,7 +82,7 @@ def diff(a: Side, b: Side, config: tuple[Configuration, Configuration]) -> Diffe
         same=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
         shared=sum(x.a.parameters for x in pairs if x.a and _same(x)),
         config=tuple(found for _, found in keys if found is not None),
-        agreed=tuple((x or y).key for (x, y), found in keys if found is None and (x or y)),  # type: ignore[union-attr]
+        agreed=tuple(_plain(x.key) for (x, y), found in keys if found is None and x and y),
     )
 
 
@@ -169,11 +169,12 @@ def _plain(key: str) -> str:
 
 
 def _key(a: Key | None, b: Key | None) -> Setting | None:
-    """What differs in a key; None where nothing does."""
-    if a is not None and b is not None and a.value == b.value and type(a.value) is type(b.value):
-        return None
+    """What differs in a key; None where nothing does, or where one family has it not and the other's model does without."""
     one = b or a
-    assert one is not None
+    if one is None or (not (a and b) and (one.absent or one.value in (None, False))):
+        return None
+    if a and b and a.value == b.value and isinstance(a.value, bool) == isinstance(b.value, bool):
+        return None
     return Setting(
         key=_plain(one.key),
         a=a.value if a else None,

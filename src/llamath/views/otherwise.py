@@ -42,16 +42,18 @@ def named(kind: str, a: list[Term], b: list[Term], paths: set[str]) -> str:
     if kind == "head":
         return _head(a, b)
     if kind in ("positions", "shared"):
-        what = "learned positions" if kind == "positions" else "a shared expert"
+        what = "learned positions" if kind == "positions" else "shared experts"
         return _either(what, _has(a, paths), _has(b, paths))
     if few := next((words for start, words in FEW.items() if all(f".{start}" in x for x in paths)), ""):
         return _either(few, _has(a, paths), _has(b, paths))
     if kind == "mlp" and _experts(a) != _experts(b):
         return "experts in place of the MLP" if _experts(b) else "an MLP in place of experts"
+    if kind == "mlp" and _dense(a) != _dense(b):
+        return "layers without experts" if _dense(b) else "no layers without experts"
     if kind == "attention" and (ours := _mixers(a)) != (theirs := _mixers(b)):
         return f"{theirs} in place of {ours}"
     if kind in ("norms", "biases"):
-        return _either(kind, _has(a, paths), _has(b, paths))
+        return _either(_of_norms(paths) if kind == "norms" else kind, _has(a, paths), _has(b, paths))
     return NAMES.get(kind, f"{kind} built otherwise")
 
 
@@ -65,8 +67,19 @@ def _has(found: Iterable[Term], paths: set[str]) -> bool:
     return any(x.path in paths for x in found)
 
 
+def _of_norms(paths: set[str]) -> str:
+    """Which norms: those of queries and keys, biases alone, or any."""
+    if all(x.endswith(".bias") for x in paths):
+        return "biases of the norms"
+    return "norms of q and k" if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths) else "further norms"
+
+
 def _experts(found: Iterable[Term]) -> bool:
     return any(x.group == "experts" for x in found)
+
+
+def _dense(found: Iterable[Term]) -> bool:
+    return any(x.path.endswith("mlp.up.weight") for x in found)
 
 
 def _head(a: list[Term], b: list[Term]) -> str:
