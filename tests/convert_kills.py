@@ -56,7 +56,7 @@ def run(source: str, target: Path, order: Order, at: int | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def places(home: Path, name: str, old: dict[str, bytes], force: bool) -> Iterator[tuple[int, Path]]:
+def places(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, Path]]:
     """A fresh place for every kill, with what is there before."""
     for at in range(10_000):
         place = home / f"{name}-{at}"
@@ -79,7 +79,7 @@ def main(source: str, home: str, to: str, target: str, force: bool) -> dict[str,
         (whole / target / "README.md").write_bytes(b"kept")
     assert run(source, whole / target, order, None) == 0
     right, moved = tree(whole), 0
-    for at, place in places(Path(home), "killed", old, force):
+    for at, place in places(Path(home), "killed", old):
         status = run(source, place / target, order, at)
         after = tree(place)
         hidden = {x for x in after if ".llamath-convert" in x}
@@ -95,7 +95,7 @@ def main(source: str, home: str, to: str, target: str, force: bool) -> dict[str,
         finished = shown == right and not moving
         if (again := run(source, place / target, order, None)) != (3 if finished and not force else 0):
             return {"wrong": f"call {at}: the second run ended with {again}; {sorted(shown)}, {sorted(hidden)}"}
-        if tree(place) != right or (not finished and any(".llamath-convert" in x for x in map(str, place.rglob("*")))):
+        if tree(place) != right or any(".llamath-convert" in str(x) for x in place.rglob("*")):
             return {"wrong": f"call {at}: after the second run {sorted(map(str, place.rglob('*')))}"}
     return {"wrong": "it never ends"}
 

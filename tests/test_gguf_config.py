@@ -1,4 +1,4 @@
-"""GGUF metadata as a configuration: the headers that llama.cpp's converter writes give back the tree that was converted, tensor by tensor."""
+"""GGUF metadata as a configuration: the headers that llama.cpp's converter writes give back the tree that was converted."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("gguf")
-
-import gguf
-from gguf_files import CONVERTED, configs, of, shapes, write, write_header
-
 import llamath
+from gguf_files import CONVERTED, configs, of, shapes, write, write_header
 from llamath.check import check
 from llamath.config import Config
 from llamath.errors import LlamathError, UnknownModel
@@ -27,7 +24,6 @@ from llamath.gguf_config import ARCHITECTURES, config_beside, from_gguf
 from llamath.gguf_config.archs import ARCHS
 from llamath.gguf_config.header import Header, short
 from llamath.gguf_config.translate import _keys
-from llamath.model import Model
 from llamath.record import Record
 from llamath.tree import Stack
 from llamath.views.header import header_count
@@ -119,7 +115,7 @@ def test_what_the_converter_writes_gives_the_tree_back(label: str, tmp_path: Pat
     if label in DROPPED:
         del ours["output.weight"]
     assert of(model) == ours
-    assert model.parameters.total == sum(map(Tensor.elements.fget, read(str(tmp_path / "model.gguf")).tensors)) - _aside(label)  # type: ignore[attr-defined,arg-type,misc]
+    assert model.parameters.total == sum(x.elements for x in read(str(tmp_path / "model.gguf")).tensors) - _aside(label)
     assert differing(whole, model.tree) - {"context"} == set(LOST.get(label, "").split())
     assert not any("assumed" in x or "not read" in x for x in model.notes), model.notes
 
@@ -135,7 +131,7 @@ def test_metadata_that_do_not_describe_the_tensors_are_refused_and_the_header_is
     with pytest.raises(UnknownModel, match="its tensors hold") as caught:
         llamath.load(path)
     assert "llamath count" in caught.value.hint
-    true = Model(name="", family=find(CONFIGS[label]["model_type"]), tree=tree(CONFIGS[label]), config=Config({}), source="").parameters.total
+    true = llamath.load(CONFIGS[label]).parameters.total
     assert header_count("", "", read(str(path))).total == true
     assert llamath.load(path, held=False).parameters.total != true
 
@@ -149,7 +145,7 @@ def test_gpt_j_by_the_keys_of_its_kind(label: str, tmp_path: Path) -> None:
         "feed_forward_length": c.get("n_inner", 4 * c["n_embd"]), "attention.head_count": c["n_head"],
         "attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": c["rotary_dim"],
     }  # fmt: skip
-    tensors = {x.name: tuple(map(int, x.shape)) for x in find("gptj").gguf.tensors(whole)}  # type: ignore[union-attr]
+    tensors = {x.name: tuple(map(int, x.shape)) for x in find("gptj").gguf.tensors(whole)}
     model = llamath.load(write(tmp_path / "model.gguf", "gptj", keys, tensors, 99))
     assert of(model) == tensors and differing(whole, model.tree) <= {"activation"}
 
@@ -181,27 +177,47 @@ def _read(value: Any) -> Any:
     return Array("UINT32", len(value), 0, 0, "<", tuple(value)) if isinstance(value, list) else value
 
 
-LLAMA = {"context_length": 8192, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 500000.0, "vocab_size": 128256}
-PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "llama-3-8b": ("llama", LLAMA | {"block_count": 32, "embedding_length": 4096, "feed_forward_length": 14336, "attention.head_count": 32, "attention.head_count_kv": 8, "rope.dimension_count": 128}, 8_030_261_248),
-    "llama-3.2-1b": ("llama", LLAMA | {"context_length": 131072, "block_count": 16, "embedding_length": 2048, "feed_forward_length": 8192, "attention.head_count": 32, "attention.head_count_kv": 8, "attention.key_length": 64, "attention.value_length": 64, "rope.dimension_count": 64}, 1_235_814_400),
-    "mixtral-8x7b": ("llama", {"context_length": 32768, "block_count": 32, "embedding_length": 4096, "feed_forward_length": 14336, "attention.head_count": 32, "attention.head_count_kv": 8, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e6, "expert_count": 8, "expert_used_count": 2, "rope.dimension_count": 128, "vocab_size": 32000}, 46_702_792_704),
-    "qwen2.5-0.5b": ("qwen2", {"context_length": 32768, "block_count": 24, "embedding_length": 896, "feed_forward_length": 4864, "attention.head_count": 14, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6}, 494_032_768),
-    "gemma-2-2b": ("gemma2", {"context_length": 8192, "block_count": 26, "embedding_length": 2304, "feed_forward_length": 9216, "attention.head_count": 8, "attention.head_count_kv": 4, "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": 256, "attention.value_length": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention.sliding_window": 4096}, 2_614_341_888),
-    "gpt2": ("gpt2", {"context_length": 1024, "block_count": 12, "embedding_length": 768, "feed_forward_length": 3072, "attention.head_count": 12, "attention.layer_norm_epsilon": 1e-5}, 124_439_808),
-    "phi-3-mini": ("phi3", {"context_length": 4096, "rope.scaling.original_context_length": 4096, "block_count": 32, "embedding_length": 3072, "feed_forward_length": 8192, "attention.head_count": 32, "attention.head_count_kv": 32, "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": 96, "rope.freq_base": 10000.0, "attention.sliding_window": 2047}, 3_821_079_552),
-    "deepseek-v2-lite": ("deepseek2", {"context_length": 163840, "block_count": 27, "embedding_length": 2048, "feed_forward_length": 10944, "attention.head_count": 16, "attention.head_count_kv": 1, "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0, "rope.scaling.original_context_length": 4096, "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0, "rope.scaling.yarn_log_multiplier": 0.0707, "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-6, "expert_count": 64, "expert_used_count": 6, "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 1, "leading_dense_block_count": 1, "vocab_size": 102400, "attention.kv_lora_rank": 512, "attention.key_length": 576, "attention.value_length": 512, "attention.key_length_mla": 192, "attention.value_length_mla": 128, "expert_feed_forward_length": 1408, "expert_shared_count": 2, "expert_weights_scale": 1.0, "rope.dimension_count": 64}, 15_706_484_224),
+RMS, THETA, VOCAB, TURNED = "attention.layer_norm_rms_epsilon", "rope.freq_base", "vocab_size", "rope.dimension_count"
+KEY, VALUE, WINDOW, YARN = "attention.key_length", "attention.value_length", "attention.sliding_window", "rope.scaling"
+
+
+def keys(layers: int, width: int, inner: int, heads: tuple[int, ...], context: int, more: dict[str, Any]) -> dict[str, Any]:
+    """What every header has."""
+    counts = dict(zip(("attention.head_count", "attention.head_count_kv"), heads, strict=False))
+    return {"block_count": layers, "embedding_length": width, "feed_forward_length": inner, "context_length": context} | counts | more
+
+
+LLAMA = {RMS: 1e-5, THETA: 500000.0, VOCAB: 128256}
+CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+LATENT = {
+    "attention.kv_lora_rank": 512, KEY: 576, VALUE: 512, f"{KEY}_mla": 192, f"{VALUE}_mla": 128, TURNED: 64, VOCAB: 102400,
+    "expert_count": 64, "expert_used_count": 6, "expert_feed_forward_length": 1408, "expert_shared_count": 2, "expert_weights_scale": 1.0,
+    "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 1, "leading_dense_block_count": 1, RMS: 1e-6, THETA: 1e4,
+    f"{YARN}.type": "yarn", f"{YARN}.factor": 40.0, f"{YARN}.original_context_length": 4096, f"{YARN}.yarn_beta_fast": 32.0,
+    f"{YARN}.yarn_beta_slow": 1.0, f"{YARN}.yarn_log_multiplier": 0.0707,
 }  # fmt: skip
+SPARSE = {RMS: 1e-5, THETA: 1e6, "expert_count": 8, "expert_used_count": 2, TURNED: 128, VOCAB: 32000}
+LONG = {f"{YARN}.original_context_length": 4096, RMS: 1e-5, TURNED: 96, THETA: 1e4, WINDOW: 2047}
+PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "llama-3-8b": ("llama", keys(32, 4096, 14336, (32, 8), 8192, LLAMA | {TURNED: 128}), 8_030_261_248),
+    "llama-3.2-1b": ("llama", keys(16, 2048, 8192, (32, 8), 131072, LLAMA | {KEY: 64, VALUE: 64, TURNED: 64}), 1_235_814_400),
+    "mixtral-8x7b": ("llama", keys(32, 4096, 14336, (32, 8), 32768, SPARSE), 46_702_792_704),
+    "qwen2.5-0.5b": ("qwen2", keys(24, 896, 4864, (14, 2), 32768, {RMS: 1e-6, THETA: 1e6}), 494_032_768),
+    "gemma-2-2b": ("gemma2", keys(26, 2304, 9216, (8, 4), 8192, CAPS | {RMS: 1e-6, KEY: 256, VALUE: 256, WINDOW: 4096}), 2_614_341_888),
+    "gpt2": ("gpt2", keys(12, 768, 3072, (12,), 1024, {"attention.layer_norm_epsilon": 1e-5}), 124_439_808),
+    "phi-3-mini": ("phi3", keys(32, 3072, 8192, (32, 32), 4096, LONG), 3_821_079_552),
+    "deepseek-v2-lite": ("deepseek2", keys(27, 2048, 10944, (16, 1), 163840, LATENT), 15_706_484_224),
+}
 """Preset → architecture, the metadata of its published files, and how many parameters it has."""
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_by_their_headers(name: str, tmp_path: Path) -> None:
-    arch, keys, total = PRESETS[name]
+    arch, said, total = PRESETS[name]
     preset = llamath.load(name)
     tensors: dict[str, tuple[int, ...]] = of(preset) | ({"rope_freqs.weight": (32,)} if name == "llama-3.2-1b" else {})
     tokens = 0 if name == "qwen2.5-0.5b" else int(preset.tree.vocab)
-    model = llamath.load(write_header(tmp_path / "model.gguf", arch, keys, tensors, tokens))
+    model = llamath.load(write_header(tmp_path / "model.gguf", arch, said, tensors, tokens))
     assert model.parameters.total == preset.parameters.total == total
     assert of(model) == of(preset)
     assert differing(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
@@ -231,7 +247,7 @@ REFUSED = {
     "blocks as text": ({"keys": {"block_count": "3"}}, "should be a count, not '3'"),
     "no width": ({"keys": {"embedding_length": None}}, "embedding_length is missing"),
     "heads as a number": ({"keys": {"attention.head_count": 4.0}}, "should be a count, not 4.0"),
-    "heads that do not divide": ({"keys": {"attention.head_count": 5, "attention.head_count_kv": 5}}, "does not divide"),
+    "heads that do not divide": ({"keys": {"attention.head_count": 5, "attention.head_count_kv": 5, KEY: None, VALUE: None}}, "not divide"),
     "eps as text": ({"keys": {"attention.layer_norm_rms_epsilon": "small"}}, "should be a number, not 'small'"),
     "one block too many": ({"keys": {"block_count": 4}}, "blk.3.attn_norm.weight is absent"),
     "a tensor too few": ({"drop": "blk.1.ffn_up"}, "blk.1.ffn_up.weight is absent"),
@@ -289,7 +305,7 @@ def test_unread_keys_are_reported_and_those_that_say_nothing_new_are_not(tmp_pat
 
 
 def test_unscaled_positions_have_the_base_of_llama_cpp(tmp_path: Path) -> None:
-    assert llamath.load(small(tmp_path, keys={"rope.freq_base": None})).tree.layers[0].attn.rope.theta == 10000.0  # type: ignore[attr-defined]
+    assert llamath.load(small(tmp_path, keys={"rope.freq_base": None})).tree.layers[0].attn.rope.theta == 10000.0
 
 
 def test_older_layouts_with_as_many_parameters_are_counted_with_a_note(tmp_path: Path) -> None:
@@ -330,7 +346,7 @@ def test_rotary_factors_that_cannot_be_read_or_made_out_are_reported() -> None:
     metadata = {"general.architecture": "llama", **{f"llama.{key}": x for key, x in entry["keys"].items()}}
     for values in (None, b"\0" * 24, b"\xff" * 24, b"\0\0\x80\x7f" * 6, b"\0\0\x80\x3f" * 6):
         notes: list[str] = []
-        keys = from_gguf(metadata, tensors, notes=notes, read=None if values is None else lambda _, x=values: x)  # type: ignore[misc]
+        keys = from_gguf(metadata, tensors, notes=notes, read=None if values is None else lambda _, x=values: x)
         assert "rope_scaling" not in keys
         assert notes == ["rope_freqs.weight holds rotary factors that could not be read or are of no kind known here: none are assumed"]
 
@@ -359,7 +375,7 @@ def test_no_metadata_end_in_anything_but_a_configuration_or_a_refusal(data: st.D
     odd = st.one_of(
         st.none(), st.booleans(), st.integers(0, 2**64 - 1), st.integers(-(2**63), 9), st.floats(), st.text(max_size=9),
         st.lists(st.one_of(st.integers(0, 99), st.floats(), st.text(max_size=3), st.booleans()), max_size=9).map(_read),
-        st.builds(Array, st.just("UINT32"), st.integers(0, 2**40), st.just(0), st.just(0)),
+        st.builds(Array, st.just("UINT32"), st.integers(0, 2**40), st.just(0), st.just(0), st.just("<"), st.just(())),
     )  # fmt: skip
     keys = data.draw(st.dictionaries(st.sampled_from(sorted(entry["keys"])), odd, min_size=1, max_size=4))
     metadata = {"general.architecture": arch, **{f"{arch}.{key}": _read(x) for key, x in (entry["keys"] | keys).items()}}

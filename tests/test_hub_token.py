@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -24,10 +25,11 @@ from hub_server import (
     told,
 )
 from llamath.errors import LlamathError, RemoteError
-from llamath.hub import read_config, read_remote
+from llamath.hub import read_config, read_remote, repo
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
+STORED = repo._stored
 
 
 # whose token goes where
@@ -92,13 +94,17 @@ def test_the_token_can_be_withheld(pair: Pair, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.undo()
-    monkeypatch.setenv("HF_ENDPOINT", pair[0].url)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("llamath.hub.repo._stored", STORED)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     read_remote("org/name")
     assert all(authorised(pair[0]))
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "huggingface_hub", None)
+        pair[0].seen.clear()
+        read_remote("org/name")
+        assert not any(authorised(pair[0])), "without the extra there is no stored token"
 
     def broken() -> str:
         raise RuntimeError(f"no luck with {TOKEN}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from typing import Any, NoReturn
 
 from .errors import ConfigError, safe
 
-LIMIT = 64 << 20
-"""No configuration is larger than this many bytes; the largest published index is a tenth of it."""
+LIMIT, WIDE, VALUES = 32 << 20, 64 << 20, 1 << 19
+"""No configuration has more bytes, takes more memory as text, or holds more values; an index of 200,000 names has some 20 million."""
 
 CONFIGS = ("config.json", "params.json")
 """Where a model's configuration is written, beside its tensors."""
@@ -22,28 +23,33 @@ def config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     return (read_json(place), place) if place else (None, "")
 
 
-def read_json(path: str) -> dict[str, Any]:
-    """The object in a file; anything but a regular file of sensible size is refused unread."""
+def read_json(path: str, times: int = 1) -> dict[str, Any]:
+    """The object in a file; anything but a regular file of sensible size is refused unread. `times` raises the limits, for tokenizers."""
     name = safe(path)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise ConfigError(f"{name} is not a regular file")
-            if found.st_size > LIMIT:
-                raise ConfigError(f"{name} has {found.st_size:,} bytes; a configuration has a few thousand, and at most {LIMIT:,} are read")
-            data = file.read()
-    except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
-    return parse_json(data, name)
+            if found.st_size > (limit := LIMIT * times):
+                raise ConfigError(f"{name} has {found.st_size:,} bytes; a configuration has a few thousand, and at most {limit:,} are read")
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return parse_json(data, name, times)
 
 
-def parse_json(data: bytes, source: str) -> dict[str, Any]:
+def parse_json(data: bytes, source: str, times: int = 1) -> dict[str, Any]:
     """The object in these bytes."""
-    if len(data) > LIMIT:
-        raise ConfigError(f"{source} is longer than {LIMIT:,} bytes; a configuration has a few thousand")
+    if len(data) > LIMIT * times:
+        raise ConfigError(f"{source} is longer than {LIMIT * times:,} bytes; a configuration has a few thousand")
+    if sum(map(data.count, (b"{", b"[", b","))) > VALUES * times:
+        raise ConfigError(f"{source} holds more than {VALUES * times:,} values; a configuration has a few hundred")
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_constant, parse_float=_number, parse_int=_integer)
+        text = data.decode()
+        if sys.getsizeof(text) > WIDE * times:
+            raise _Refused("it is too long for a configuration")
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_number, parse_int=_integer)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: byte {error.start}") from None
     except _Refused as error:

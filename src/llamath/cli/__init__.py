@@ -14,6 +14,7 @@ COMMANDS = {
     "config": "the configuration, as HF keys and as Meta's ModelArgs, each explained",
     "convert": "a checkpoint as safetensors, as Meta's .pth or as GGUF",
     "count": "count the parameters, weight by weight, with the formula",
+    "diff": "why one model is larger than another, cause by cause and matrix by matrix",
     "ls": "what is in a checkpoint: tensors, types, shapes, bytes",
     "models": "list the presets",
     "verify": "is a checkpoint what its configuration says?",

@@ -29,10 +29,9 @@ def config_json(origin: Origin, dtype: str, tokens: Mapping[str, int]) -> dict[s
 
 def params(origin: Origin, notes: list[str]) -> dict[str, Any]:
     """The keys of a `params.json`, if it can say this model; what it leaves unsaid, and the reference takes for granted, is noted."""
-    config = Config(origin.model.config.data, origin.model.config.source)
+    keys = {key: value for key, value in origin.model.config.data.items() if key != "sliding_window"}
+    config = Config(keys, origin.model.config.source)
     args = from_hf(config)
-    if (activation := config.activation("hidden_act")) not in ("silu", "swish"):
-        raise config.error("hidden_act", f"is {activation!r}: the reference has silu")
     if args.use_scaled_rope:
         scaling = config.sub("rope_parameters" if "rope_parameters" in config else "rope_scaling")
         other = {key: scaling.data.get(key) for key, value in SCALED.items() if key != "rope_type" and scaling.data.get(key) != value}

@@ -147,6 +147,7 @@ def _free(stage: Stage, folder: str, targets: list[Target], order: Order) -> Non
     there = sorted(x for x in os.listdir(folder) if not x.startswith(HIDDEN))
     taken = [x.name for x in targets if x.name in there] if order.to == "gguf" else there
     if taken:
+        stage.tidy()
         raise ConvertError(f"{safe(folder)} has {safe(taken[0])} already, and nothing is written over", hint="--force writes over it")
 
 

@@ -83,7 +83,7 @@ def _sentencepiece(data: bytes, files: Mapping[str, str], said: Mapping[str, Any
 
 
 def _byte_level(files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -> list[Key]:
-    data = parse_json(content(files["tokenizer.json"]), "tokenizer.json")
+    data = parse_json(content(files["tokenizer.json"]), "tokenizer.json", times=4)
     model: Mapping[str, Any] = data.get("model") or {}
     cuts = [x.get("pattern", {}).get("Regex") for x in _steps(data.get("pre_tokenizer")) if x.get("type") == "Split"]
     name, whole = CUTS.get(cuts[0] if len(cuts) == 1 else "", ("", False))

@@ -48,7 +48,16 @@ def opened(path: str, changes: Mapping[str, Any]) -> Origin:
     manifest = checkpoint.read(path, problems)
     if problems:
         raise problems[0]
-    found, files, notes = gathered(manifest), Files(manifest), list[str]()
+    files = Files(manifest)
+    try:
+        return _opened(path, manifest, files, changes)
+    except BaseException:
+        files.close()
+        raise
+
+
+def _opened(path: str, manifest: Manifest, files: Files, changes: Mapping[str, Any]) -> Origin:
+    found, notes = gathered(manifest), list[str]()
     model = _model(path, manifest, found, changes)
     scheme = _scheme(path, model, manifest, found)
     unsaid = {key: x for key, x in _unsaid(model, scheme, found, files).items() if key not in changes}
@@ -64,7 +73,8 @@ def opened(path: str, changes: Mapping[str, Any]) -> Origin:
     if head not in expected and head in wholes:
         _tied(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
     notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
-    return Origin(folder=_folder(path), format=manifest.format, model=model, scheme=scheme, wholes=wholes, files=files, notes=tuple(notes))
+    facts = {"folder": _folder(path), "format": manifest.format, "model": model, "scheme": scheme, "wholes": wholes}
+    return Origin(**facts, files=files, notes=tuple(notes))
 
 
 def _folder(path: str) -> str:

@@ -132,6 +132,11 @@ class Stage:
         except OSError as error:
             raise self._failed(error, self.folder) from None
 
+    def tidy(self) -> None:
+        """Take away a hidden folder that a kill left empty, after the last move."""
+        with suppress(OSError):
+            os.rmdir(self.path)
+
     def drop(self) -> None:
         """Take away what was written and what was made for it; files that have been moved stay."""
         if not self.moving:

@@ -7,11 +7,10 @@ may lead only inside the model's folder or the cache of the hub that it lies in.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..errors import FormatError, safe
+from ..errors import ConfigError, FormatError, safe
 from . import gguf, pth, safetensors
 from .folder import Folder, LocalFolder, plain
 from .manifest import Manifest, Tensor
@@ -20,15 +19,16 @@ from .source import LocalFile, Source
 READERS = {"safetensors": safetensors.read, "gguf": gguf.read, "torch": pth.read}
 Problems = list[FormatError] | None
 """Where files that cannot be read are noted; without it the first of them ends the reading."""
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "diffusion_pytorch_model.safetensors.index.json")
-SINGLES = ("model.safetensors", "pytorch_model.bin", "consolidated.safetensors")
+USUAL = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
+"""What loaders look for in a folder, in their order: transformers takes a file before an index, and safetensors before the rest."""
+INDEXES = (".safetensors.index.json", ".bin.index.json")
 ENDINGS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
 SHARDS = 100_000
 """An index names no more files than this."""
 
 
 def read(path: str, problems: Problems = None) -> Manifest:
-    """What the checkpoint at this path contains; given `problems`, files that are not whole are listed there, and read as far as possible."""
+    """What the checkpoint at this path has; given `problems`, files that are not whole are listed there, and read as far as they go."""
     if os.path.isdir(path):
         return read_folder(LocalFolder(path), problems)
     folder, name = os.path.split(path)
@@ -64,19 +64,20 @@ def kind(source: Source) -> str:
         return "gguf"
     if start[:4] == b"PK\x03\x04" or start[:2] == b"\x80\x02":
         return "torch"
+    if start == b"version h":
+        raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
-    hint = "a Git LFS pointer: fetch the file itself" if start.startswith(b"version") else "known: safetensors, GGUF, torch's .pth and .bin"
-    raise FormatError("unknown_format", f"{safe(source.name)} begins with {start[:8]!r}, as no checkpoint does", hint=hint)
+    begins = f"{safe(source.name)} begins with {start[:8]!r}, as no checkpoint does"
+    raise FormatError("unknown_format", begins, hint="known: safetensors, GGUF, torch's .pth and .bin")
 
 
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     """The checkpoint in a folder: by its index, by the usual single names, or whatever one set of files there is."""
     entries = folder.names()
-    if index := next((x for x in (*INDEXES, *(y for y in entries if y.endswith(".index.json"))) if x in entries), None):
-        return read_index(folder, index, problems)
-    if single := next((x for x in SINGLES if x in entries), None):
-        return read_files(folder, [single], problems)
+    indexes = [x for x in entries if x.endswith(INDEXES)]
+    if usual := next((x for x in (*USUAL, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
+        return read_index(folder, usual, problems) if usual in indexes else read_files(folder, [usual], problems)
     if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
         return read_files(folder, pth.siblings(meta, entries), problems)
     found = [x for x in entries if x.endswith(ENDINGS)]
@@ -91,7 +92,11 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
 
 def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:
     """The shards that an index names; the index itself comes along for `verify`."""
-    path, data = folder.path(name), folder.json(name)
+    path = folder.path(name)
+    try:
+        data = folder.json(name)
+    except ConfigError as error:
+        raise FormatError("index", str(error), hint=error.hint) from None
     weight_map = data.get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(x, str) for x in weight_map.values()):
         raise FormatError("index", f"{safe(path)}: weight_map should be an object of file names")
@@ -155,10 +160,7 @@ def merged(manifests: Sequence[Manifest]) -> Manifest:
 
 def split_parts(path: str) -> list[str]:
     """The files of a split one, `NAME-00001-of-00003.gguf`; the path alone where it is whole or its siblings have an index."""
-    found = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", path)
-    if found is None or not 0 < int(found[3]) <= SHARDS:
-        return [path]
-    return [f"{found[1]}-{i:05}-of-{found[3]}{found[4]}" for i in range(1, int(found[3]) + 1)]
+    return list(gguf.siblings(path))
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from ..strict import read_json
 from .source import LocalFile, Source
 
 T = TypeVar("T")
+_CACHE = re.compile(r"(.*)/(?:models|datasets|spaces)--[^/]+(?=/snapshots/)", re.DOTALL)
 
 
 class Folder:
@@ -53,12 +55,12 @@ class LocalFolder(Folder):
             raise FormatError("unreadable", f"{safe(self.name)} cannot be listed: {error.strerror}") from None
 
     def open(self, name: str) -> Source | None:
-        """A regular file, or a link to one that stays inside."""
-        return LocalFile(inside(self.name, name)) if os.path.lexists(self.path(plain(name))) else None
+        """A regular file, or a link to one that stays inside; a link to nothing is no file."""
+        return LocalFile(inside(self.name, name)) if os.path.exists(inside(self.name, name)) else None
 
     def json(self, name: str) -> dict[str, Any]:
         """Read strictly."""
-        return read_json(self.path(name))
+        return read_json(inside(self.name, name))
 
     def path(self, name: str) -> str:
         """As the system writes it."""
@@ -67,8 +69,10 @@ class LocalFolder(Folder):
 
 def plain(name: str) -> str:
     """A shard's name, if it is one plain component of a path."""
-    if not name or name in (".", "..") or len(name) > 255 or any(x in name for x in "/\\\0:") or any(ord(x) < 32 for x in name):
-        raise FormatError("shard_name", f"the index names the file {safe(repr(name))}; only a plain name beside it is opened")
+    if not name or name in (".", "..") or safe(name, 255) != name or any(x in name for x in "/\\:"):
+        raise FormatError(
+            "shard_name", f"the file name {safe(repr(name))} is not opened", hint="a plain name of a file beside the others is"
+        )
     return name
 
 
@@ -77,8 +81,9 @@ def inside(folder: str, name: str) -> str:
     path = os.path.join(folder, plain(name))
     if os.path.islink(path):
         real, home = os.path.realpath(path), os.path.realpath(folder or ".")
-        if os.path.basename(os.path.dirname(home)) == "snapshots":
-            home = os.path.dirname(os.path.dirname(home))
-        if os.path.commonpath((real, home)) != home:
+        homes = [home]
+        if cache := _CACHE.match(home):  # a revision's files are links to the model's blobs, and those may be links to all models' blobs
+            homes += [cache[0], os.path.join(cache[1], "blobs")]
+        if not any(os.path.commonpath((real, x)) == x for x in homes):
             raise FormatError("link", f"{safe(path)} is a link that leads out of {safe(home)}")
     return path

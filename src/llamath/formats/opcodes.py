@@ -42,7 +42,8 @@ class Machine:
         try:
             if self.data[at] != 0x80:
                 raise FormatError("protocol", "it does not begin with its protocol")
-            return self.result(end := self.follow(at)), end
+            end = self.follow(at)
+            return self.result(), end
         except IndexError:
             error = FormatError("stack", "it takes more from its stack than is there")
         except KeyError as missing:
@@ -85,10 +86,8 @@ class Machine:
         finally:
             self.at = at
 
-    def result(self, end: int) -> Any:
+    def result(self) -> Any:
         """The one value that is left at the end."""
-        if end > self.size:
-            raise FormatError("truncated", "it breaks off")
         if len(self.stack) != 1 or self.marks:
             raise FormatError("stack", f"it ends with {len(self.stack)} values and {len(self.marks)} open marks instead of one value")
         return self.stack[0]
@@ -220,8 +219,6 @@ def _set_one(machine: Machine, at: int) -> int:
 def _set_many(machine: Machine, at: int) -> int:
     items = machine.popped()
     target = _target(machine, dict, Ordered, Tally)
-    if len(items) % 2:
-        raise FormatError("stack", "a key without a value")
     for index in range(0, len(items), 2):
         put(target, items[index], items[index + 1])
     return at

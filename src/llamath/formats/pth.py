@@ -78,7 +78,7 @@ def _facts(archive: Archive) -> dict[str, Any]:
     if ".data/version" in archive.members:
         raise FormatError("version", "it has a .data/version, as packages do and checkpoints do not")
     version = archive.read("version", 64).removesuffix(b"\n")
-    if not version.isdigit() or len(version) > 3 or int(version) not in VERSIONS:
+    if not version.isdigit() or int(version) not in VERSIONS:
         raise FormatError("version", f"expected a version from 1 to 10, found {safe(repr(version))}")
     order = archive.read("byteorder", 64) if "byteorder" in archive.members else b"little"
     if order != b"little":

@@ -63,7 +63,7 @@ def tokens(path: str) -> int:
     """How many tokens a `tokenizer.json` has, added ones included."""
     from ..strict import read_json
 
-    data = read_json(path)
+    data = read_json(path, times=4)
     model = data.get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
     if not isinstance(vocab, (dict, list)):

@@ -32,7 +32,7 @@ def head_dim(h: Header) -> int | None:
     key, value = h.number("attention.key_length"), h.number("attention.value_length")
     width, heads = h.needed("embedding_length"), h.needed("attention.head_count")
     shared = width // heads if heads and width % heads == 0 else None
-    key, value = key or shared, value or shared
+    key, value = key or shared or value, value or shared or key
     if key != value:
         raise h.refusal(f"keys of {key} and values of {value}")
     return key

@@ -18,7 +18,7 @@ def unfolded(model: Model, scheme: Scheme | None, layer: int | None, form: str |
     rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
     header = ("name", "shape", "parameters")
     if form:
-        yield from _written(header, rows, form)
+        yield from table(header, rows, form)
     else:
         yield from (f"{name}\t{shape}\t{parameters}" for name, shape, parameters in rows)
 
@@ -38,7 +38,7 @@ def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[s
 
 def written(model: Model, scheme: Scheme | None, layer: int | None, form: str) -> Iterator[str]:
     """The folded table; its `total` column sums to the model's."""
-    return _written(HEADER, _folded(model, scheme, layer), form)
+    return table(HEADER, _folded(model, scheme, layer), form)
 
 
 def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[tuple[str, ...]]:
@@ -59,13 +59,18 @@ def _shape(shape: Iterable[int]) -> str:
     return "×".join(str(int(x)) for x in shape)
 
 
-def _written(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
+LEFT = frozenset("group weight name dims shape cause where key moves model".split())
+"""Columns of words; all others are flushed right in Markdown."""
+
+
+def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
+    """Rows under a header, as CSV or as Markdown."""
     if form == "markdown":
         yield f"| {' | '.join(header)} |"
-        yield f"|{'|'.join(' --- ' if name in ('group', 'weight', 'name', 'dims', 'shape') else ' ---: ' for name in header)}|"
+        yield f"|{'|'.join(' --- ' if name in LEFT else ' ---: ' for name in header)}|"
         yield from (f"| {' | '.join(x.replace('|', '&#124;') for x in row)} |" for row in rows)
     else:
-        yield ",".join(header)
+        yield ",".join(_quoted(x) for x in header)
         yield from (",".join(_quoted(x) for x in row) for row in rows)
 
 

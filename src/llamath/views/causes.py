@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..record import Record
+from .count import Section
 from .otherwise import kind_of, named
 from .terms import Term, terms, values
-from .count import Section
 
 METHOD = (
     "The smaller model is turned into the larger one a cause at a time: first the sizes that both have (vocabulary, depth, width, heads, "
@@ -19,6 +19,14 @@ METHOD = (
 
 ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """Letters in the order in which they change, L being the layers; others follow by name."""
+
+TITLES = {
+    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "width", "H": "heads", "Hh": "heads and their size",
+    "K": "KV heads", "h": "size of a head", "F": "MLP width", "Fs": "width of shared experts", "Fe": "width of experts", "E": "experts",
+    "S": "shared experts", "attention": "kind of attention", "mlp": "kind of MLP", "shared": "kind of shared experts",
+    "positions": "learned positions", "head": "head", "norms": "norms", "biases": "biases",
+}  # fmt: skip
+"""Kinds of causes by name, whatever their direction."""
 
 EVERYWHERE = frozenset(("V", "d", "H", "h"))
 """Letters that mean the same in any weight; another changes only in weights that both models have."""

@@ -1,0 +1,79 @@
+"""`llamath diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ..load import load
+from ..model import Model
+from .options import changed
+
+if TYPE_CHECKING:
+    from ..views.diff import Difference
+
+
+@click.command("diff")
+@click.argument("models", nargs=-1, required=True, metavar="A B [C …]")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the last MODEL; of one alone: what it does.")
+@click.option("--json", "form", flag_value="json", help="For programs.")
+@click.option("--csv", "form", flag_value="csv", help="Matrix by matrix, for spreadsheets.")
+@click.option("--markdown", "form", flag_value="markdown", help="For documents.")
+@click.option("--svg", metavar="FILE", help="Draw the waterfall as well.")
+@click.option("--force", is_flag=True, help="Let --svg write over a file.")
+def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | None, svg: str | None, force: bool) -> None:
+    """Why B has more or fewer parameters than A: the causes, matrix by matrix, and what the configurations say.
+
+    Each is a preset, a public id, a config.json, params.json, a folder, or - for standard input. Of three or more, each is held against
+    the first.
+    """
+    from ..compare import compare
+
+    loaded = _loaded(models, changes)
+    found = [compare(loaded[0], x) for x in loaded[1:]]
+    if svg is not None and len(found) > 1:
+        raise click.UsageError("--svg draws the waterfall of two models")
+    for line in _shown(loaded, found, form):
+        click.echo(line)
+    if svg is not None:
+        from ..show.waterfall import waterfall_svg
+        from .files import save
+
+        save(svg, waterfall_svg(*loaded, found[0]), force)
+
+
+def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
+    if names.count("-") > 1:
+        raise click.UsageError("standard input is one MODEL, not several")
+    new = dict(changed(x) for x in changes)
+    if len(names) == 1:
+        if not new:
+            raise click.UsageError("a second MODEL to compare with, or --set KEY=VALUE")
+        one = load(names[0])
+        other = load(one.config.data, changes=new) if names[0] == "-" else load(names[0], changes=new)
+        said = ", ".join(f"{key} = {value}" for key, value in new.items())
+        return [one, other.replace(name=f"with {said}")]
+    return [*map(load, names[:-1]), load(names[-1], changes=new)]
+
+
+def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | None) -> Sequence[str]:
+    if form == "json":
+        import json
+
+        from ..show.diff_data import diff_json, many_json
+
+        data = diff_json(*models, found[0]) if len(found) == 1 else many_json(models, found)
+        return [json.dumps(data, ensure_ascii=False, default=list)]
+    if len(found) > 1:
+        from ..show.many import many_rows, many_text
+
+        return list(many_rows(models, found, form)) if form else [many_text(models, found)]
+    if form:
+        from ..show.diff_data import diff_csv, diff_markdown
+
+        return list(diff_csv(found[0]) if form == "csv" else diff_markdown(*models, found[0]))
+    from ..show.diff import diff_text
+
+    return [diff_text(*models, found[0])]
