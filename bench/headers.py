@@ -59,10 +59,11 @@ def vocabulary(path: Path) -> Path:
 @contextmanager
 def hub(folder: Path) -> Iterator[None]:
     """The folder as `org/name` on a hub on loopback."""
-    from hub_server import Hub, sites
+    from hub_server import Hub, file, sites
 
     with sites(2) as (site, store):
         Hub(site, store, {x.name: x.read_bytes() for x in folder.iterdir()})
+        site.pages |= {f"/org/name/resolve/main/{x.name}": file(x.read_bytes()) for x in folder.iterdir()}
         os.environ |= {"HF_ENDPOINT": site.url, "HF_HUB_DISABLE_TELEMETRY": "1"}
         yield
 

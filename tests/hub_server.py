@@ -58,12 +58,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, code: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         self.send_response(code)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+        for name, value in {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command == "HEAD":
+            return
         self.wfile.write(body)
         with self.site.lock:
             self.site.sent += len(body)
+
+    def do_HEAD(self) -> None:
+        """What huggingface_hub asks first."""
+        self.do_GET()
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -100,8 +100,8 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         (["frobnicate"], "No such command"),
         (["count", "--frobnicate"], "No such option"),
         (["count", "-"], "not JSON"),
-        (["count", "/dev/null"], "not a regular file"),
-        (["count", "/dev/zero"], "not a regular file"),
+        (["count", "/dev/null"], "expected a regular file"),
+        (["count", "/dev/zero"], "expected a regular file"),
     ],
 )
 def test_the_command_line_says_what_is_wrong(args: list[str], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from pathlib import Path
 
@@ -19,8 +20,13 @@ def test_public_name_is_documented(name: str) -> None:
 
 
 def test_all_lists_what_is_public() -> None:
-    public = {name for name, x in vars(llamath).items() if not name.startswith("_") and not inspect.ismodule(x)}
-    assert public - {"annotations"} == set(llamath.__all__)
+    lived = {name for names in llamath._ROOMS.values() for name in names.split()}
+    assert lived == set(llamath.__all__) == set(dir(llamath))
+    for room, names in llamath._ROOMS.items():
+        for name in names.split():
+            assert getattr(llamath, name) is getattr(importlib.import_module(f"llamath.{room}"), name)
+    with pytest.raises(AttributeError, match="no attribute 'laod'"):
+        llamath.laod  # noqa: B018
 
 
 @pytest.mark.parametrize("name", [x for x in llamath.__all__ if inspect.isclass(getattr(llamath, x))])

@@ -10,7 +10,7 @@ from .config import Config
 from .errors import FormatError, LlamathError
 from .families.classes import bare
 from .formats.manifest import Manifest
-from .load import load
+from .loading import load
 from .model import Model
 from .names.scheme import Scheme, canonical, fused
 from .reading import read_checkpoint

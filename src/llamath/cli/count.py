@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 @click.option("--json", "form", flag_value="json", help="For programs.")
 @click.option("--csv", "form", flag_value="csv", help="The table, for spreadsheets.")
 @click.option("--markdown", "form", flag_value="markdown", help="The table, for documents.")
-def command(model: Model | HeaderCount, *, layer: int | None, unfold: bool, tree: bool, names: str | None, form: str | None) -> None:
+@click.option("--svg", metavar="FILE", help="Draw the weights to scale as well.")
+@click.option("--force", is_flag=True, help="Let --svg write over a file.")
+def command(
+    model: Model | HeaderCount, *, layer: int | None, unfold: bool, tree: bool, names: str | None, form: str | None, **picture: Any
+) -> None:
     """Count the parameters of MODEL, weight by weight, with the formula; of a checkpoint that no family fits, from its header."""
     if not isinstance(model, Model):
-        _header(model, unfold, form, rest=layer is not None or tree or names is not None or form in ("csv", "markdown"))
+        _header(
+            model,
+            unfold,
+            form,
+            rest=layer is not None or tree or names is not None or form in ("csv", "markdown") or picture["svg"] is not None,
+        )
         return
     if layer is not None and layer >= int(model.tree.layers.n):
         raise click.UsageError(f"--layer {layer}: the model has {int(model.tree.layers.n):,} layers, 0 to {int(model.tree.layers.n) - 1:,}")
@@ -49,6 +58,15 @@ def command(model: Model | HeaderCount, *, layer: int | None, unfold: bool, tree
         from ..show.count import count_text
 
         click.echo(count_text(model, layer, scheme))
+    _draw(model, **picture)
+
+
+def _draw(model: Model, svg: str | None, force: bool) -> None:
+    if svg is not None:
+        from ..show.treemap import treemap_svg
+        from .files import save
+
+        save(svg, treemap_svg(model), force)
 
 
 def _header(found: HeaderCount, unfold: bool, form: str | None, rest: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..load import load
+from ..loading import load
 from ..model import Model
 from .options import changed
 
@@ -41,7 +41,7 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
         from ..show.waterfall import waterfall_svg
         from .files import save
 
-        save(svg, waterfall_svg(*loaded, found[0]), force)
+        save(svg, waterfall_svg(loaded[0], loaded[1], found[0]), force)
 
 
 def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
@@ -59,12 +59,13 @@ def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
 
 
 def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | None) -> Sequence[str]:
+    a, b = models[:2]
     if form == "json":
         import json
 
         from ..show.diff_data import diff_json, many_json
 
-        data = diff_json(*models, found[0]) if len(found) == 1 else many_json(models, found)
+        data = diff_json(a, b, found[0]) if len(found) == 1 else many_json(models, found)
         return [json.dumps(data, ensure_ascii=False, default=list)]
     if len(found) > 1:
         from ..show.many import many_rows, many_text
@@ -73,7 +74,7 @@ def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | Non
     if form:
         from ..show.diff_data import diff_csv, diff_markdown
 
-        return list(diff_csv(found[0]) if form == "csv" else diff_markdown(*models, found[0]))
+        return list(diff_csv(found[0]) if form == "csv" else diff_markdown(a, b, found[0]))
     from ..show.diff import diff_text
 
-    return [diff_text(*models, found[0])]
+    return [diff_text(a, b, found[0])]

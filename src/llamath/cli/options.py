@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import FormatError, UnknownModel
-from ..load import load
+from ..loading import load
 from ..model import Model
 from ..reading import addressed
 
@@ -56,7 +56,7 @@ def takes_checkpoint(command: Callable[..., None]) -> Callable[..., None]:
 
 def _header(model: str, error: UnknownModel) -> HeaderCount:
     """What the checkpoint's header says; the error again where there is no checkpoint."""
-    from ..load import count_header
+    from ..loading import count_header
 
     if (not os.path.lexists(model) and not addressed(model)) or (model.endswith(".json") and not model.endswith(".index.json")):
         raise error

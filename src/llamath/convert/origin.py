@@ -13,7 +13,7 @@ from ..formats import checkpoint, gguf
 from ..formats.manifest import Manifest, Tensor
 from ..formats.source import LocalFile
 from ..gguf_config import from_gguf
-from ..load import load
+from ..loading import load
 from ..model import Model
 from ..names.scheme import Scheme, Unnamed
 from ..record import Record

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 from ..errors import ConfigError, FormatError, safe
-from . import gguf, pth, safetensors
 from .folder import Folder, LocalFolder, plain
 from .manifest import Manifest, Tensor
 from .source import LocalFile, Source
 
-READERS = {"safetensors": safetensors.read, "gguf": gguf.read, "torch": pth.read}
+READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "pth"}
+"""Format → the module here that reads it, imported for the first file of its kind."""
 Problems = list[FormatError] | None
 """Where files that cannot be read are noted; without it the first of them ends the reading."""
 USUAL = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
@@ -54,7 +55,9 @@ def read_file(path: str) -> Manifest:
 def read_source(source: Source) -> Manifest:
     """One file, by what it begins with; it is closed when it has been read."""
     with source:
-        return READERS[kind(source)](source)
+        reader = import_module(f".{READERS[kind(source)]}", __package__)
+        manifest: Manifest = reader.read(source)
+        return manifest
 
 
 def kind(source: Source) -> str:
@@ -79,7 +82,9 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     if usual := next((x for x in (*USUAL, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
         return read_index(folder, usual, problems) if usual in indexes else read_files(folder, [usual], problems)
     if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
-        return read_files(folder, pth.siblings(meta, entries), problems)
+        from .pth import siblings
+
+        return read_files(folder, siblings(meta, entries), problems)
     found = [x for x in entries if x.endswith(ENDINGS)]
     if not found:
         raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(ENDINGS)}")
@@ -143,7 +148,11 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of all the files of a set; the parts of a split GGUF must say that they belong together."""
     if len(manifests) == 1:
         return manifests[0]
-    return gguf.join(manifests) if manifests[0].format == "gguf" else merged(manifests)
+    if manifests[0].format != "gguf":
+        return merged(manifests)
+    from .gguf import join
+
+    return join(manifests)
 
 
 def merged(manifests: Sequence[Manifest]) -> Manifest:
@@ -160,7 +169,11 @@ def merged(manifests: Sequence[Manifest]) -> Manifest:
 
 def split_parts(path: str) -> list[str]:
     """The files of a split one, `NAME-00001-of-00003.gguf`; the path alone where it is whole or its siblings have an index."""
-    return list(gguf.siblings(path))
+    if not path.endswith(".gguf"):
+        return [path]
+    from .gguf import siblings
+
+    return list(siblings(path))
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -47,4 +47,4 @@ def _bar(first: int, last: int, up: bool, width: int) -> str:
     if first == last:
         first, last = (first, first + 1) if first < width else (first - 1, first)
     length = last - first
-    return " " * first + ("━" * (length - 1) + "▶" if up else "◀" + "━" * (length - 1))
+    return " " * first + ("━" * (length - 1) + ">" if up else "<" + "━" * (length - 1))

@@ -15,6 +15,9 @@ from .numbers import everyday, percent
 from .table import aligned, bold, columns, dim, wrapped
 from .why import label, signed, weight, where
 
+LONGEST = 32
+"""A dotted key longer than this is called by its last part."""
+
 
 def diff_text(a: Model, b: Model, found: Difference) -> str:
     """The whole report."""
@@ -33,8 +36,9 @@ def diff_text(a: Model, b: Model, found: Difference) -> str:
 
 def _head(a: Model, b: Model, found: Difference) -> Iterator[str]:
     share = f", {_rate(found)}" if found.total[0] and found.delta else ""
-    what = f"{signed(found.delta)} parameters" if found.delta else "the same number of parameters"
-    yield from (bold(x) for x in wrapped(f"{a.name} → {b.name}: {what} ({everyday(found.total[0])} → {everyday(found.total[1])}{share})", ""))
+    what = f"{signed(found.delta)} parameters" if found.delta else f"{found.total[0]:,} parameters both"
+    sizes = f" ({everyday(found.total[0])} → {everyday(found.total[1])}{share})" if found.delta else ""
+    yield from (bold(x) for x in wrapped(f"{safe(a.name)} → {safe(b.name)}: {what}{sizes}", ""))
     families = a.family.name if a.family.name == b.family.name else f"{a.family.name} → {b.family.name}"
     yield dim(f"{families} family; from {a.source}")
     yield dim(f"to {b.source}")
@@ -93,10 +97,10 @@ def _copies(pair: Pair) -> str:
 
 def _config(a: Model, b: Model, settings: Sequence[Setting]) -> Iterator[str]:
     """What the configurations say differently; what moves no weight is marked with what it moves."""
-    key = max(len(x.key) for x in settings)
-    room = max((columns() - min(key, 40) - 14) // 2, 12)
+    keys = [safe(x.key if len(x.key) <= LONGEST else x.key.rpartition(".")[2], 60) for x in settings]
+    room = max((columns() - max(map(len, keys)) - 14) // 2, 12)
     rows = [("configuration", safe(a.name, room), safe(b.name, room), "moves")]
-    rows += [(safe(x.key, 40), value(x, 0, room), value(x, 1, room), x.group) for x in settings]
+    rows += [(key, value(x, 0, room), value(x, 1, room), x.group) for key, x in zip(keys, settings, strict=True)]
     first, *rest = aligned(rows)
     yield bold(first)
     yield from rest
@@ -110,7 +114,13 @@ def value(setting: Setting, side: int, room: int = 60) -> str:
         return "–"
     found = (setting.a, setting.b)[side]
     mark = "*" if setting.absent[side] else ""
-    return ("none" if found is None else shown(found, room - len(mark))) + mark
+    return _said(found, room - len(mark)) + mark
+
+
+def _said(found: object, room: int) -> str:
+    if isinstance(found, (int, float)) and not isinstance(found, bool) and found == int(found):
+        return f"{int(found):,}"
+    return "none" if found is None else shown(found, room)
 
 
 def _same(found: Difference) -> Iterator[str]:
@@ -118,18 +128,20 @@ def _same(found: Difference) -> Iterator[str]:
     if not found.weights and not found.config:
         yield f"nothing differs: {len(found.same)} weights, {len(found.agreed)} keys of the configuration"
         return
-    tail = f" ({found.shared:,} parameters); {len(found.agreed)} keys of the configuration"
+    keys = f"{len(found.agreed)} config keys"
     names = [weight(x) for x in found.same]
-    start = "the same: " if names else "the same: no weight"
-    shown_names = list(names)
-    while shown_names and len(start + _list(shown_names, len(names)) + tail) > columns():
-        shown_names.pop()
-    yield start + _list(shown_names, len(names)) + tail
+    if not names:
+        yield f"the same: no weight, {keys}"
+        return
+    tail, kept = f" ({everyday(found.shared)}), {keys}", list(names)
+    while kept and len(f"the same: {_list(kept, len(names))}{tail}") > columns():
+        kept.pop()
+    yield f"the same: {_list(kept, len(names))}{tail}"
 
 
 def _list(names: list[str], whole: int) -> str:
     more = whole - len(names)
-    return ", ".join(names) + (f" and {more} more weights" if more and names else f"{more} weights" if more else "")
+    return ", ".join(names) + (f" and {more} more" if more and names else f"{more} weights" if more else "")
 
 
 def _notes(a: Model, b: Model) -> Iterator[str]:

@@ -9,7 +9,7 @@ from ..errors import safe
 from ..model import Model
 from ..views.causes import METHOD, TITLES
 from ..views.diff import Difference
-from .numbers import everyday, percent
+from .numbers import percent
 from .rows import table
 from .table import aligned, bold, columns, dim, wrapped
 from .why import short, signed
@@ -56,11 +56,14 @@ def _causes(models: Sequence[Model], found: Sequence[Difference]) -> Iterator[st
     names = [TITLES.get(x, x) for x in kinds]
     room = columns() - max(map(len, (*names, "difference")))
     write = signed if (2 + max(len(signed(_of(x, k))) for x in found for k in kinds)) * len(found) <= room else short
-    piece = len(found) if write is signed else max(room // 14, 1)
+    piece = len(found) if write is signed else max(room // 16, 1)
     for start in range(0, len(found), piece):
         some = range(start, min(start + piece, len(found)))
         rows: list[Row] = [("why", *(safe(models[i + 1].name, 40) if write is signed else _brief(models[i + 1].name) for i in some))]
-        rows += [(name, *(write(_of(found[i], kind)) if _of(found[i], kind) else "" for i in some)) for name, kind in zip(names, kinds, strict=True)]
+        rows += [
+            (name, *(write(_of(found[i], kind)) if _of(found[i], kind) else "" for i in some))
+            for name, kind in zip(names, kinds, strict=True)
+        ]
         rows.append(("difference", *(write(found[i].delta) for i in some)))
         first, *rest = aligned(rows, right=range(1, len(some) + 1))
         yield from (bold(first), *rest)
@@ -68,7 +71,7 @@ def _causes(models: Sequence[Model], found: Sequence[Difference]) -> Iterator[st
             yield ""
 
 
-def _brief(name: str, most: int = 12) -> str:
+def _brief(name: str, most: int = 14) -> str:
     name = safe(name)
     return name if len(name) <= most else f"{name[: most - 1]}…"
 

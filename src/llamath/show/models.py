@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..catalog import Preset, plain, presets
-from ..load import load
+from ..loading import load
 from ..tree import Block
 from .numbers import everyday
 from .table import aligned, bold

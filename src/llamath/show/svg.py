@@ -61,7 +61,6 @@ def _colours(theme: dict[str, str], indent: str) -> list[str]:
 def text(at: tuple[float, float], said: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
     """A line of text; `at` is where its baseline starts, ends or has its middle."""
     weight = ' font-weight="600"' if bold else ""
-    # the attribute is for readers of SVG that know no style sheets
     return (
         f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" class="{style}" text-anchor="{anchor}" style="font-size: {size}px"{weight}>'
         f"{escaped(said)}</text>"

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from ..model import Model
 from .numbers import everyday, percent
-from .svg import LIGHT, cut, document, fits, rect, text
+from .svg import LIGHT, WIDE, cut, document, fits, rect, text
 
-WIDTH, HEIGHT, TOP, EDGE, HEAD = 960, 640, 76, 24, 20
+WIDTH, HEIGHT, TOP, EDGE = 960, 640, 76, 24
 Box = tuple[float, float, float, float]
 
 
@@ -24,41 +24,44 @@ class Tile(NamedTuple):
 
 
 def treemap_svg(model: Model) -> str:
-    """The picture; what is too small to see is named below it."""
+    """The picture, with a legend of the groups below it."""
     total = model.parameters.total
     tiles = _tiles(model)
     groups = sorted({x.group for x in tiles}, key=lambda name: -_sum(tiles, name))
     said = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
     title = f"{model.name}: {total:,} parameters ({everyday(total)})"
-    return document((WIDTH, HEIGHT + 44), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))
+    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))
 
 
 def _shapes(model: Model, title: str, tiles: list[Tile], groups: list[str]) -> Iterator[str]:
     total = model.parameters.total
     yield text((EDGE, 36), cut(title, WIDTH - 2 * EDGE, 20), size=20, bold=True)
-    yield text((EDGE, 58), cut("areas to scale; each weight with all its copies", WIDTH - 2 * EDGE), "faint")
+    yield text((EDGE, 58), "areas to scale; each weight with all its copies", "faint")
     sizes = [_sum(tiles, name) for name in groups]
-    small: list[str] = []
-    for name, size, box in zip(groups, sizes, squarified(sizes, (EDGE, TOP, WIDTH - 2 * EDGE, HEIGHT - TOP)), strict=True):
-        words = f"{name} {_share(size, total)}"
+    for name, box in zip(groups, squarified(sizes, (EDGE, TOP, WIDTH - 2 * EDGE, HEIGHT - TOP)), strict=True):
         inside = sorted((x for x in tiles if x.group == name), key=lambda x: -x.parameters)
-        headed = box[3] > 3 * HEAD and fits(words, box[2] - 8)
-        if headed:
-            yield text((box[0] + 3, box[1] + 14), words, bold=True)
-            box = (box[0], box[1] + HEAD, box[2], box[3] - HEAD)
-        elif not fits(words, box[2] - 8) or box[3] < HEAD:
-            small.append(words)
         for tile, place in zip(inside, squarified([x.parameters for x in inside], box), strict=True):
             yield from _tile(tile, place, total)
-    if small:
-        yield text((EDGE, HEIGHT + 22), cut(f"too small to label: {', '.join(small)}", WIDTH - 2 * EDGE), "faint")
+    x, y = float(EDGE), HEIGHT + 16
+    for name, size in zip(groups, sizes, strict=True):
+        said = f"{name} {_share(size, total)}"
+        wide = len(said) * 13 * WIDE + 36
+        if x + wide > WIDTH:
+            x, y = float(EDGE), y + 24
+        yield rect((x, y, 14, 14), _colour(name))
+        yield text((x + 20, y + 12), said)
+        x += wide
+
+
+def _colour(group: str) -> str:
+    return group if group in LIGHT else "other"
 
 
 def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
     x, y, width, height = (box[0] + 1, box[1] + 1, max(box[2] - 2, 0.3), max(box[3] - 2, 0.3))
     many = f" × {tile.copies:,}" if tile.copies > 1 else ""
     note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
-    yield rect((x, y, width, height), tile.group if tile.group in LIGHT else "other", note)
+    yield rect((x, y, width, height), _colour(tile.group), note)
     lines = [tile.name, f"{tile.shape}{many}", f"{everyday(tile.parameters)}, {_share(tile.parameters, total)}"]
     size = 13 if fits(lines[0], width - 12) else 11
     if not fits(lines[0], width - 8, size):
@@ -92,7 +95,8 @@ def _sum(tiles: list[Tile], group: str) -> int:
 def _share(n: int, total: int) -> str:
     from fractions import Fraction
 
-    return percent(Fraction(n, total or 1))
+    share = Fraction(n, total or 1)
+    return "<0.01%" if 0 < share < Fraction(1, 20_000) else percent(share)
 
 
 def squarified(sizes: Sequence[int], box: Box) -> list[Box]:

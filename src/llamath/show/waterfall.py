@@ -10,10 +10,10 @@ from ..views.diff import Difference
 from .chart import bounds
 from .numbers import everyday
 from .svg import cut, document, line, path, rect, text
-from .why import label, signed, where
+from .why import label, short, signed, where
 
 WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170
-LEFT, RIGHT = LABELS + NUMBERS, 936
+LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
 
 
 def waterfall_svg(a: Model, b: Model, found: Difference) -> str:
@@ -21,7 +21,9 @@ def waterfall_svg(a: Model, b: Model, found: Difference) -> str:
     title = f"{a.name} → {b.name}: {signed(found.delta)} parameters"
     said = "; ".join(f"{label(x)}: {signed(x.delta)} ({where(x)})" for x in found.causes) or "nothing differs"
     height = TOP + ROW * (len(found.causes) + 2) + 34
-    return document((WIDTH, height), title, f"From {found.total[0]:,} to {found.total[1]:,}: {said}. {METHOD}", _shapes(a, b, found, height))
+    return document(
+        (WIDTH, height), title, f"From {found.total[0]:,} to {found.total[1]:,}: {said}. {METHOD}", _shapes(a, b, found, height)
+    )
 
 
 def _shapes(a: Model, b: Model, found: Difference, height: int) -> Iterator[str]:
@@ -33,35 +35,39 @@ def _shapes(a: Model, b: Model, found: Difference, height: int) -> Iterator[str]
     yield text((24, 38), cut(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
     yield text((24, 62), f"{signed(found.delta)} parameters: {found.total[0]:,} → {found.total[1]:,}", "faint")
     y, level = float(TOP), found.total[0]
-    yield from _total(y, at(level), a.name, level)
+    yield from _total(y, at(level), a.name, level, low > 0)
     for cause in found.causes:
         yield line((at(level), y + 32), (at(level), y + ROW + 8))
         y += ROW
-        yield from _words(y, label(cause), where(cause), signed(cause.delta))
+        yield from _words(y, label(cause), where(cause, short), signed(cause.delta))
         yield _arrow(y, at(level), at(level + cause.delta), f"{label(cause)}: {signed(cause.delta)}")
         level += cause.delta
     yield line((at(level), y + 32), (at(level), y + ROW + 8))
-    yield from _total(y + ROW, at(level), b.name, level)
+    yield from _total(y + ROW, at(level), b.name, level, low > 0)
     start = f"bars start at {everyday(low)}, not at 0; " if low else ""
     yield text((24, height - 16), f"{start}▶ more, ◀ fewer; causes in order, each at the sizes reached before it", "faint", size=11)
 
 
-def _total(y: float, end: float, name: str, n: int) -> Iterator[str]:
+def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[str]:
     yield text((24, y + 25), cut(name, LABELS - 30), bold=True)
     yield text((LEFT - 16, y + 25), f"{n:,}", anchor="end", bold=True)
     yield rect((LEFT, y + 8, max(end - LEFT, 1.5), 24), "total", f"{name}: {n:,}")
+    if broken:
+        yield path([(LEFT + 8, y + 34), (LEFT + 16, y + 6), (LEFT + 20, y + 6), (LEFT + 12, y + 34)], "page")
 
 
 def _words(y: float, name: str, place: str, number: str) -> Iterator[str]:
     yield text((24, y + 18), cut(name, LABELS + 20))
-    yield text((24, y + 34), cut(place, LEFT - 60, 11), "faint", size=11)
+    yield text((24, y + 34), cut(place, LEFT - 24, 11), "faint", size=11)
     yield text((LEFT - 16, y + 18), number, anchor="end")
 
 
 def _arrow(y: float, start: float, end: float, note: str) -> str:
     """A bar with a point; a thin one is only the point."""
     style, sign = ("up", 1) if end >= start else ("down", -1)
-    end = end if abs(end - start) >= 3 else start + 3 * sign
+    if abs(end - start) < LEAST:
+        start = min(max(start, LEFT + LEAST), RIGHT - LEAST)
+        end = start + LEAST * sign
     neck = end - sign * min(10.0, abs(end - start))
     points = [(start, y + 8), (neck, y + 8), (end, y + 20), (neck, y + 32), (start, y + 32)]
     return path(points, style, note)

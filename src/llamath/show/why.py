@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..views.causes import Cause, Part
 from .numbers import everyday
 
@@ -23,7 +25,7 @@ def label(cause: Cause) -> str:
     return cause.cause if cause.a is None or cause.b is None else f"{cause.cause} {cause.a:,} → {cause.b:,}"
 
 
-def where(cause: Cause) -> str:
+def where(cause: Cause, write: Callable[[int], str] = signed) -> str:
     """The weights in which a cause is felt, with what each takes of it."""
     parts = cause.parts
     layers = {x.layers for x in parts}
@@ -32,10 +34,11 @@ def where(cause: Cause) -> str:
         return f"{weight(parts[0].path)}{many}"
     if len(parts) <= 4 and len({x.delta for x in parts}) == 1:
         names = [weight(x.path) for x in parts]
-        return f"{', '.join(names[:-1])} and {names[-1]}{many}, {signed(parts[0].delta)} each"
-    if len(parts) <= 4:
-        return ", ".join(f"{weight(x.path)} {signed(x.delta)}" for x in parts) + (f",{many}" if many else "")
-    return ", ".join(f"{name} {signed(n)}" for name, n in _groups(parts)) + (f",{many}" if many else "")
+        return f"{', '.join(names[:-1])} and {names[-1]}{many}, {write(parts[0].delta)} each"
+    said = [(weight(x.path), x.delta) for x in parts] if len(parts) <= 3 else _groups(parts)
+    if len(said) == 1:
+        return f"{said[0][0]}{many}"
+    return ", ".join(f"{name} {write(n)}" for name, n in said) + (f",{many}" if many else "")
 
 
 def weight(path: str) -> str:

@@ -10,10 +10,9 @@ from .otherwise import kind_of, named
 from .terms import Term, terms, values
 
 METHOD = (
-    "The smaller model is turned into the larger one a cause at a time: first the sizes that both have (vocabulary, depth, width, heads, "
-    "KV heads, size of a head, MLP, experts; of the experts' width and number what falls goes first), then what is built otherwise, at the "
-    "sizes reached by then. Where causes multiply, the later one is weighed with the earlier ones done. From the larger model to the "
-    "smaller it is the same way back, every sign turned."
+    "the smaller model becomes the larger one a cause at a time: first the sizes that both have (vocabulary, layers, width, heads, "
+    "KV heads, size of a head, MLP, experts), then what is built otherwise; each is weighed with those before it done (of the experts' "
+    "width and number, what falls goes first). From the larger to the smaller it is the same way back, every sign turned."
 )
 """How a difference is shared out."""
 
