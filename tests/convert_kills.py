@@ -69,7 +69,7 @@ def places(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, 
 
 
 def main(source: str, home: str, to: str, target: str, force: bool) -> dict[str, object]:
-    order = Order(to=to, shard=40_000, force=force)
+    order = Order(to=to, shard=int(os.environ.get("SHARD", "12000")), force=force)
     whole = Path(home) / "whole"
     whole.mkdir()
     old: dict[str, bytes] = {}

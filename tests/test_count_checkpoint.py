@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from llamath.load import count_header
 
 import llamath
 from gguf_files import CONVERTED, of, shapes, write, write_header
 from headers import header_of, write_safetensors, write_sharded
 from llamath.cli import cli
 from llamath.errors import ConfigError, FormatError, LlamathError, UnknownModel
+from llamath.loading import count_header
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -97,12 +97,12 @@ def folder_with_config(folder: Path) -> Path:
 
 
 def split_gguf(folder: Path) -> Path:
-    entry, folder = CONVERTED["llama-plain"], config(folder, {}, "other.json")
+    entry = CONVERTED["llama-plain"]
+    folder.mkdir()
     names = list(shapes(entry))
     for i, part in enumerate((names[:9], names[9:])):
-        keys = {"general.split": ""} if False else dict(entry["keys"]) if i == 0 else {}
         path = folder / f"tiny-{i + 1:05}-of-00002.gguf"
-        _split(path, keys, {name: shapes(entry)[name] for name in part}, i, len(names))
+        _split(path, entry["keys"] if i == 0 else {}, {name: shapes(entry)[name] for name in part}, i, len(names))
     return folder / "tiny-00001-of-00002.gguf"
 
 

@@ -1,10 +1,13 @@
 """Run the commands shown in README and docs, and write their output below them; with --check, fail where it is not what is shown.
 
-A block of ```console that begins with `$ llamath …` is regenerated; `…` alone on a line stands for lines left out, and stays.
+A block of ```console that begins with `$ llamath …` is regenerated; `…` alone on a line stands for lines left out, and stays. A block of
+```tree becomes the files of the project, each with its own first sentence; one of ```bench the figures kept in bench/results.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import shlex
@@ -14,7 +17,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
+TREE = re.compile(r"^```tree\n.*?^```$", re.MULTILINE | re.DOTALL)
+BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
+LINES = {
+    "Makefile": "demo, test, lint, docs, fuzz, bench",
+    "pyproject.toml": "what the package is and needs; ruff, mypy and pytest",
+    "constraints.txt": "the versions that the Makefile installs",
+    ".ci/run": "what a change must pass",
+    "CONTRIBUTING.md": "run the checks, add a family, add a preset",
+    "CHANGELOG.md": "what each version brought",
+    "LOG.md": "what was tried, what surprised, which oracles disagree",
+    "examples/": "a Llama of 33,000 parameters, for the commands shown here",
+    "docs/": "reference, in part generated",
+}
+"""The files that have no sentence of their own."""
 
 
 def output(command: str) -> str:
@@ -43,11 +60,43 @@ def abridged(old: str, new: str) -> str:
     return "".join([*lines[: head.count("\n")], CUT, *last])
 
 
+def sentence(path: Path) -> str:
+    """The first sentence of a module, on one line."""
+    doc = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:]) |[:;] ", doc)[0].rstrip(".:")
+
+
+def tree(_: re.Match[str]) -> str:
+    lines = [f"{name:<28} {what}" for name, what in LINES.items()]
+    for folder in ("src/llamath", "tools", "bench", "tests"):
+        lines += ["", f"{folder}/"]
+        for path in sorted((ROOT / folder).rglob("*.py"), key=lambda x: (x.parent, x.name)):
+            name = str(path.relative_to(ROOT / folder)).removesuffix("__init__.py") or "__init__.py"
+            if path.stat().st_size:
+                lines.append(f"  {name:<26} {sentence(path)}"[:140].rstrip())
+        if folder == "src/llamath":
+            count = len(list((ROOT / folder / "catalog").glob("*.json")))
+            lines.append(f"  {'catalog/*.json':<26} {count} published models, one file each")
+    return "```tree\n" + "\n".join(lines) + "\n```"
+
+
+def bench(_: re.Match[str]) -> str:
+    lines = []
+    for path in sorted((ROOT / "bench" / "results").glob("[ch]*.json")):
+        for result in json.loads(path.read_text())["results"]:
+            base = result["rows"][result["against"]]
+            lines.append(f"{result['title']}, against {result['against']} ({base['cpu_ms']:g} ms CPU, {base['memory_mib']:g} MiB)")
+            for name, row in result["rows"].items():
+                if name != result["against"]:
+                    lines.append(f"  {name:<46} {row['cpu_ratio']:8.1f} × CPU {row['memory_ratio']:7.1f} × memory")
+    return "```bench\n" + "\n".join(lines) + "\n```"
+
+
 def main() -> int:
     stale = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text()
-        fresh = BLOCK.sub(shown, text)
+        fresh = BENCH.sub(bench, TREE.sub(tree, BLOCK.sub(shown, text)))
         if fresh != text:
             stale.append(str(path.relative_to(ROOT)))
             if "--check" not in sys.argv:

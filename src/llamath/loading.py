@@ -114,6 +114,8 @@ def _file(text: str) -> Found:
 
     found = beside(text)
     if found.keys is None:
+        if not found.tensors:
+            raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so nothing says which family it is", hint=INSTEAD)
     name = safe(os.path.basename(os.path.abspath(folder if found.manifest is None else text)))
     return Found(name=name, source=found.source, data=found.keys, folder=folder, notes=found.notes, manifest=found.manifest)

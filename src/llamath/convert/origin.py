@@ -25,8 +25,8 @@ from .rope import NAME, scaling
 
 ARCHS = frozenset({"llama", "qwen2"})
 """What can be converted, by the name that GGUF has for it."""
-SET_RIGHT = frozenset({"dtype", "total_size", "index"})
-"""Findings of `verify` that a conversion sets right."""
+SET_RIGHT, APART = frozenset({"dtype", "total_size", "index"}), frozenset({"vocabulary"})
+"""Findings of `verify` that a conversion sets right, and those that are not about the weights."""
 Found = Mapping[str, list[Tensor]]
 
 
@@ -73,7 +73,7 @@ def _opened(path: str, manifest: Manifest, files: Files, changes: Mapping[str, A
     if head not in expected and head in wholes:
         _tied(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
     notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
-    facts = {"folder": _folder(path), "format": manifest.format, "model": model, "scheme": scheme, "wholes": wholes}
+    facts: dict[str, Any] = {"folder": _folder(path), "format": manifest.format, "model": model, "scheme": scheme, "wholes": wholes}
     return Origin(**facts, files=files, notes=tuple(notes))
 
 
@@ -157,13 +157,13 @@ def _checked(path: str, model: Model, manifest: Manifest, wholes: Mapping[str, W
     tensors = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in wholes.values())
     joined = manifest.replace(tensors=tensors)
     verdict = verify(claim(model, joined, path), joined)
-    wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in SET_RIGHT]
+    wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in SET_RIGHT | APART]
     if wrong:
         first, more = wrong[0], f"; and {len(wrong) - 1} more findings" if len(wrong) > 1 else ""
         raise ConvertError(
             f"{safe(path)} is not what its configuration says: {first.message}{more}", hint=first.hint or "llamath verify says more"
         )
-    return [x.message for x in verdict.findings if x.severity == "info" and x.code not in ("buffer", "packed")]
+    return [x.message for x in verdict.findings if x.code in APART or x.severity == "info" and x.code not in ("buffer", "packed")]
 
 
 def _plain(wholes: Mapping[str, Whole]) -> None:

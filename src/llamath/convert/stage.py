@@ -56,7 +56,7 @@ class Stage:
         self.folder, self.targets, self.fingerprint = folder, targets, fingerprint
         self.path = os.path.join(folder, HIDDEN + label)
         self._made: list[str] = []
-        self._lock = -1
+        self._lock, self._alone = -1, False
 
     @property
     def moving(self) -> bool:
@@ -71,6 +71,7 @@ class Stage:
                 self._made.append(place)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._alone = True
         except BlockingIOError:
             raise ConvertError(f"another conversion is writing to {safe(self.folder)}") from None
         except OSError as error:
@@ -128,7 +129,6 @@ class Stage:
                 os.unlink(os.path.join(self.folder, name))
             _synced(self.folder)
             shutil.rmtree(self.path)
-            _synced(self.folder)
         except OSError as error:
             raise self._failed(error, self.folder) from None
 
@@ -139,7 +139,7 @@ class Stage:
 
     def drop(self) -> None:
         """Take away what was written and what was made for it; files that have been moved stay."""
-        if not self.moving:
+        if self._alone and not self.moving:
             shutil.rmtree(self.path, ignore_errors=True)
         for place in reversed(self._made):
             with suppress(OSError):

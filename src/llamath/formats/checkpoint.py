@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import repeat
 from typing import Any
 
 from ..errors import ConfigError, FormatError, safe
@@ -89,7 +90,7 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     if not found:
         raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(ENDINGS)}")
     parts = split_parts(found[0])
-    if len(found) not in (1, len(parts)):
+    if not set(found) <= set(parts):
         named = f"{safe(folder.name)} holds {len(found)} files without an index: {listed(found)}"
         raise FormatError("ambiguous", named, hint="name one of them")
     return read_files(folder, parts, problems)
@@ -103,7 +104,7 @@ def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest
     except ConfigError as error:
         raise FormatError("index", str(error), hint=error.hint) from None
     weight_map = data.get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(x, str) for x in weight_map.values()):
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
         raise FormatError("index", f"{safe(path)}: weight_map should be an object of file names")
     shards = sorted({plain(x) for x in set(weight_map.values())})
     if len(shards) > SHARDS:
@@ -159,7 +160,8 @@ def merged(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of several files; names that occur in more than one stay, for `verify` to find."""
     tensors: list[Tensor] = []
     for i, one in enumerate(manifests):
-        tensors += map(Tensor._make, ((*x[:3], i, *x[4:]) for x in one.tensors)) if i else one.tensors
+        columns = list(zip(*one.tensors, strict=True)) if i else []
+        tensors += map(Tensor._make, zip(*columns[:3], repeat(i), *columns[4:])) if columns else () if i else one.tensors
     metadata: dict[str, Any] = {}
     for one in manifests:
         metadata |= one.metadata

@@ -56,7 +56,9 @@ class LocalFolder(Folder):
 
     def open(self, name: str) -> Source | None:
         """A regular file, or a link to one that stays inside; a link to nothing is no file."""
-        return LocalFile(inside(self.name, name)) if os.path.exists(inside(self.name, name)) else None
+        if not os.path.lexists(path := self.path(plain(name))):
+            return None
+        return LocalFile(path) if os.path.exists(inside(self.name, name)) else None
 
     def json(self, name: str) -> dict[str, Any]:
         """Read strictly."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import safe
 from ..formats import checkpoint
+from ..formats.folder import LocalFolder
 from ..formats.manifest import Manifest, Tensor
 from ..formats.source import LocalFile
 from ..record import Record
@@ -27,6 +28,7 @@ class Beside(Record):
     source: str
     manifest: Manifest | None = None
     notes: tuple[str, ...] = ()
+    tensors: bool = True  # whether there is a checkpoint at all
 
 
 def config_beside(path: str) -> tuple[dict[str, Any] | None, str]:
@@ -72,10 +74,14 @@ def aside(name: str, layers: int) -> bool:
 
 def _folder(path: str) -> Beside:
     keys, place = config_in(path)
-    inside = any(x.endswith(".gguf") for x in os.listdir(path))
-    if inside and (keys is None or len(keys) <= STUB) and (manifest := checkpoint.read(path)).format == "gguf":
+    files = LocalFolder(path).names()
+    if (
+        any(x.endswith(".gguf") for x in files)
+        and (keys is None or len(keys) <= STUB)
+        and (manifest := checkpoint.read(path)).format == "gguf"
+    ):
         return gguf(manifest, safe(manifest.files[0].name))
-    return Beside(keys=keys, source=safe(place or path))
+    return Beside(keys=keys, source=safe(place or path), tensors=any(x.endswith(checkpoint.ENDINGS) for x in files))
 
 
 def _is_gguf(path: str) -> bool:

@@ -28,7 +28,7 @@ def waterfall(start: int, deltas: Sequence[int], width: int) -> list[str]:
 
     level, lines = start, [_total(at(start), low > 0)]
     for delta in deltas:
-        lines.append(_bar(*sorted((at(level), at(level + delta))), delta > 0, width))
+        lines.append(_bar(at(level), at(level + delta), delta > 0, width))
         level += delta
     return [*lines, _total(at(level), low > 0)]
 
@@ -43,7 +43,8 @@ def _total(end: int, broken: bool) -> str:
     return (("≈" if broken else "█") + "█" * (end - 1)) if end > 0 else "▏"
 
 
-def _bar(first: int, last: int, up: bool, width: int) -> str:
+def _bar(start: int, end: int, up: bool, width: int) -> str:
+    first, last = min(start, end), max(start, end)
     if first == last:
         first, last = (first, first + 1) if first < width else (first - 1, first)
     length = last - first

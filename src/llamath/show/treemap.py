@@ -27,7 +27,7 @@ def treemap_svg(model: Model) -> str:
     """The picture, with a legend of the groups below it."""
     total = model.parameters.total
     tiles = _tiles(model)
-    groups = sorted({x.group for x in tiles}, key=lambda name: -_sum(tiles, name))
+    groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
     said = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
     title = f"{model.name}: {total:,} parameters ({everyday(total)})"
     return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))

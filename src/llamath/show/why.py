@@ -43,7 +43,7 @@ def where(cause: Cause, write: Callable[[int], str] = signed) -> str:
 
 def weight(path: str) -> str:
     """A path without what goes without saying."""
-    return path.removeprefix("layers.{l}.").removesuffix(".weight")
+    return path.removeprefix("layers.{l}.").replace("mlp.experts.{e}.", "experts.").removesuffix(".weight")
 
 
 def _groups(parts: tuple[Part, ...]) -> list[tuple[str, int]]:
