@@ -15,7 +15,8 @@ from llamath.model import Model
 
 Shapes = Mapping[str, Sequence[int]]
 CONVERTED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "converted.json").read_text())
-"""What llama.cpp's own converter wrote (August 2026) for the checkpoints of `tiny/` and `tiny_unproven/`, by the label of each config."""
+"""What llama.cpp's own converter (of August 2026) wrote for small checkpoints, most of them saved by transformers: for each the
+configuration, the metadata under the architecture's name, the tensors' shapes by block, and the values of rotary factors."""
 
 
 def configs() -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import llamath
 from gguf_files import CONVERTED, of, shapes, write, write_header
 from headers import header_of, write_safetensors, write_sharded
+from hub_server import COMMIT, Hub
 from llamath.cli import cli
 from llamath.errors import ConfigError, FormatError, LlamathError, UnknownModel
 from llamath.loading import count_header
@@ -269,3 +270,20 @@ def test_a_broken_checkpoint_says_how_it_is_broken(tmp_path: Path) -> None:
     assert code == 2 and not out and "model.safetensors" in complaint
     with pytest.raises(FormatError):
         count_header(str(tmp_path))
+
+
+def test_a_gguf_that_is_elsewhere_is_a_model_by_its_header(pair: Any, tmp_path: Path) -> None:
+    entry = CONVERTED["llama-grouped, biased, tied"]
+    local = write(tmp_path / "tiny.gguf", "llama", entry["keys"], shapes(entry), 99, entry["values"])
+    Hub(*pair, {"tiny.gguf": local.read_bytes(), "config.json": json.dumps(MARTIAN).encode()})
+    model, here = llamath.load("hf://org/name/tiny.gguf"), llamath.load(local)
+    assert model.parameters == here.parameters and model.name == "tiny.gguf"
+    assert f"is at commit {COMMIT}" in model.notes[0] and "could not be read" in model.notes[1], "factors are not fetched"
+
+
+def test_a_checkpoint_elsewhere_without_a_family_is_counted_by_its_header(pair: Any, tmp_path: Path) -> None:
+    path = martian(tmp_path / "unknown")
+    Hub(*pair, {x.name: x.read_bytes() for x in path.iterdir()})
+    found = json.loads(run("count", "hf://org/name", "--json")[1])
+    assert found["parameters"]["total"] == TOTAL and f"is at commit {COMMIT}" in found["notes"][0]
+    assert "martian" in found["notes"][0]

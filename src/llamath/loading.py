@@ -223,7 +223,7 @@ def _tree(family: Family, config: Config) -> Decoder:
 
 def _remarks(config: Config, unread: list[str]) -> list[str]:
     """What was assumed, and what was not read."""
-    notes = [f"{key} is absent: {value} is assumed" for key, value in config.assumed.items()]
+    notes = [f"{key} is not given: {value} is the family's default" for key, value in config.assumed.items()]
     if unread:
         from .glossary import NOTHING
 

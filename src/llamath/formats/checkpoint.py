@@ -118,7 +118,7 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     """Files of a folder that are one checkpoint together."""
     present, missing = _read(folder, names, problems)
     if missing:
-        raise FormatError("unreadable", f"{listed(map(folder.path, missing))} cannot be read: no such file")
+        raise FormatError("unreadable", f"{listed(missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
     return joined(present) if len(present) == len(names) else merged(present)
 
 

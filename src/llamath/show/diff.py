@@ -40,8 +40,8 @@ def _head(a: Model, b: Model, found: Difference) -> Iterator[str]:
     sizes = f" ({everyday(found.total[0])} → {everyday(found.total[1])}{share})" if found.delta else ""
     yield from (bold(x) for x in wrapped(f"{safe(a.name)} → {safe(b.name)}: {what}{sizes}", ""))
     families = a.family.name if a.family.name == b.family.name else f"{a.family.name} → {b.family.name}"
-    yield dim(f"{families} family; from {a.source}")
-    yield dim(f"to {b.source}")
+    for line in (f"{families} family; from {a.source}", f"to {b.source}"):
+        yield from map(dim, wrapped(line, ""))
 
 
 def _rate(found: Difference) -> str:
@@ -118,7 +118,7 @@ def value(setting: Setting, side: int, room: int = 60) -> str:
 
 
 def _said(found: object, room: int) -> str:
-    if isinstance(found, (int, float)) and not isinstance(found, bool) and found == int(found):
+    if isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) < 10**15 and found == int(found):
         return f"{int(found):,}"
     return "none" if found is None else shown(found, room)
 

@@ -17,9 +17,11 @@ def verdict_text(check: Check) -> str:
     """One line for the verdict, one for each cause."""
     verdict, manifest = check.verdict, check.manifest
     size = sum(x.size for x in manifest.files)
-    what = f"{len(manifest.tensors):,} tensors in {len(manifest.files):,} {manifest.format} files, {size:,} bytes, {verdict.scheme} names"
+    files = f"{len(manifest.files):,} {manifest.format} file{'s' if len(manifest.files) != 1 else ''}"
+    what = f"{len(manifest.tensors):,} tensors in {files}, {size:,} bytes, {verdict.scheme} names"
     answer = "whole" if verdict.ok else "not what its configuration says"
-    lines = [bold(f"{safe(check.path)}: {answer}"), dim(f"{what}; held against {check.model.name} ({check.model.source})")]
+    lines = [bold(f"{safe(check.path)}: {answer}")]
+    lines += [dim(line) for line in wrapped(f"{what}; held against {check.model.name} ({check.model.source})", indent="")]
     lines.append(f"{verdict.matched:,} of the {verdict.expected:,} tensors of {check.model.parameters.total:,} parameters are there")
     for x in verdict.findings:
         first, *rest = wrapped(f"{x.message}", indent="  ")

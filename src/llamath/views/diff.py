@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
+from ..glossary import GROUPS, SAME
 from ..record import Record
 from .causes import Cause, Side, causes
 from .config import UNREAD, Configuration, Key
@@ -134,16 +135,14 @@ def _pair(path: str, a: tuple[str, Entry] | None, b: tuple[str, Entry] | None) -
 
 
 def _merged(a: list[str], b: list[str]) -> list[str]:
-    """Two orders in one: what only b has stands after what comes before it there."""
+    """Two orders in one: what only b has stands before what follows it there."""
     order, known = list(a), set(a)
-    at = 0
-    for path in b:
+    at = len(order)
+    for path in reversed(b):
         if path in known:
-            at = order.index(path) + 1
+            at = order.index(path)
         else:
             order.insert(at, path)
-            known.add(path)
-            at += 1
     return order
 
 
@@ -154,14 +153,15 @@ def _aligned(a: Configuration, b: Configuration) -> Iterator[tuple[Key | None, K
 
 
 def _counts(key: Key, side: Configuration) -> bool:
+    """Whether a key moves something by itself: the class that was saved does so in the head, which is a cause of its own."""
+    if key.key == "architectures":
+        return False
     nested = any(x.key.startswith(f"{key.key}.") for x in side.keys) or key.value == {}
     return key.group not in ("nothing", UNREAD) and not nested
 
 
 def _plain(key: str) -> str:
     """One word for a key, whichever family's word it is."""
-    from ..glossary import SAME
-
     if key == "rope_parameters.rope_theta":
         return "rope_theta"
     key = key.replace("rope_parameters.", "rope_scaling.", 1)
@@ -179,7 +179,7 @@ def _key(a: Key | None, b: Key | None) -> Setting | None:
         key=_plain(one.key),
         a=a.value if a else None,
         b=b.value if b else None,
-        group=one.group,
+        group=min((x.group for x in (a, b) if x), key=GROUPS.index),
         absent=(a is not None and a.absent, b is not None and b.absent),
         known=(a is not None, b is not None),
     )
