@@ -23,6 +23,7 @@ from conftest import tiny_configs
 from llamath.cli import cli
 from llamath.compare import compare
 from llamath.errors import LlamathError
+from llamath.show.svg import escaped
 from llamath.show.treemap import squarified, treemap_svg
 from llamath.show.waterfall import waterfall_svg
 from llamath.views.diff import Difference
@@ -146,7 +147,8 @@ shapes = st.fixed_dictionaries(
 
 def config(shape: dict[str, Any]) -> dict[str, Any]:
     made = {**shape, "num_attention_heads": shape["num_key_value_heads"] * shape["group"], "num_experts_per_tok": 1}
-    return {key: x for key, x in made.items() if key != "group"}
+    unknown = ("group",) if shape["model_type"] == "mixtral" else ("group", "num_local_experts", "num_experts_per_tok")
+    return {key: x for key, x in made.items() if key not in unknown}
 
 
 @settings(max_examples=200, deadline=None)
@@ -319,6 +321,8 @@ def test_a_picture_goes_over_no_file_unasked(tmp_path: Path, args: tuple[str, ..
     assert fresh.read_text() == path.read_text() and sorted(x.name for x in tmp_path.iterdir()) == ["x.svg", "y.svg"]
     with pytest.raises(LlamathError, match="folder"):
         run(*args, "--svg", str(tmp_path), "--force")
+    with pytest.raises(LlamathError, match="device"):
+        run(*args, "--svg", "/dev/null", "--force")
     with pytest.raises(LlamathError, match="cannot be written"):
         run(*args, "--svg", str(tmp_path / "none" / "z.svg"))
 
@@ -346,3 +350,8 @@ def test_each_kind_of_cause_comes_once() -> None:
 def test_a_billion_layers_cost_no_more() -> None:
     found = sums(MODELS["llama-3-8b"], llamath.load("llama-3-8b", changes={"num_hidden_layers": 10**9}))
     assert [x.delta for x in found.causes] == [(10**9 - 32) * 218_112_000]
+
+
+def test_a_long_and_hostile_text_stays_one_text() -> None:
+    for said in ("&" * 30_000, "<b>'\"" * 5_000, "\x00\x1b[31m\ud800", "\u202e"):
+        assert ElementTree.fromstring(f"<t>{escaped(said)}</t>").text

@@ -28,12 +28,17 @@ class ModelArgs(Record):
     max_batch_size: int = 32
     max_seq_len: int = 2048
     use_scaled_rope: bool = False
+    hidden_dim: int | None = None  # Mistral's files say the width itself,
+    head_dim: int | None = None  # and the size of a head
 
     @property
     def hidden(self) -> int:
-        """The feed-forward width that the reference computes."""
-        return hidden(self.dim, self.multiple_of, self.ffn_dim_multiplier)
+        """The feed-forward width: as given, or as the reference computes it."""
+        return self.hidden_dim or hidden(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
+
+BEYOND = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
+"""Keys of other models' files of the same name, whose weights the reference of Llama does not have."""
 
 SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """What `use_scaled_rope` stands for: constants in the reference's code, not in the file."""
@@ -47,6 +52,13 @@ def hidden(dim: int, multiple_of: int, multiplier: float | None) -> int:
     return multiple_of * ((width + multiple_of - 1) // multiple_of)
 
 
+META_KEYS = {
+    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
+    "intermediate_size": "multiple_of and ffn_dim_multiplier", "rms_norm_eps": "norm_eps",
+}  # fmt: skip
+"""Hugging Face's keys in Meta's words, for errors about a `params.json`."""
+
+
 def is_params(data: Mapping[str, Any]) -> bool:
     """Whether this is `params.json` and not `config.json`."""
     return "dim" in data and "n_layers" in data and "model_type" not in data
@@ -55,6 +67,10 @@ def is_params(data: Mapping[str, Any]) -> bool:
 def read_args(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
     """The arguments in a `params.json`; the vocabulary, which LLaMA 1 and 2 leave out, from elsewhere if need be."""
     c = Config(data, source)
+    if beyond := next((key for key in BEYOND if c.get(key, None)), None):
+        raise c.error(
+            beyond, "says more than Llama's reference knows: experts or images", "give the Hugging Face config.json of the same model"
+        )
     given = c.get("vocab_size", -1)
     vocab = vocab_size if vocab_size is not None and given == -1 else given
     if vocab == -1:
@@ -79,7 +95,11 @@ def read_args(data: Mapping[str, Any], source: str, vocab_size: int | None = Non
         max_batch_size=c.get("max_batch_size", 32),
         max_seq_len=c.get("max_seq_len", 2048),
         use_scaled_rope=c.get("use_scaled_rope", False),
+        hidden_dim=int(c.dim("F", "hidden_dim")) if "hidden_dim" in c else None,
+        head_dim=int(c.dim("h", "head_dim")) if "head_dim" in c else None,
     )
+    for key in ("max_batch_size", "max_seq_len"):
+        c.dim(key, key, default=1)
     if args.ffn_dim_multiplier is not None and not 0 < args.ffn_dim_multiplier < 1e6:
         raise c.error("ffn_dim_multiplier", f"should be a positive number, not {args.ffn_dim_multiplier!r}")
     return args, c
@@ -100,6 +120,8 @@ def to_hf(args: ModelArgs) -> dict[str, Any]:
         "rope_theta": args.rope_theta,
         "tie_word_embeddings": False,
     }
+    if args.head_dim is not None:
+        keys["head_dim"] = args.head_dim
     return keys | ({"rope_scaling": SCALED} if args.use_scaled_rope else {})
 
 

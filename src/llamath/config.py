@@ -6,7 +6,7 @@ is an error. Only exact types pass: a count is a JSON integer, never a float, a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from .dims import Dim
@@ -20,8 +20,9 @@ ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh ge
 class Config:
     """One JSON object of a configuration."""
 
-    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
+    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", first: Collection[str] = ()) -> None:
         self.data = data
+        self.first = first  # keys that win over their synonyms
         self.source = source
         self._path = path
         self.read: set[str] = set()  # every key that was asked for
@@ -31,6 +32,7 @@ class Config:
         self._subs: dict[str, Config] = {}
 
     def __contains__(self, keys: str) -> bool:
+        self.read.update(keys.split("|"))
         return any(self.data.get(key) is not None for key in keys.split("|"))
 
     def __getitem__(self, keys: str) -> Any:
@@ -38,13 +40,12 @@ class Config:
 
     def get(self, keys: str, default: T) -> T:
         """The value of the first of these keys that is there, of the default's type."""
-        names = keys.split("|")
-        self.read.update(names)
-        key = next((name for name in names if self.data.get(name) is not None), None)
-        if key is None:
+        self.read.update(keys.split("|"))
+        key = self._present(keys)
+        if self.data.get(key) is None:
             if default is _MISSING:
-                raise self.error(names[0], "is missing")
-            self.absent.setdefault(names[0], default)
+                raise self.error(key, "is missing", "a model's config.json says it")
+            self.absent.setdefault(key, default)
             return default
         value = self.data[key]
         if not _fits(value, default):
@@ -65,9 +66,25 @@ class Config:
             self.absent[keys.split("|")[0]] = value
         if type(value) is not int or not least <= value < 2**63:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
-            raise self.error(self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}")
+            raise self.error(
+                self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}", "a dimension is a JSON integer, like 4096"
+            )
         self.letters.setdefault(symbol, self._present(keys))
         return Dim(symbol, value)
+
+    def whole(self, keys: str) -> int | None:
+        """A positive integer, or None where there is none: a window, a context."""
+        value: int | None = self.get(keys, None)
+        if value is not None and (type(value) is not int or not 0 < value < 2**63):
+            raise self.error(self._present(keys), f"should be a positive integer or null, not {safe(repr(value), 60)}")
+        return value
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of numbers."""
+        values: list[float] = self.get(key, cast("list[float]", []))
+        if not values or not all(_fits(x, 1.0) for x in values):
+            raise self.error(key, "should be a list of numbers")
+        return tuple(map(float, values))
 
     def activation(self, keys: str, default: str = "silu") -> str:
         """The name of an activation function, one that is known."""
@@ -87,14 +104,23 @@ class Config:
     ) -> tuple[Dim, Dim, Dim]:
         """(H, K, h): query heads, key/value heads and their size; what is not said is the family's default, or (an error, H, d / H)."""
         H = self.dim("H", H_keys, default=default[0] or _MISSING)
-        K = self.dim("K", K_keys, default=default[1] or H)
+        null = any(name in self.data for name in K_keys.split("|")) and K_keys not in self
+        K = self.dim("K", K_keys, default=H if null else default[1] or H)
         if H % K:
-            raise self.error(self._present(K_keys), f"is {K}, which does not divide the {H} attention heads")
+            hint = "each key/value head serves the same number of query heads"
+            raise self.error(self._present(K_keys), f"is {K}, which does not divide the {H} attention heads", hint)
         if "head_dim" not in self and not default[2] and d % H:
             raise self.error(
                 self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide"
             )
         return H, K, self.dim("h", "head_dim", default=default[2] or d // H)
+
+    def square_heads(self, d: int, K_keys: str = "num_key_value_heads", H_keys: str = "num_attention_heads") -> tuple[Dim, Dim, Dim]:
+        """Heads of a family whose heads together are as wide as the stream, whatever head_dim says."""
+        H, K, h = self.heads(d, K_keys, H_keys)
+        if H * h != d:
+            raise self.error("head_dim", f"is {h}: the heads of this family are always d / H wide, {d // H} here")
+        return H, K, h
 
     def sub(self, key: str) -> Config:
         """A nested object, empty if absent; what is read of it is remembered too."""
@@ -118,8 +144,17 @@ class Config:
         return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
 
     def _present(self, keys: str) -> str:
+        """Which of the synonyms is there; two that contradict each other are an error, unless one has been put first."""
         names = keys.split("|")
-        return next((name for name in names if self.data.get(name) is not None), names[0])
+        there = [name for name in names if self.data.get(name) is not None]
+        if chosen := [name for name in there if name in self.first]:
+            return chosen[0]
+        for other in there[1:]:
+            if self.data[other] != self.data[there[0]]:
+                raise self.error(
+                    other, f"contradicts {there[0]}: {self.data[other]!r:.60} and {self.data[there[0]]!r:.60} for the same thing"
+                )
+        return there[0] if there else names[0]
 
 
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}

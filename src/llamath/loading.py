@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .args import ModelArgs, is_params, read_args, to_hf
+from .args import META_KEYS, ModelArgs, is_params, read_args, to_hf
 from .blocks import Decoder
 from .catalog import find as find_preset
 from .config import Config
@@ -16,8 +16,8 @@ from .families import Family, find
 from .model import Model
 from .reading import addressed, read_config
 from .record import Record
+from .refusals import refuse_other, remarks
 from .strict import LIMIT, config_in, parse_json, read_json
-from .tree import stacks
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest
@@ -47,8 +47,10 @@ def load(
     if isinstance(source, ModelArgs):
         source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
     found = _found(source)
-    changed = dict(changes or {})
     data = found.data
+    if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
+        raise ConfigError(f"{found.source}: every key should be a string", hint="JSON knows no other keys")
+    changed = {key.removeprefix("text_config."): value for key, value in (changes or {}).items()}
     notes = list(found.notes)
     args: ModelArgs | None = None
     if is_params(data):
@@ -58,12 +60,19 @@ def load(
     elif vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     wrapper, data = _text(data, notes)
+    if args is not None:
+        if "intermediate_size" in changed:
+            notes = [x for x in notes if not x.startswith("feed-forward width")]
+        try:
+            return _built(found, wrapper, data, changed, notes).replace(args=None if changed else args)
+        except ConfigError as error:
+            raise _in_meta_words(error) from None
     if found.manifest is None:
-        return _built(found, wrapper, {**data, **changed}, changed, notes).replace(args=None if changed else args)
+        return _built(found, wrapper, data, changed, notes)
     from .held import borne_out, refused
 
     try:
-        model = _built(found, wrapper, {**data, **changed}, changed, notes)
+        model = _built(found, wrapper, data, changed, notes)
     except ConfigError as error:
         raise (error if changed else refused(str(error))) from None
     return model if changed or not held else borne_out(model, found.manifest)
@@ -104,7 +113,7 @@ def _found(source: str | os.PathLike[str] | Keys) -> Found:
 
 def _file(text: str) -> Found:
     """A configuration; or a checkpoint, or the folder of one, with a configuration beside or inside it."""
-    folder = text if os.path.isdir(text) else os.path.dirname(text)
+    folder = text if os.path.isdir(text) else os.path.dirname(text) or "."
     if text.endswith(".json") and not text.endswith(".index.json"):
         return Found(name=_folder_name(text), source=safe(text), data=read_json(text), folder=folder)
     keys, place = config_in(folder) if text == folder or text.endswith((".safetensors", ".index.json")) else (None, "")
@@ -174,7 +183,9 @@ def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     if silent := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"{safe(key)} is silent on {', '.join(silent)}: its class's defaults are taken")
         text |= silent
-    if "tie_word_embeddings" in data or data.get("model_type") in TIED:
+    if data.get("tie_word_embeddings") is True:
+        text["tie_word_embeddings"] = True
+    elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED:
         text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
     parts = [safe(x) for x in data if x.endswith("_config") and x != key and isinstance(data[x], Mapping)]
     notes.append(f"the text model alone; not counted: {', '.join(parts) or 'what surrounds it'}")
@@ -182,7 +193,7 @@ def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
 
 
 def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[str]) -> Model:
-    config = Config(data, found.source)
+    config = Config(_with(data, changed), found.source, first=frozenset(changed))
     model_type = config.get("model_type", "")
     if not model_type:
         raise config.error("model_type", "is missing", "without it the family is a guess, and nothing here is guessed")
@@ -198,35 +209,40 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
         family, tree, remark = as_class(family, tree, config)
         notes += [safe(remark)] if remark else []
     unread = list(config.unread())
+    refuse_other(config, tree, unread)
     for key in changed:
         if key in unread:
             near = nearest(key, config.read)
             raise ConfigError(
                 f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
             )
-    notes += _remarks(config, unread)
+    notes += remarks(config, unread)
     return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper)
 
 
 def _tree(family: Family, config: Config) -> Decoder:
-    """The family's tree, with what no family should have to check for itself."""
+    """The family's tree; numbers that no arithmetic can use are the configuration's fault."""
     try:
-        tree = family(config)
+        return family(config)
     except ArithmeticError as error:
-        raise ConfigError(f"{config.source}: its numbers make no {family.name} model: {error}") from None
-    for layer, _ in tree.layers.kinds():
-        for experts in stacks(layer):
-            if experts.live is not None and not 0 < experts.live <= experts.n:
-                raise ConfigError(f"{config.source}: a token cannot pass through {experts.live} of {experts.n} experts")
-    return tree
+        raise ConfigError(f"{config.source}: its numbers make no {family.name} model: {error}", hint="a zero or a size too large") from None
 
 
-def _remarks(config: Config, unread: list[str]) -> list[str]:
-    """What was assumed, and what was not read."""
-    notes = [f"{key} is not given: {value} is the family's default" for key, value in config.assumed.items()]
-    if unread:
-        from .glossary import NOTHING
+def _with(data: Keys, changed: Keys) -> dict[str, Any]:
+    """The keys as changed; a dotted key reaches into an object, and `text_config.` is the text model itself."""
+    made = dict(data)
+    for key, value in changed.items():
+        outer, _, inner = key.partition(".")
+        if inner and isinstance(made.get(outer), Mapping):
+            made[outer] = {**made[outer], inner: value}
+        else:
+            made[key] = value
+    return made
 
-        if unknown := [safe(key, 60) for key in unread if key not in NOTHING and not key.startswith("_")]:
-            notes.append(f"not read: {', '.join(unknown)}")
-    return notes
+
+def _in_meta_words(error: ConfigError) -> ConfigError:
+    """An error about a `params.json`, in the words of that file."""
+    text = str(error)
+    for ours, theirs in META_KEYS.items():
+        text = text.replace(f": {ours} ", f": {theirs} ")
+    return ConfigError(text, hint="" if "head_dim" in error.hint else error.hint)

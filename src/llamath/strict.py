@@ -41,6 +41,14 @@ def read_json(path: str, times: int = 1) -> dict[str, Any]:
 
 def parse_json(data: bytes, source: str, times: int = 1) -> dict[str, Any]:
     """The object in these bytes."""
+    try:
+        return _parsed(data, source, times)
+    except ConfigError as error:
+        error.hint = error.hint or "a configuration is one JSON object in UTF-8, each key once: a model's config.json or params.json"
+        raise
+
+
+def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
     if len(data) > LIMIT * times:
         raise ConfigError(f"{source} is longer than {LIMIT * times:,} bytes; a configuration has a few thousand")
     if sum(map(data.count, (b"{", b"[", b","))) > VALUES * times:

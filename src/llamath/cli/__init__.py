@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
@@ -50,6 +52,7 @@ def main() -> None:
     gc.disable()  # a process this short has no use for it, and 45,000 tensors set it off again and again
     try:
         cli(standalone_mode=False)
+        sys.stdout.flush()
     except LlamathError as error:
         _complain(str(error), error.hint)
     except click.ClickException as error:
@@ -58,8 +61,16 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        _quiet(0)
+    except OSError as error:
+        click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+        _quiet(2)
+
+
+def _quiet(status: int) -> NoReturn:
+    """End without another word about an output that is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(status)
 
 
 def _complain(message: str, hint: str = "") -> None:

@@ -19,8 +19,10 @@ def command(model: Model, *, form: str | None) -> None:
     if form == "json":
         import json
 
-        click.echo(json.dumps(show.config_json(model), ensure_ascii=False, default=list))
+        click.echo(json.dumps(show.config_json(model), default=list))
     elif form == "params":
         click.echo(show.config_params(model))
+        for remark in show.explained(model).remarks:
+            click.echo(f"note: {remark}", err=True)
     else:
         click.echo(show.config_text(model))

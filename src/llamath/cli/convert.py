@@ -49,6 +49,6 @@ def command(source: str, target: str, *, to: str, dtype: str | None, changes: tu
     if as_json:
         import json
 
-        click.echo(json.dumps(converted_json(done), ensure_ascii=False))
+        click.echo(json.dumps(converted_json(done)))
     else:
         click.echo(converted_text(done, bar.seconds, order.dry))

@@ -38,13 +38,17 @@ def command(
         return
     if layer is not None and layer >= int(model.tree.layers.n):
         raise click.UsageError(f"--layer {layer}: the model has {int(model.tree.layers.n):,} layers, 0 to {int(model.tree.layers.n) - 1:,}")
+    if (form == "json" or tree) and (layer is not None or unfold or names or (form and tree)):
+        raise click.UsageError(
+            "--json and --tree show the whole model by canonical names: not with --layer, --unfold, --names or each other"
+        )
     scheme = model.scheme(names) if names else None
     if form == "json":
         import json
 
         from ..show.json import count_json
 
-        click.echo(json.dumps(count_json(model), ensure_ascii=False))
+        click.echo(json.dumps(count_json(model)))
     elif tree:
         from ..show.tree import tree_text
 

@@ -66,7 +66,7 @@ def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | Non
         from ..show.diff_data import diff_json, many_json
 
         data = diff_json(a, b, found[0]) if len(found) == 1 else many_json(models, found)
-        return [json.dumps(data, ensure_ascii=False, default=list)]
+        return [json.dumps(data, default=list)]
     if len(found) > 1:
         from ..show.many import many_rows, many_text
 

@@ -12,9 +12,10 @@ from ..errors import LlamathError, safe
 
 def save(path: str, text: str, force: bool) -> None:
     """Write a text file, and say so on stderr."""
-    name, folder = safe(path), os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise LlamathError(f"{name} is a folder", hint="give the name of a file")
+    name, path = safe(path), os.path.realpath(path)
+    folder = os.path.dirname(path)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise LlamathError(f"{name} is no file but a {'folder' if os.path.isdir(path) else 'device'}", hint="give the name of a file")
     taken = LlamathError(f"{name} is there already", hint="--force writes over it")
     if not force and os.path.lexists(path):
         raise taken

@@ -15,6 +15,6 @@ def command(words: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
         import json
 
-        click.echo(json.dumps(models_json(words), ensure_ascii=False))
+        click.echo(json.dumps(models_json(words)))
     else:
         click.echo(models_text(words))

@@ -23,7 +23,7 @@ def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
 
         from ..show.json import names_json
 
-        click.echo(json.dumps(names_json(model, scheme) if scheme else spellings_json(model), ensure_ascii=False))
+        click.echo(json.dumps(names_json(model, scheme) if scheme else spellings_json(model)))
     else:
         from ..show.rows import unfolded
 

@@ -25,7 +25,7 @@ def command(path: str, *, model: str | None, changes: tuple[str, ...], as_json: 
     if as_json:
         import json
 
-        click.echo(json.dumps(verdict_json(checked), ensure_ascii=False))
+        click.echo(json.dumps(verdict_json(checked)))
     else:
         click.echo(verdict_text(checked))
     sys.exit(0 if checked.verdict.ok else 1)

@@ -37,7 +37,7 @@ NAMES = Scheme(
 @family("bloom", hf=NAMES, gguf=GGUF_QKV, arch="bloom")
 def bloom(c: Config) -> Decoder:
     d, V = c.dim("d", "n_embed|hidden_size"), c.dim("V", "vocab_size")
-    heads = c.heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    heads = c.square_heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(

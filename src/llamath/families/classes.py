@@ -28,7 +28,7 @@ def as_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Dec
             tree.replace(head=linear(labels, tree.width)),
             f"{name}: score [{labels}, {tree.width}] in place of a head",
         )
-    if name.endswith("Model"):
+    if name.endswith("Model") and "Double" not in name:
         return family.replace(hf=bare(family.hf)), tree.replace(head=None), f"{name}: no head, and names without their first part"
     return family, tree, f"architectures says {name[:60]}: counted as the causal model of its family"
 

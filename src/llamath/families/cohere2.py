@@ -32,6 +32,6 @@ def cohere2(c: Config) -> Decoder:
         alternating(c, L, near, far, nth=c.get("sliding_window_pattern|_sliding_window_pattern", 4)),
         norm,
         tied=c.get("tie_word_embeddings", True),
-        context=c.get("max_position_embeddings", None),
+        context=c.whole("max_position_embeddings"),
         logit_scale=c.get("logit_scale", 0.0625),
     )

@@ -26,4 +26,4 @@ def deepseek_v2(c: Config) -> Decoder:
     moe = mixture(c, d, shared=2, **facts, **routing(c, "softmax", "greedy"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -21,4 +21,4 @@ def deepseek_v3(c: Config) -> Decoder:
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
     c.ignore("num_nextn_predict_layers", "num_mtp_layers")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

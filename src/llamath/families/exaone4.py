@@ -26,7 +26,7 @@ def exaone4(c: Config) -> Decoder:
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     layers = _order(c, layer(rotary, window), layer(None if window else rotary, None))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
 
 
 def _order(c: Config, windowed: Layer, full: Layer) -> Stack:

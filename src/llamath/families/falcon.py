@@ -39,7 +39,7 @@ def falcon(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size|n_embed"), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)
     new = c.get("new_decoder_architecture", "n_head_kv" in c)
-    H, K, h = c.heads(d, "num_kv_heads|n_head_kv", "num_attention_heads|n_head")
+    H, K, h = c.square_heads(d, "num_kv_heads|n_head_kv", "num_attention_heads|n_head")
     multi = c.get("multi_query", True)
     heads = (H, K if new else Dim("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), rope(c, h)

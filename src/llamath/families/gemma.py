@@ -26,5 +26,5 @@ def gemma(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=swiglu(d, F, activation),
     )
-    context, tied = c.get("max_position_embeddings", None), c.get("tie_word_embeddings", True)
+    context, tied = c.whole("max_position_embeddings"), c.get("tie_word_embeddings", True)
     return decoder(V, d, repeat(layer, L), norm, tied, embed=embedding(V, d, scale=d**0.5), context=context)

@@ -38,6 +38,6 @@ def gemma2(c: Config) -> Decoder:
         norm,
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),
-        context=c.get("max_position_embeddings", None),
+        context=c.whole("max_position_embeddings"),
         softcap=c.nullable("final_logit_softcapping", 30.0),
     )

@@ -107,7 +107,7 @@ def gemma4(c: Config) -> Decoder:
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),
         per_layer=_per_layer(c, d, L, p) if p else None,
-        context=c.get("max_position_embeddings", None),
+        context=c.whole("max_position_embeddings"),
         softcap=c.get("final_logit_softcapping", None),
     )
 

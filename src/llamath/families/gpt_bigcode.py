@@ -33,7 +33,7 @@ NAMES = Scheme(
 def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings")
     F = c.dim("F", "n_inner", default=4 * d)
-    H, K, h = c.heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    H, K, h = c.square_heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
     heads = (H, Dim("K", 1) if c.get("multi_query", True) else K, h)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(

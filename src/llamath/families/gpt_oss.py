@@ -53,4 +53,4 @@ def gpt_oss(c: Config) -> Decoder:
     L = c.dim("L", "num_hidden_layers")
     layers = layered(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
     c.ignore("initial_context_length")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -29,4 +29,4 @@ def granite(c: Config) -> Decoder:
         raise c.error("logits_scaling", "is 0, and logits are divided by it")
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
     embed = embedding(V, d, c.get("embedding_multiplier", 1.0))
-    return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=1 / divisor, context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=1 / divisor, context=c.whole("max_position_embeddings"))

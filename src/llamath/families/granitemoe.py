@@ -36,6 +36,6 @@ def granitemoe(c: Config) -> Decoder:
         residual=c.get("residual_multiplier", 1.0),
     )
     embed, logit_scale = embedding(V, d, c.get("embedding_multiplier", 1.0)), 1 / c.get("logits_scaling", 1.0)
-    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("max_position_embeddings", None)
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.whole("max_position_embeddings")
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, context=context, embed=embed, logit_scale=logit_scale)

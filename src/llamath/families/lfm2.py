@@ -57,7 +57,7 @@ def lfm2(c: Config) -> Decoder:
     layers = layered(c, L, kinds, _by_index(c, L, attention, conv))
     c.ignore(*UNUSED.split())
     tied = c.get("tie_embedding|tie_word_embeddings", True)
-    return decoder(V, d, layers, norm, tied, context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied, context=c.whole("max_position_embeddings"))
 
 
 def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:

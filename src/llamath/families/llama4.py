@@ -35,7 +35,7 @@ NAMES = HF.but(
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size_mlp"), c.dim("Fe", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")
-    heads, eps, activation = c.heads(d, default=(0, 0, 128)), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
+    heads, eps, activation = c.heads(d, default=(0, 8, 128)), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
     norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
     tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
     growth = Temperature(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
@@ -54,7 +54,7 @@ def llama4(c: Config) -> Decoder:
     kinds = _kinds(c)
     made = {kind: layer(*kind) for kind in dict.fromkeys(kinds)}
     layers = cycle([made[kind] for kind in kinds], c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
 
 
 def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:

@@ -33,6 +33,6 @@ def minicpm(c: Config) -> Decoder:
         residual=c.get("scale_depth", 1.0) / sqrt(L),
     )
     embed, logit_scale = embedding(V, d, c.get("scale_emb", 1.0)), c.dim("b", "dim_model_base", default=1) / d
-    tied, context = c.get("tie_word_embeddings", True), c.get("max_position_embeddings", None)
+    tied, context = c.get("tie_word_embeddings", True), c.whole("max_position_embeddings")
     c.ignore("mup_denominator")
     return decoder(V, d, repeat(layer, L), norm, tied, embed=embed, logit_scale=logit_scale, context=context)

@@ -43,4 +43,4 @@ def minimax_m2(c: Config) -> Decoder:
     c.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
     c.ignore("attn_type_list", "qk_norm_type", "scoring_func", "shared_intermediate_size")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -38,4 +38,4 @@ def mistral4(c: Config) -> Decoder:
     mlp = swiglu(d, F, c.activation("hidden_act"))
     dense = Layer(attn_norm=norm, attn=latent(c, d, positions, temperature=growth), mlp_norm=norm, mlp=mlp)
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -25,14 +25,14 @@ NAMES = HF.but(
 def mixtral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)
-    heads = c.heads(d)
+    heads = c.heads(d, default=(0, 8, 0))
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), window=c.get("sliding_window", None)),
+        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), window=c.whole("sliding_window")),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

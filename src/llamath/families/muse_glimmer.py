@@ -43,7 +43,7 @@ def muse_glimmer(c: Config) -> Decoder:
         rms(d, eps),
         tied=c.get("tie_word_embeddings", False),
         embed_norm=plain,
-        context=c.get("max_position_embeddings", None),
+        context=c.whole("max_position_embeddings"),
         logit_scale=c.get("output_multiplier", 0.19611613513818404),
         softcap=c.get("final_logit_softcapping", 20.0),
     )

@@ -81,7 +81,7 @@ def nemotron_h(c: Config) -> Decoder:
 
     layers = sequence(layer(kind) for kind in _kinds(c))
     c.ignore(*UNUSED.split())
-    return decoder(V, d, layers, norm, tied=False, context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=False, context=c.whole("max_position_embeddings"))
 
 
 def _kinds(c: Config) -> list[str]:

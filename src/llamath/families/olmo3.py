@@ -29,4 +29,4 @@ def olmo3(c: Config) -> Decoder:
         s = c.sub("rope_parameters")
         far, near = (scaled(c, s.sub(kind), theta=theta, dim=h) for kind in ("full_attention", "sliding_attention"))
     layers = alternating(c, c.dim("L", "num_hidden_layers"), layer(near, c.nullable("sliding_window", 4096)), layer(far), 4)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -16,7 +16,7 @@ from .shared import rope
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")
-    H, K, h = heads = c.heads(d)
+    H, K, h = heads = c.square_heads(d)
     eps, bias, clip = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.get("clip_qkv", None)
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     expert = swiglu(d, F, c.activation("hidden_act"))
@@ -27,4 +27,4 @@ def olmoe(c: Config) -> Decoder:
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k, normalise=c.get("norm_topk_prob", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

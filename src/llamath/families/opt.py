@@ -36,7 +36,7 @@ NAMES = Scheme(
 @family("opt", hf=NAMES)
 def opt(c: Config) -> Decoder:
     d, V, F, C = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "ffn_dim"), c.dim("C", "max_position_embeddings")
-    heads, w = c.heads(d, "num_attention_heads"), c.dim("w", "word_embed_proj_dim", default=d)
+    heads, w = c.square_heads(d, "num_attention_heads"), c.dim("w", "word_embed_proj_dim", default=d)
     bias, pre = c.get("enable_bias", True), c.get("do_layer_norm_before", True)
     norm = layer_norm(d, 1e-5) if c.get("layer_norm_elementwise_affine", True) else LayerNorm(eps=1e-5)
     layer = (Layer if pre else PostNormLayer)(

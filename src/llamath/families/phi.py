@@ -58,7 +58,7 @@ def phi(c: Config) -> Decoder:
     )
     c.ignore("flash_attn", "flash_rotary", "fused_dense", "img_processor")
     layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
-    context = c.get("max_position_embeddings|n_positions", None)
+    context = c.whole("max_position_embeddings|n_positions")
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
 

@@ -22,10 +22,10 @@ def phi3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), window=c.get("sliding_window", None)),
+        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), window=c.whole("sliding_window")),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     c.ignore("attention_bias", "mlp_bias", "lm_head_bias", "full_attn_mod", "interpolate_factor", "original_max_position_embeddings")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -18,16 +18,16 @@ def phimoe(c: Config) -> Decoder:
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok", default=2)
     if k != 2:
         raise c.error("num_experts_per_tok", f"is {k}, but this family's router chooses 2")
-    heads, bias = c.heads(d), c.get("attention_bias", False)
+    heads, bias = c.heads(d, default=(0, 8, 0)), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
     experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, live=k), c.get("router_jitter_noise", 0.01)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), window=c.get("sliding_window", None)),
+        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), window=c.whole("sliding_window")),
         mlp_norm=norm,
         mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, normalise=False, jitter=jitter),
     )
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
     head = unembedding(V, d, tied, c.get("lm_head_bias", False))
     c.ignore("input_jitter_noise", "expert_dropout")
-    return decoder(V, d, layers, norm, tied, head=head, context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied, head=head, context=c.whole("max_position_embeddings"))

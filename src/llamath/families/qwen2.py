@@ -32,4 +32,4 @@ def _qwen2(c: Config, theta: float, eps: float, kv_heads: int, full: int) -> Dec
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
     layers = late_windows(c, L, layer, full)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -30,4 +30,4 @@ def qwen2_moe(c: Config) -> Decoder:
 
     layers = sparse_every(c, layered(c, L, {"full_attention": full, "sliding_attention": windowed}, order), layer)
     c.ignore("intermediate_size", "sliding_window")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -17,4 +17,4 @@ def qwen3_5_moe(c: Config) -> Decoder:
     linear, full = (Layer(attn_norm=norm, attn=x, mlp_norm=norm, mlp=moe) for x in (delta_net(c, d, eps), gated_attention(c, d, eps)))
     layers = one_in_four(c, linear, full)
     c.ignore("mlp_only_layers", "decoder_sparse_step", "norm_topk_prob", "intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

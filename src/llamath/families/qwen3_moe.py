@@ -29,4 +29,4 @@ def qwen3_moe(c: Config) -> Decoder:
 
     layers = sparse_every(c, repeat(attention, L), layer)
     c.ignore("intermediate_size", "sliding_window", "max_window_layers", "qkv_bias", "use_qk_norm", "shared_expert_intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -118,11 +118,11 @@ def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> St
     return layered(c, L, kinds, every(nth, full_attention, linear_attention, L))
 
 
-def gated_attention(c: Config, d: Dim, eps: float) -> Attention:
+def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
     """Softmax attention with norms on the heads of q and k, a quarter of each rotated, and a gate on what the heads give."""
     if not c.get("attn_output_gate", True):
         raise c.error("attn_output_gate", "is false; only gated attention is known of this family")
-    heads = H, _, h = c.heads(d, default=(0, 2, 256))
+    heads = H, _, h = c.heads(d, default=(0, kv, 256))
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
     turned = rope(c, partial(c, h, 0.25))
     return gqa(d, heads, bias, rope=turned, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)

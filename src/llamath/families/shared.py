@@ -24,6 +24,8 @@ def rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", 
 def scaled(c: Config, s: Config, **base: Any) -> Rope:
     """The rotary embedding that one object describes, with `theta` and `dim` where it is silent."""
     base["theta"] = s.get("rope_theta", base["theta"])
+    if not base["theta"] > 0:
+        raise s.error("rope_theta", f"should be positive, not {base['theta']!r}")
     kind = s.get("rope_type|type", "default")
     if kind in ("default", "mrope"):
         s.ignore("mrope_section", "mrope_interleaved", "factor")
@@ -34,17 +36,17 @@ def scaled(c: Config, s: Config, **base: Any) -> Rope:
     original = s.get("original_max_position_embeddings", c.get("original_max_position_embeddings", c.get("max_position_embeddings", 2048)))
     if kind == "longrope" or kind == "su":
         return _long(c, s, base, original)
-    factor = float(s["factor"])
+    if kind not in ("linear", "dynamic", "llama3", "yarn"):
+        known = "default, linear, dynamic, yarn, llama3, longrope, proportional"
+        raise s.error("rope_type", f"names the unknown scaling {safe(repr(kind), 60)}", f"known: {known}")
+    factor = s.get("factor", 1.0) if "factor" in s else s["factor"]
     if kind == "linear":
         return LinearRope(**base, factor=factor)
     if kind == "dynamic":
         return DynamicRope(**base, factor=factor, original=original)
     if kind == "llama3":
         return Llama3Rope(**base, factor=factor, low=s.get("low_freq_factor", 1.0), high=s.get("high_freq_factor", 4.0), original=original)
-    if kind == "yarn":
-        return _yarn(s, base, factor, original)
-    known = "default, linear, dynamic, yarn, llama3, longrope, proportional"
-    raise s.error("rope_type", f"names the unknown scaling {kind!r}", f"known: {known}")
+    return _yarn(s, base, factor, original)
 
 
 def layered(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
@@ -56,7 +58,7 @@ def layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
     """What kind each of the n layers is of."""
     types: list[str] = c["layer_types"]
     if not isinstance(types, list) or len(types) != n:
-        raise c.error("layer_types", f"should be a list of {n} layers")
+        raise c.error("layer_types", f"should be a list of {n} layers", "--set layer_types=null takes the family's own order")
     if unknown := [x for x in types if x not in list(kinds)]:
         raise c.error("layer_types", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types
@@ -119,8 +121,8 @@ def _yarn(s: Config, base: dict[str, Any], factor: float, original: int) -> Yarn
 def _long(c: Config, s: Config, base: dict[str, Any], original: int) -> LongRope:
     return LongRope(
         **base,
-        short=tuple(s["short_factor"]),
-        long=tuple(s["long_factor"]),
+        short=s.numbers("short_factor"),
+        long=s.numbers("long_factor"),
         original=original,
         context=c.get("max_position_embeddings", original),
         factor=s.get("factor", None),

@@ -28,7 +28,7 @@ def smollm3(c: Config) -> Decoder:
         return Layer(attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, window=window), mlp_norm=norm, mlp=mlp)
 
     layers = _order(c, lambda turns, near: layer(rotary if turns else None, window if near else None))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.whole("max_position_embeddings"))
 
 
 def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:

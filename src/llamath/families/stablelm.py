@@ -18,7 +18,7 @@ NAMES_GGUF = GGUF.but(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}
 @family("stablelm", "stablelm_epoch", hf=NAMES, gguf=NAMES_GGUF, arch="stablelm")
 def stablelm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    (H, _, h), K = c.heads(d), c.dim("K", "num_key_value_heads")
+    (H, _, h), K = c.square_heads(d), c.dim("K", "num_key_value_heads")
     eps, bias, parallel = c.get("layer_norm_eps|norm_eps", 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
     norm, head_norm = layer_norm(d, eps), layer_norm(h, eps, bias=False)
     norms: dict[str, Stack] = {"q_norm": repeat(head_norm, H), "k_norm": repeat(head_norm, K)} if c.get("qk_layernorm", False) else {}
@@ -32,4 +32,4 @@ def stablelm(c: Config) -> Decoder:
     )
     c.ignore("num_heads", "rotary_scaling_factor")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

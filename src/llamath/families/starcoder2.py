@@ -23,10 +23,10 @@ def starcoder2(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, h), window=c.get("sliding_window", None)),
+        attn=gqa(d, heads, bias=bias, rope=rope(c, h), window=c.whole("sliding_window")),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=bias),
     )
     c.ignore("mlp_type", "norm_type")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.get("max_position_embeddings", None))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.whole("max_position_embeddings"))

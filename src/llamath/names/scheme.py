@@ -137,4 +137,3 @@ def fused(scheme: Scheme) -> Scheme | None:
     joined = dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj")
     down = {"mlp.experts.{e}.down.weight": "mlp.experts.down_proj"}
     return scheme.replace(inside={**inside, **joined, **down, **scheme.fused}, name="hf-fused")
-

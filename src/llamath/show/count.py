@@ -50,7 +50,8 @@ def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[t
         if many:
             where = str(layer) if layer is not None else spans(section.indices) or f"{times:,} of them"
             whole = section.each * times
-            yield ("", f"{section.name} {where}", "", "", f"{section.each:,}", f"{times}", f"{whole:,}", percent(report.share(whole)))
+            label = "layer" if section.name == "layers" and where.isdigit() else section.name
+            yield ("", f"{label} {where}", "", "", f"{section.each:,}", f"{times}", f"{whole:,}", percent(report.share(whole)))
         for row in section.rows:
             yield _row(report, section, row, times, scheme)
 
@@ -83,10 +84,7 @@ def _groups(report: Count) -> list[str]:
 
 def _counts(report: Count) -> list[str]:
     p = report.parameters
-    rows = [("total", p.total)]
-    if p.active != p.total:
-        rows.append(("active per token", p.active))
-    rows.append(("tied head counted twice", p.tied_counted_twice))
+    rows = [("total", p.total), ("active per token", p.active), ("tied head counted twice", p.tied_counted_twice)]
     rows += [("without embeddings", p.without_embeddings), ("without head", p.without_head), ("without both", p.blocks)]
     if p.per_layer is not None:
         rows.append(("per layer", p.per_layer))

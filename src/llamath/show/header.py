@@ -17,7 +17,8 @@ from .table import bold, dim, wrapped
 def header_text(found: HeaderCount, unfold: bool = False) -> Iterator[str]:
     """One screen: the total, the folded tensors, dtypes and codecs."""
     listing, total = found.listing, found.total
-    yield bold(f"{found.name}: {total:,} parameters ({everyday(total)})")
+    least = "" if listing.known else "at the least "
+    yield bold(f"{found.name}: {least}{total:,} parameters ({everyday(total)})")
     yield dim(f"no family, from the header of {found.source}: {listing.manifest.format}, {listing.total.tensors:,} tensors")
     yield ""
     yield from table_lines([x for x in listing.unfolded() if not factors(x)] if unfold else found.rows)

@@ -28,7 +28,9 @@ def models_text(words: tuple[str, ...]) -> str:
         for x in found
     ]  # fmt: skip
     lines = aligned([HEADER, *rows], right=range(1, 9))
-    return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} presets" if found else "no preset has all these words"])
+    if not found:
+        return "no preset has all these words"
+    return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} preset{'s' if len(found) > 1 else ''}"])
 
 
 def _number(value: int | None) -> str:

@@ -34,4 +34,4 @@ def spans(found: tuple[tuple[int, int, int], ...]) -> str:
             parts += [str(first), str(last)]
         else:
             parts.append(f"{first}, {first + step}, … {last}")
-    return ", ".join(parts[:8]) + (" …" if len(parts) > 8 else "")
+    return ", ".join(parts[:3]) + (f" … {parts[-1]}" if len(parts) > 3 else "")

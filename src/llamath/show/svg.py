@@ -25,9 +25,10 @@ DARK = {
 
 def escaped(text: str) -> str:
     """Any text as XML has it."""
+    text = safe(text, 20_000)
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
         text = text.replace(character, entity)
-    return safe(text, 1000)
+    return text
 
 
 def document(size: tuple[int, int], title: str, description: str, shapes: Iterable[str]) -> str:

@@ -1,0 +1,29 @@
+"""Mistral: Llama's layers with a window in the first release, without any bias."""
+
+from __future__ import annotations
+
+from ..blocks import Decoder, Layer
+from ..build import decoder, gqa, rms, swiglu
+from ..config import Config
+from ..names.gguf import GGUF_LLAMA
+from ..names.hf import HF
+from ..names.meta import META
+from ..tree import repeat
+from . import family
+from .shared import rope
+
+
+@family("mistral", hf=HF, meta=META, gguf=GGUF_LLAMA, arch="llama")
+def mistral(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, norm = c.heads(d, default=(0, 8, 0)), rms(d, c.get("rms_norm_eps", 1e-6))
+    window = c.whole("sliding_window") or c.nullable("sliding_window", 4096)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, rope=rope(c, heads[2]), window=window),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    c.ignore("attention_bias", "mlp_bias")
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -1,0 +1,229 @@
+"""What is fuzzed: for every reader of strangers' bytes its seeds, its words, and a run that ends in an outcome or in one of our errors.
+
+An input may begin with a byte that says how the rest is wrapped, so that checksums and lengths which a mutation breaks are made good.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+
+import hostile_gguf  # noqa: E402
+import hostile_index  # noqa: E402
+import hostile_pth  # noqa: E402
+import hostile_safetensors  # noqa: E402
+
+LONGEST = 8192
+"""Bytes of an input; what only long ones could do is in the hostile corpora."""
+
+
+class Differs(Exception):
+    """A file that is read here and not, or otherwise, by the reference."""
+
+
+class Target(NamedTuple):
+    """One reader."""
+
+    modules: tuple[str, ...]  # what to watch for coverage
+    seeds: Callable[[], Iterator[bytes]]
+    words: Callable[[], Iterable[bytes]]
+    run: Callable[[bytes], object]
+    json: bool = False  # whether tokens, not only bytes, are worth exchanging
+    packages: tuple[str, ...] = ()  # references that it is compared with
+
+
+def _made(corpora: Iterable[Iterable[bytes | Callable[[], bytes]]], wraps: int) -> Iterator[bytes]:
+    """Every short file of the corpora behind each of the bytes that say how it is wrapped."""
+    for corpus in corpora:
+        for made in corpus:
+            data = made() if callable(made) else made
+            if len(data) < LONGEST:
+                yield from (bytes([i]) + data for i in range(wraps))
+
+
+# safetensors: as it is, or a header whose length is right and whose data are there
+
+_ENDS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,4})\s*\]')
+
+
+def _safetensors_seeds() -> Iterator[bytes]:
+    files = [*(make for _, make in hostile_safetensors.hostile().values()), *hostile_safetensors.odd().values()]
+    for data in (make() for make in files):
+        if len(data) < LONGEST:
+            yield from (b"\0" + data, b"\1" + data[8:])
+    yield from (b"\0" + data for data in islice(hostile_safetensors.mutants(0), 300))
+
+
+def _safetensors(data: bytes) -> object:
+    import safetensors
+
+    from llamath.formats.safetensors import read
+    from llamath.formats.source import Bytes
+
+    wrap, data = data[:1], data[1:]
+    if wrap == b"\1":
+        held = max(map(int, _ENDS.findall(data)), default=0)
+        data = hostile_safetensors.file(data, bytes(i % 251 for i in range(held)))
+    found = read(Bytes(data))
+    try:
+        theirs = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise Differs(f"safetensors refuses: {error}") from None
+    same = sorted((name, x["dtype"], tuple(x["shape"]), bytes(x["data"])) for name, x in theirs)
+    if same != sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in found.tensors):
+        raise Differs("safetensors reads something else")
+    return found
+
+
+# GGUF: as it is, or with zeros after it
+
+
+def _gguf_seeds() -> Iterator[bytes]:
+    whole = [hostile_gguf.valid(version, order).bytes() for version in (2, 3) for order in "<>"]
+    return _made(([make for _, make in hostile_gguf.hostile().values()], hostile_gguf.odd().values(), whole), 2)
+
+
+def _gguf(data: bytes) -> object:
+    from llamath.formats.gguf import Array, read, values
+    from llamath.formats.source import Bytes
+
+    source = Bytes(data[1:] + bytes(4096 if data[:1] == b"\1" else 0))
+    found = read(source)
+    for value in found.metadata.values():
+        if isinstance(value, Array):
+            for _ in islice(values(source, value), 1000):
+                pass
+    for x in found.tensors:
+        if not 0 <= x.start <= x.end <= source.size:
+            raise Differs(f"a tensor's bytes {x.start} to {x.end} are not in the file")
+    return found
+
+
+# torch: as it is, or a pickle stream in a sound archive, or in the older container
+
+
+def _pth_seeds() -> Iterator[bytes]:
+    yield from _made([(data for data, _ in {**hostile_pth.archives(), **hostile_pth.old()}.values())], 1)
+    streams = [hostile_pth.VALID, hostile_pth.VALID_OLD, *(data for data, _ in hostile_pth.streams().values())]
+    yield from (bytes([i]) + data for data in streams if len(data) < LONGEST for i in (1, 2))
+    yield from (b"\0" + data for data in (hostile_pth.zipped(hostile_pth.VALID), hostile_pth.legacy(hostile_pth.VALID_OLD)))
+
+
+def _pth(data: bytes) -> object:
+    from llamath.formats.pth import read
+    from llamath.formats.source import Bytes
+
+    wrap, data = data[:1], data[1:]
+    if wrap in (b"\1", b"\2"):
+        data = hostile_pth.zipped(data, {"0": hostile_pth.SIX, "1": b""}) if wrap == b"\1" else hostile_pth.legacy(data)
+    found = read(Bytes(data))
+    for x in found.tensors:
+        if not 0 <= x.start <= x.end <= len(data):
+            raise Differs(f"a tensor's bytes {x.start} to {x.end} are not in the file")
+    return found
+
+
+def _pth_words() -> Iterator[bytes]:
+    from llamath.formats import rebuild
+
+    yield from (hostile_pth.named(name) for name in (*rebuild.CALLS, *rebuild.STORAGES, *rebuild.DTYPES))
+    yield from (hostile_pth.storage(), hostile_pth.HOOKS, hostile_pth.PROTO, b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7")
+
+
+# indexes and configurations: JSON
+
+
+def _index_seeds() -> Iterator[bytes]:
+    return (
+        data
+        for data in (make() for make in [*(x for _, x in hostile_index.hostile().values()), *hostile_index.odd().values()])
+        if len(data) < LONGEST
+    )
+
+
+def _index(data: bytes) -> object:
+    from llamath.formats.checkpoint import read_index
+    from llamath.formats.folder import Folder, plain
+    from llamath.formats.source import Bytes, Source
+    from llamath.strict import parse_json
+
+    class Memory(Folder):
+        """A folder of one shard."""
+
+        name = "memory"
+
+        def open(self, name: str) -> Source | None:
+            return Bytes(hostile_safetensors.valid(), name) if plain(name) == hostile_index.SHARD else None
+
+        def json(self, name: str) -> dict[str, Any]:
+            return parse_json(data, name)
+
+    found = read_index(Memory(), "x.index.json")
+    for name in found.index["weight_map"].values():
+        if not name.isprintable() or {*"/\\:\0"} & {*name} or name in (".", ".."):
+            raise Differs(f"the shard {name!r} was taken for a plain name")
+    return found
+
+
+def _configs() -> Iterator[Mapping[str, Any]]:
+    for path in sorted((TESTS / "tiny").glob("*.json")):
+        yield from json.loads(path.read_text()).values()
+    yield {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "vocab_size": 128, "multiple_of": 16, "norm_eps": 1e-5}
+
+
+def _config_seeds() -> Iterator[bytes]:
+    return (json.dumps(config).encode() for config in _configs())
+
+
+def _config_words() -> Iterator[bytes]:
+    found: set[str] = set()
+    for config in _configs():
+        found |= {json.dumps(x) for x in config} | {json.dumps(x) for x in config.values() if not isinstance(x, (dict, list))}
+    yield from (x.encode() for x in sorted(found))
+
+
+def _config(data: bytes) -> object:
+    from llamath.loading import load
+    from llamath.strict import parse_json
+
+    model = load(parse_json(data, "fuzz"))
+    return model.parameters.total, list(model.config.unread())
+
+
+_ODD = '{ } [ ] : , 0 1 2 3 7 64 -1 1.5 1e999 1e-9 true false null "" "a" "\\ud800" {} [] [0] {"a":1}'.split()
+_ODD += [str(2**63), str(2**64), "9" * 40, '"' + "n" * 300 + '"', '"../x"', '"\\u001b[2J"', " ", "\n"]
+
+
+def _odd_words() -> Iterable[bytes]:
+    return (x.encode() for x in _ODD)
+
+
+def _fields() -> Iterator[bytes]:
+    yield from (f'"{x}"'.encode() for x in "dtype shape data_offsets __metadata__ U8 F32 F4 F6_E2M3 BOOL C64".split())
+    yield from (b"[0,1]", b"[1]", b"[]", b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}', *_odd_words())
+
+
+def _kinds() -> Iterator[bytes]:
+    yield from (b"general.alignment", b"split.no", b"split.count", b"GGUF", b"\2\0\0\0", b"\3\0\0\0", b"\0\0\0\3")
+    yield from (i.to_bytes(size, order) for i in (0, 1, 8, 9, 32, 2**31, 2**32 - 1) for size in (4, 8) for order in ("little", "big"))
+    yield from ((2**64 - i).to_bytes(8, "little") for i in (1, 8, 32, 1 << 63))
+
+
+_FORMATS, _JSON = "llamath.formats.", ("llamath.strict",)
+TARGETS = {
+    "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
+    "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}gguf_values", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
+    "pth": Target(tuple(_FORMATS + x for x in ("pth", "archive", "opcodes", "rebuild")), _pth_seeds, _pth_words, _pth),
+    "index": Target((*_JSON, f"{_FORMATS}checkpoint", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
+    "config": Target(
+        (*_JSON, "llamath.config", "llamath.loading", "llamath.args", "llamath.families"), _config_seeds, _config_words, _config, json=True
+    ),
+}
