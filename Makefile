@@ -1,5 +1,6 @@
 # make demo   the main job, on embedded defaults          make test   everything the tests need, then the tests
 # make lint   style, types and the output shown in docs   make bench  ratios against peers, into bench/results/
+# make fuzz   every reader fuzzed for 20 seconds         make docs    the output shown in docs, written anew
 
 PYTHON ?= python3
 VENV := .venv
@@ -30,6 +31,10 @@ bench: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group bench
 	$(BIN)/python bench/counting.py
 	$(BIN)/python bench/headers.py
+
+fuzz: $(VENV)/.oracles
+	$(PIP) install $(PINS) --group fuzz
+	@for reader in safetensors gguf pth index config; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv python3-pip; }

@@ -1,4 +1,4 @@
-"""Run as a script: a conversion killed before each of its system calls in turn, then run again; says how many there were, or what was wrong.
+"""Run as a script: a conversion killed before each of its system calls in turn, then run again; says how many there were.
 
 Forks, so nothing with threads may be imported here.
 """

@@ -70,7 +70,13 @@ def test_a_broken_tokenizer_is_refused(data: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dim", "F", "first"),
-    [(4096, 11008, (256, None)), (4096, 14336, (1024, 1.3)), (8192, 28672, (1024, 1.3)), (16384, 53248, (1024, 1.2)), (2048, 8192, (1024, 1.5))],
+    [
+        (4096, 11008, (256, None)),
+        (4096, 14336, (1024, 1.3)),
+        (8192, 28672, (1024, 1.3)),
+        (16384, 53248, (1024, 1.2)),
+        (2048, 8192, (1024, 1.5)),
+    ],
 )
 def test_the_width_gives_the_arguments_back(dim: int, F: int, first: tuple[int, float | None]) -> None:
     found = list(widths(dim, F))
@@ -100,7 +106,11 @@ def test_nonsense_is_refused(key: str, value: object) -> None:
 
 def test_what_the_reference_cannot_say_is_said() -> None:
     base = to_hf(llamath.ModelArgs(vocab_size=32000))
-    for change, word in [({"attention_bias": True}, "biases"), ({"head_dim": 64}, "dim / n_heads"), ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaling")]:
+    for change, word in [
+        ({"attention_bias": True}, "biases"),
+        ({"head_dim": 64}, "dim / n_heads"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaling"),
+    ]:
         with pytest.raises(llamath.ConfigError, match=word):
             from_hf(Config(base | change))
 
@@ -110,3 +120,32 @@ def test_the_arguments_given_are_the_arguments_shown() -> None:
     model = llamath.load(PUBLISHED[7][0])
     assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (4096, 1.3)
     assert llamath.load(PUBLISHED[7][0], changes={"num_hidden_layers": 3}).args is None
+
+
+MISTRAL = {
+    "dim": 4096,
+    "n_layers": 32,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-5,
+    "vocab_size": 32000,
+}
+
+
+def test_a_file_of_mistral_says_its_width_itself() -> None:
+    assert llamath.load(MISTRAL).parameters.total == 7_241_732_096
+
+
+@pytest.mark.parametrize("key", ["moe", "moe_args", "ffn_exp", "vision_num_cross_attention_layers"])
+def test_a_file_that_says_more_is_refused(key: str) -> None:
+    with pytest.raises(llamath.ConfigError, match=f"{key} says more") as error:
+        llamath.load(MISTRAL | {key: {"num_experts": 8} if key.startswith("moe") else 8})
+    assert "config.json" in error.value.hint
+
+
+def test_errors_speak_the_words_of_the_file() -> None:
+    for change, word in [({"n_kv_heads": 5}, "n_kv_heads is 5"), ({"n_heads": 33, "n_kv_heads": 33}, "n_heads is 33")]:
+        with pytest.raises(llamath.ConfigError, match=word):
+            llamath.load(PUBLISHED[6][0] | change)

@@ -1,4 +1,4 @@
-"""Conversions: bit for bit there and back, read by the packages that others read them with, and the same logits by an independent forward."""
+"""Conversions: bit for bit there and back, read by the packages that others have, and the same logits by an independent forward."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ def test_there_and_back_is_bit_for_bit(kind: str, name: str, dtype: str, model: 
             config |= scaling
     differing = {key for key in a.keys() & b.keys() if a[key] != b[key]}
     assert not differing, {key: (a[key], b[key]) for key in differing}
-    assert b["architectures"] == ["LlamaForCausalLM"] and llamath.load(str(back)).parameters.total == llamath.load(str(source)).parameters.total
+    assert (
+        b["architectures"] == ["LlamaForCausalLM"]
+        and llamath.load(str(back)).parameters.total == llamath.load(str(source)).parameters.total
+    )
     if name.startswith("Llama"):
         assert {key: b[key] for key in TURNED} == TURNED
 
@@ -463,7 +466,9 @@ def test_widening_is_torch_s_for_every_number(source: str) -> None:
 
 def floats() -> Any:
     """Every exponent and sign, both sides of every tie, and random ones."""
-    ties = torch.arange(0, 2**16, dtype=torch.int64)[:, None] * 65536 + torch.tensor([0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
+    ties = torch.arange(0, 2**16, dtype=torch.int64)[:, None] * 65536 + torch.tensor(
+        [0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+    )
     chosen = torch.randint(0, 2**32, (300_000,), generator=torch.Generator().manual_seed(1))
     return torch.cat([ties.flatten(), chosen]).to(torch.int64).remainder(2**32).sub(2**31).to(torch.int32).view(torch.float32)
 
@@ -535,8 +540,12 @@ def refusals() -> Iterator[Any]:
     yield pytest.param(without("model.layers.1.mlp.up_proj.weight"), "hf", "is not what its configuration says: .*missing", id="missing")
     yield pytest.param(lambda t, _: t.update(extra=torch.zeros(3)), "hf", "is not what its configuration says: 1 tensors", id="extra")
     yield pytest.param(lambda _, c: c.update(num_key_value_heads=3), "gguf", "is not what its configuration says", id="mis-shaped")
-    yield pytest.param(lambda t, _: t.update({"lm_head.weight": t["lm_head.weight"].to(torch.float8_e4m3fn)}), "hf", "only F32, F16, BF16", id="FP8")
-    yield pytest.param(lambda _, c: c.update(model_type="gemma", head_dim=8), "gguf", "of the gemma family, which is not converted", id="family")
+    yield pytest.param(
+        lambda t, _: t.update({"lm_head.weight": t["lm_head.weight"].to(torch.float8_e4m3fn)}), "hf", "only F32, F16, BF16", id="FP8"
+    )
+    yield pytest.param(
+        lambda _, c: c.update(model_type="gemma", head_dim=8), "gguf", "of the gemma family, which is not converted", id="family"
+    )
     yield pytest.param(lambda _, c: c.update(hidden_act="gelu"), "meta", "hidden_act is gelu", id="activation")
     yield pytest.param(lambda _, c: c.update(hidden_act="gelu"), "gguf", "SwiGLU", id="activation in GGUF")
     yield pytest.param(lambda _, c: c.update(rope_parameters={"rope_type": "linear", "factor": 2.0}), "meta", "only Llama 3.1", id="linear")
@@ -569,7 +578,9 @@ def test_what_the_target_cannot_say_is_said(tmp_path: Path) -> None:
 
 
 def test_other_scalings_of_positions_come_back_from_gguf(tmp_path: Path) -> None:
-    for i, scaling in enumerate([{"rope_type": "linear", "factor": 2.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}]):
+    for i, scaling in enumerate(
+        [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}]
+    ):
         source = made(tmp_path / f"hf{i}", rope_parameters={"rope_theta": 10000.0, **scaling})
         back = to("hf", to("gguf", source, tmp_path / f"{i}.gguf"), tmp_path / f"back{i}")
         a, b = (llamath.load(str(x)).tree.layers[0].attn.rope for x in (source, back))  # type: ignore[attr-defined]

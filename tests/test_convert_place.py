@@ -1,4 +1,4 @@
-"""Where a conversion writes: nothing over what is there, nothing half done after a kill, an error for a full disk, little memory; its tokenizers."""
+"""Where a conversion writes: nothing over what is there, nothing half done after a kill, full disks, little memory; and its tokenizers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -24,7 +25,7 @@ import convert_kills
 from llamath.cli import cli
 from llamath.convert import stage
 from llamath.convert.convert import Order, convert
-from llamath.errors import ConvertError
+from llamath.errors import ConvertError, MissingExtra
 from llamath.formats import checkpoint
 from llamath.formats.gguf_values import values
 from llamath.formats.source import LocalFile
@@ -89,8 +90,11 @@ def order(kind: str, **rest: Any) -> Order:
 # ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")])
-def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, target: str, force: str, source: Path, quick: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
+)
+def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, target: str, force: str, quick: Path) -> None:
+    source = written(quick / "source", {**LLAMA, "num_hidden_layers": 1})
     args = [sys.executable, convert_kills.__file__, str(source), str(quick), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=120, env={**os.environ, "SHARD": "12000"})
     found = json.loads(done.stdout or "{}")
@@ -102,23 +106,32 @@ def test_a_killed_command_line_goes_on_where_it_was(tmp_path: Path) -> None:
     large = written(tmp_path / "large", {**LLAMA, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 6})
     right = tmp_path / "right"
     convert(str(large), str(right), order("hf", shard=12_000_000))
-    args = [sys.executable, "-m", "llamath", "convert", str(large), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12MB", "--json"]
+    args = [
+        sys.executable,
+        "-m",
+        "llamath",
+        "convert",
+        str(large),
+        str(tmp_path / "out"),
+        "--to",
+        "hf",
+        "--max-shard-size",
+        "12MB",
+        "--json",
+    ]
     hidden = tmp_path / "out" / stage.HIDDEN
-    kills, seen = 0, set()
-    for shards in (0, 1, 3):
+    whole = 0
+    for wanted in (0, 2, 4):
         child = subprocess.Popen(args, stdout=subprocess.DEVNULL)
-        while child.poll() is None and len(list(hidden.glob("*.safetensors"))) < shards + (shards == 0 and hidden.exists() is False):
+        while child.poll() is None and not (len(list(hidden.glob("*.safetensors"))) >= wanted and list(hidden.glob("*.part"))):
             time.sleep(0.001)
         child.send_signal(signal.SIGKILL)
-        kills += child.wait() == -signal.SIGKILL
-        seen.add(len(list(hidden.glob("*.safetensors"))))
-        assert not (tmp_path / "out" / "config.json").exists() or (hidden / "moving").exists() or not hidden.exists()
-    done = subprocess.run(args, capture_output=True, text=True)
-    assert kills == 0 or done.returncode == 0, done.stderr
-    if done.returncode == 0:
-        assert len(json.loads(done.stdout)["kept"]) >= max(seen)
-    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(right)
-    assert not hidden.exists()
+        assert child.wait() == -signal.SIGKILL and not (tmp_path / "out" / "config.json").exists()
+        assert len(list(hidden.glob("*.safetensors"))) >= max(wanted, whole)
+        whole = len(list(hidden.glob("*.safetensors")))
+    done = subprocess.run(args, capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["kept"]) == whole
+    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(right) and not hidden.exists()
 
 
 def test_another_conversion_begins_anew(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +142,13 @@ def test_another_conversion_begins_anew(source: Path, tmp_path: Path, monkeypatc
 
     real = stage.Stage.write
     monkeypatch.setattr(stage.Stage, "write", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        convert(str(source), str(tmp_path / "out"), order("hf", shard=12_000))
+    stop = CliRunner().invoke(
+        cli, ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"], standalone_mode=False
+    )
+    assert (
+        isinstance(stop.exception, (KeyboardInterrupt, click.Abort))
+        and "files are whole; the same command goes on from there" in stop.output
+    )
     monkeypatch.undo()
     left = set(os.listdir(tmp_path / "out" / stage.HIDDEN))
     assert "plan" in left and len([x for x in left if x.endswith(".safetensors")]) > 3 and not any(x.endswith(".part") for x in left)
@@ -174,7 +192,7 @@ def test_nothing_is_written_over_without_force(source: Path, tmp_path: Path) -> 
     convert(str(source), str(out), order("meta"))  # an empty folder is no obstacle
     before = convert_kills.tree(out)
     for kind in ("hf", "meta"):
-        with pytest.raises(ConvertError, match="has consolidated.00.pth already"):
+        with pytest.raises(ConvertError, match=r"has consolidated\.00\.pth already"):
             convert(str(source), str(out), order(kind))
     file = tmp_path / "x.gguf"
     file.write_bytes(b"mine")
@@ -207,7 +225,7 @@ def test_the_source_is_not_written_to(source: Path, tmp_path: Path) -> None:
     before = convert_kills.tree(mine)
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
-        with pytest.raises(ConvertError, match="lies in .*, which is read"):
+        with pytest.raises(ConvertError, match=r"lies in .*, which is read"):
             convert(str(mine), str(target), order("gguf" if target.suffix else "hf", force=True))
     with pytest.raises(ConvertError, match="is read, and would be written over"):
         convert(str(mine / "model.safetensors"), str(mine), order("hf", force=True))
@@ -241,7 +259,9 @@ def test_room_is_looked_for_first(source: Path, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
-def test_a_disk_that_fills_up_leaves_what_was_there(call: str, kind: str, source: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_leaves_what_was_there(
+    call: str, kind: str, source: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for at in range(1000):
         left, real = [at], getattr(os, call)
 
@@ -283,7 +303,7 @@ def test_a_small_disk(source: Path, tmp_path: Path) -> None:
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
     try:
-        with pytest.raises(ConvertError, match="has no room: .* bytes are to be written"):
+        with pytest.raises(ConvertError, match=r"has no room: .* bytes are to be written"):
             convert(str(source), str(disk / "out"), order("hf"))
         assert not os.listdir(disk)
     finally:
@@ -292,7 +312,11 @@ def test_a_small_disk(source: Path, tmp_path: Path) -> None:
 
 # ── memory and the command line ─────────────────────────────────────────────────────────────────────────────────────
 
-PEAK = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=2); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=2)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
 
 
 def peak(*args: str) -> int:
@@ -312,6 +336,18 @@ def test_memory_is_less_than_the_largest_tensor(kind: str, dtype: str, quick: Pa
     assert peak("convert", str(large), str(quick / "out.gguf" if kind == "gguf" else quick / "out"), "--to", kind, *rest) < base + largest
 
 
+def test_numpy_is_asked_for_only_where_numbers_must_be_rounded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    convert(str(source), str(tmp_path / "x.gguf"), order("gguf"))
+    convert(str(tmp_path / "x.gguf"), str(tmp_path / "back"), order("hf"))
+    assert (tmp_path / "back" / "model.safetensors").read_bytes()[-1000:] == (source / "model.safetensors").read_bytes()[-1000:]
+    convert(str(source), str(tmp_path / "wide"), order("meta", dtype="F32"))
+    for dtype, where in (("F16", source), ("BF16", tmp_path / "wide")):
+        with pytest.raises(MissingExtra) as missing:
+            convert(str(where), str(tmp_path / "never"), order("hf", dtype=dtype))
+        assert "llamath[convert]" in missing.value.hint and not (tmp_path / "never").exists()
+
+
 def test_the_command_line(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> Any:
         return CliRunner().invoke(cli, ["convert", *args], standalone_mode=False)
@@ -320,7 +356,10 @@ def test_the_command_line(source: Path, tmp_path: Path) -> None:
     assert done.output.startswith("would write 30 tensors") and not (tmp_path / "out").exists()
     done = run(str(source), str(tmp_path / "out"), "--to", "meta", "--json")
     found = json.loads(done.output)
-    assert found["files"][0] == {"path": str(tmp_path / "out" / "consolidated.00.pth"), "bytes": os.path.getsize(tmp_path / "out" / "consolidated.00.pth")}
+    assert found["files"][0] == {
+        "path": str(tmp_path / "out" / "consolidated.00.pth"),
+        "bytes": os.path.getsize(tmp_path / "out" / "consolidated.00.pth"),
+    }
     assert found["tensors"] == 30 and found["dtype"] == "BF16" and found["kept"] == [] and "tokenizer" in found["notes"][0]
     assert found["bytes"] == sum(x["bytes"] for x in found["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
     for text in ("0", "5XB", "-1", "GB"):
@@ -372,7 +411,9 @@ def field(number: int, value: bytes | int | float) -> bytes:
     """One field of a protobuf message."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
-    return varint(number << 3 | 5) + struct.pack("<f", value) if isinstance(value, float) else varint(number << 3) + varint(value % (1 << 64))
+    return (
+        varint(number << 3 | 5) + struct.pack("<f", value) if isinstance(value, float) else varint(number << 3) + varint(value % (1 << 64))
+    )
 
 
 def varint(value: int) -> bytes:
@@ -399,7 +440,9 @@ def with_files(source: Path, target: Path, **files: bytes | dict[str, Any]) -> P
 def metadata(path: Path) -> dict[str, Any]:
     found = checkpoint.read(str(path)).metadata
     with LocalFile(path) as file:
-        return {key: list(values(file, x)) if hasattr(x, "count") and hasattr(x, "start") else x for key, x in found.items() if "token" in key}
+        return {
+            key: list(values(file, x)) if hasattr(x, "count") and hasattr(x, "start") else x for key, x in found.items() if "token" in key
+        }
 
 
 def test_a_sentencepiece_tokenizer_goes_into_gguf(source: Path, tmp_path: Path) -> None:
@@ -415,9 +458,8 @@ def test_a_sentencepiece_tokenizer_goes_into_gguf(source: Path, tmp_path: Path) 
     assert found["tokenizer.ggml.scores"] == [x[1] for x in PIECES] + [-1000.0] * 2 + [-10000.0] * 92
     assert found["tokenizer.ggml.token_type"] == [2, 3, 3, 6, 1, 1, 4, 3] + [5] * 92
     ids = {key.removeprefix("tokenizer.ggml."): x for key, x in found.items() if key.endswith(("_id", "_token", "_prefix"))}
-    assert ids == {
-        "bos_token_id": 1, "eos_token_id": 7, "unknown_token_id": 0, "add_bos_token": True, "add_eos_token": False, "add_space_prefix": True,
-    }  # fmt: skip
+    flags = {"add_bos_token": True, "add_eos_token": False, "add_space_prefix": True}
+    assert ids == {"bos_token_id": 1, "eos_token_id": 7, "unknown_token_id": 0, **flags}
     assert found["tokenizer.chat_template"] == "{{ x }}"
 
 
@@ -474,7 +516,9 @@ def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind
     cut = next(text for text, (name, _) in CUTS.items() if name == kind)
     own = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama-bpe"))
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(cut), "isolated")
-    own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [split, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     own.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=[], initial_alphabet=alphabet, show_progress=False)
@@ -482,7 +526,9 @@ def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind
     own.add_special_tokens(["<|begin|>", "<|end|>"])
     if kind == "llama-bpe":
         pieces = {"single": "<|begin|> $A", "special_tokens": [("<|begin|>", own.token_to_id("<|begin|>"))]}
-        own.post_processor = tokenizers.processors.Sequence([tokenizers.processors.ByteLevel(trim_offsets=False), tokenizers.processors.TemplateProcessing(**pieces)])
+        own.post_processor = tokenizers.processors.Sequence(
+            [tokenizers.processors.ByteLevel(trim_offsets=False), tokenizers.processors.TemplateProcessing(**pieces)]
+        )
     mine = written(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
     own.save(str(mine / "tokenizer.json"))
     (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))

@@ -151,11 +151,19 @@ def config(shape: dict[str, Any]) -> dict[str, Any]:
     return {key: x for key, x in made.items() if key not in unknown}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(shapes, shapes)
 def test_any_two_models_differ_by_their_causes(a: dict[str, Any], b: dict[str, Any]) -> None:
     one, two = llamath.load(config(a)), llamath.load(config(b))
     assert turned(sums(two, one)) == plain(sums(one, two))
+
+
+def test_two_models_of_one_size_turn_as_well() -> None:
+    shape = {"model_type": "llama", "hidden_size": 1, "vocab_size": 1, "intermediate_size": 1, "num_hidden_layers": 2}
+    one = llamath.load({**shape, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2})
+    two = llamath.load({**shape, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 1})
+    there, back = sums(one, two), sums(two, one)
+    assert there.delta == 0 and [x.kind for x in there.causes] and turned(back) == plain(there)
 
 
 @settings(max_examples=100, deadline=None)

@@ -28,13 +28,11 @@ class ModelArgs(Record):
     max_batch_size: int = 32
     max_seq_len: int = 2048
     use_scaled_rope: bool = False
-    hidden_dim: int | None = None  # Mistral's files say the width itself,
-    head_dim: int | None = None  # and the size of a head
 
     @property
     def hidden(self) -> int:
-        """The feed-forward width: as given, or as the reference computes it."""
-        return self.hidden_dim or hidden(self.dim, self.multiple_of, self.ffn_dim_multiplier)
+        """The feed-forward width that the reference computes."""
+        return hidden(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
 
 BEYOND = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
@@ -95,14 +93,18 @@ def read_args(data: Mapping[str, Any], source: str, vocab_size: int | None = Non
         max_batch_size=c.get("max_batch_size", 32),
         max_seq_len=c.get("max_seq_len", 2048),
         use_scaled_rope=c.get("use_scaled_rope", False),
-        hidden_dim=int(c.dim("F", "hidden_dim")) if "hidden_dim" in c else None,
-        head_dim=int(c.dim("h", "head_dim")) if "head_dim" in c else None,
     )
     for key in ("max_batch_size", "max_seq_len"):
         c.dim(key, key, default=1)
     if args.ffn_dim_multiplier is not None and not 0 < args.ffn_dim_multiplier < 1e6:
         raise c.error("ffn_dim_multiplier", f"should be a positive number, not {args.ffn_dim_multiplier!r}")
     return args, c
+
+
+def beside_args(c: Config) -> dict[str, Any]:
+    """What Mistral's files say besides: the width of the feed-forward and the size of a head, as they are."""
+    said = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
+    return {key: int(c.dim("n", name)) for name, key in said.items() if name in c}
 
 
 def to_hf(args: ModelArgs) -> dict[str, Any]:
@@ -120,8 +122,6 @@ def to_hf(args: ModelArgs) -> dict[str, Any]:
         "rope_theta": args.rope_theta,
         "tie_word_embeddings": False,
     }
-    if args.head_dim is not None:
-        keys["head_dim"] = args.head_dim
     return keys | ({"rope_scaling": SCALED} if args.use_scaled_rope else {})
 
 

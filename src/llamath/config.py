@@ -79,6 +79,13 @@ class Config:
             raise self.error(self._present(keys), f"should be a positive integer or null, not {safe(repr(value), 60)}")
         return value
 
+    def number(self, keys: str) -> float | None:
+        """A number, or None where there is none."""
+        value: Any = self.get(keys, None)
+        if value is not None and not _fits(value, 1.0):
+            raise self.error(self._present(keys), f"should be a number or null, not {safe(repr(value), 60)}")
+        return None if value is None else float(value)
+
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers."""
         values: list[float] = self.get(key, cast("list[float]", []))

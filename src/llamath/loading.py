@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .args import META_KEYS, ModelArgs, is_params, read_args, to_hf
+from .args import META_KEYS, ModelArgs, beside_args, is_params, read_args, to_hf
 from .blocks import Decoder
 from .catalog import find as find_preset
 from .config import Config
@@ -53,10 +53,11 @@ def load(
     changed = {key.removeprefix("text_config."): value for key, value in (changes or {}).items()}
     notes = list(found.notes)
     args: ModelArgs | None = None
+    besides: dict[str, Any] = {}
     if is_params(data):
         own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
-        args = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
-        data = to_hf(args)
+        args, besides = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
+        data = {**to_hf(args), **besides}
     elif vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     wrapper, data = _text(data, notes)
@@ -64,7 +65,7 @@ def load(
         if "intermediate_size" in changed:
             notes = [x for x in notes if not x.startswith("feed-forward width")]
         try:
-            return _built(found, wrapper, data, changed, notes).replace(args=None if changed else args)
+            return _built(found, wrapper, data, changed, notes).replace(args=None if changed or besides else args)
         except ConfigError as error:
             raise _in_meta_words(error) from None
     if found.manifest is None:
@@ -145,19 +146,20 @@ def _header(text: str) -> Found:
     return Found(name=safe(text.rpartition("/")[2]), source=found.source, data=found.keys or {}, notes=notes, manifest=found.manifest)
 
 
-def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> ModelArgs:
+def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> tuple[ModelArgs, dict[str, Any]]:
+    """Meta's arguments, and what a file says beside them, in Hugging Face's keys."""
     if vocab_size is None and found.data.get("vocab_size", -1) == -1:
         vocab_size = _vocabulary(found.folder, notes)
     args, read = read_args(found.data, found.source, vocab_size)
+    besides = beside_args(read)
     notes += [f"not read: {safe(key)}" for key in read.unread()]
-    formula = "multiple_of · ⌈int(ffn_dim_multiplier · int(8 · dim / 3)) / multiple_of⌉"
-    notes.append(
-        f"feed-forward width {args.hidden} = {formula}, multiple_of {args.multiple_of}, multiplier {args.ffn_dim_multiplier or 'none'}"
-    )
-    notes.append(
-        "params.json does not say whether embedding and output share one matrix: two are counted (--set tie_word_embeddings=true for one)"
-    )
-    return args
+    if "intermediate_size" not in besides:
+        formula = "multiple_of · ⌈int(ffn_dim_multiplier · int(8 · dim / 3)) / multiple_of⌉"
+        given = f"multiple_of {args.multiple_of}, multiplier {args.ffn_dim_multiplier or 'none'}"
+        notes.append(f"feed-forward width {args.hidden} = {formula}, {given}")
+    unsaid = "params.json does not say whether embedding and output share one matrix"
+    notes.append(f"{unsaid}: two are counted (--set tie_word_embeddings=true for one)")
+    return args, besides
 
 
 def _vocabulary(folder: str, notes: list[str]) -> int | None:

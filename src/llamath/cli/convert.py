@@ -44,8 +44,13 @@ def command(source: str, target: str, *, to: str, dtype: str | None, changes: tu
     from ..show.progress import Bar
 
     order = Order(to=to, dtype=(dtype or "").upper(), changes=dict(changed(x) for x in changes), **rest)
-    with Bar() as bar:
-        done = convert(source, target, order, bar.update)
+    try:
+        with Bar() as bar:
+            done = convert(source, target, order, bar.update)
+    except KeyboardInterrupt as stopped:
+        for note in getattr(stopped, "__notes__", ()):
+            click.echo(f"stopped: {note}", err=True)
+        raise
     if as_json:
         import json
 

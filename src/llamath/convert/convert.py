@@ -170,8 +170,9 @@ def _written(stage: Stage, origin: Origin, order: Order, progress: Progress) -> 
         names = {x.name for x in stage.targets}
         stage.move([x for x in os.listdir(stage.folder) if OLD[order.to].fullmatch(x) and x not in names])
         return [x.name for x in kept]
-    except KeyboardInterrupt:
-        stage.pause()
+    except KeyboardInterrupt as stopped:
+        if whole := stage.pause():
+            stopped.add_note(f"{whole} of {len(stage.targets)} files are whole; the same command goes on from there")
         raise
     except BaseException:
         stage.drop()

@@ -163,7 +163,7 @@ def _checked(path: str, model: Model, manifest: Manifest, wholes: Mapping[str, W
         raise ConvertError(
             f"{safe(path)} is not what its configuration says: {first.message}{more}", hint=first.hint or "llamath verify says more"
         )
-    return [x.message for x in verdict.findings if x.code in APART or x.severity == "info" and x.code not in ("buffer", "packed")]
+    return [x.message for x in verdict.findings if x.code in APART or (x.severity == "info" and x.code not in ("buffer", "packed"))]
 
 
 def _plain(wholes: Mapping[str, Whole]) -> None:

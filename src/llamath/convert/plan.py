@@ -14,7 +14,7 @@ from ..names.scheme import Scheme
 from ..positions import Llama3Rope
 from ..record import Record
 from ..tree import Leaf, fill, walk
-from .cast import cast, exact
+from .cast import blocks, exact, numpy
 from .origin import Origin
 from .read import CHUNK, Files, Whole
 from .rope import NAME, divisors
@@ -59,7 +59,6 @@ class Plan(Record):
 
     entries: tuple[Entry, ...]
     dtype: str  # of most of the matrices
-    narrow: bool = True  # vectors that GGUF has widened fit their old type again
 
 
 def planned(origin: Origin, target: Scheme, dtype: str) -> Plan:
@@ -78,7 +77,9 @@ def planned(origin: Origin, target: Scheme, dtype: str) -> Plan:
         kind = "F32" if target.name == "gguf" and _vector(found[0].leaf) else kind
         copies = (Copy(origin.wholes[x.name], x.above, x.above + x.rows, _turn(origin, target, x.leaf)) for x in sources)
         entries.append(Entry(name, kind, shapes[name], tuple(copies)))
-    return Plan(entries=(*entries, *_further(origin, target, entries)), dtype=main, narrow=narrow)
+    if any(_heavy(x, copy.source) for x in entries for copy in x.copies):
+        numpy()
+    return Plan(entries=(*entries, *_further(origin, target, entries)), dtype=main)
 
 
 def places(scheme: Scheme, origin: Origin) -> dict[str, list[Place]]:
@@ -111,7 +112,7 @@ def chunks(entry: Entry, files: Files) -> Iterator[bytes]:
         for first in range(copy.first, copy.last, step):
             data = files.rows(source, first, min(copy.last, first + step))
             try:
-                yield cast(_turned(data, size, copy.turn) if turn else data, source.dtype, entry.dtype)
+                yield from blocks(_turned(data, size, copy.turn) if turn else data, source.dtype, entry.dtype)
             except ConvertError as error:
                 raise ConvertError(f"{safe(source.name)}: {error}", hint=error.hint) from None
 
@@ -140,6 +141,12 @@ def _turn(origin: Origin, target: Scheme, leaf: Leaf) -> int:
 def _vector(leaf: Leaf) -> bool:
     """What GGUF has in F32 whatever the matrices are in: vectors, and the router of a mixture."""
     return len(leaf.shape) == 1 or leaf.group == "router"
+
+
+def _heavy(entry: Entry, source: Whole) -> bool:
+    """Whether the cast takes numpy: all do but BF16 to F32, and vectors that are known to fit."""
+    kinds = {source.dtype, entry.dtype}
+    return len(kinds) > 1 and ("F16" in kinds or (entry.dtype == "BF16" and len(entry.shape) > 1))
 
 
 def _fits(x: Whole, dtype: str, files: Files) -> bool:

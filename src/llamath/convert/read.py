@@ -12,7 +12,7 @@ from ..formats.dtypes import PLAIN
 from ..formats.manifest import Manifest, Tensor
 from ..formats.source import LocalFile, Source
 
-CHUNK = 4 << 20
+CHUNK = 1 << 20
 """How many bytes are on their way at once."""
 
 

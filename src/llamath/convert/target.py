@@ -47,9 +47,9 @@ class Laid:
 
     def facts(self) -> bytes:
         """Its own bytes, and how each tensor comes about."""
-        return b"".join(x if isinstance(x, bytes) else origin(x) for x in self.pieces)
+        return b"".join(x if isinstance(x, bytes) else made_of(x) for x in self.pieces)
 
 
-def origin(entry: Entry) -> bytes:
+def made_of(entry: Entry) -> bytes:
     """How a tensor comes about, as text."""
     return repr([entry.name, entry.dtype, entry.shape, entry.shares, *((x.source, x.first, x.last, x.turn) for x in entry.copies)]).encode()

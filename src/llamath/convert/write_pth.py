@@ -12,7 +12,7 @@ from zlib import crc32
 
 from .plan import Entry, chunks
 from .read import Files
-from .target import Sink, origin
+from .target import Sink, made_of
 
 ALIGNMENT = 64
 STORAGES = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}
@@ -49,7 +49,7 @@ class Archived:
 
     def facts(self) -> bytes:
         """Names and how each tensor comes about."""
-        return b"".join(name.encode() + (x if isinstance(x, bytes) else origin(x)) for name, x in self.members)
+        return b"".join(name.encode() + (x if isinstance(x, bytes) else made_of(x)) for name, x in self.members)
 
     def _layout(self) -> list[tuple[bytes, int, int]]:
         """Name, start and size of each member."""

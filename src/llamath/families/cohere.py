@@ -30,6 +30,6 @@ def cohere(c: Config) -> Decoder:
         repeat(layer, L),
         layer_norm(d, eps, bias=False),
         tied=c.get("tie_word_embeddings", True),
-        context=c.get("model_max_length|max_position_embeddings", None),
+        context=c.whole("model_max_length|max_position_embeddings"),
         logit_scale=c.get("logit_scale", 0.0625),
     )

@@ -42,5 +42,5 @@ def gemma3(c: Config) -> Decoder:
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),
         context=c.get("max_position_embeddings", 131_072),
-        softcap=c.get("final_logit_softcapping", None),
+        softcap=c.number("final_logit_softcapping"),
     )

@@ -108,7 +108,7 @@ def gemma4(c: Config) -> Decoder:
         embed=embedding(V, d, scale=d**0.5),
         per_layer=_per_layer(c, d, L, p) if p else None,
         context=c.whole("max_position_embeddings"),
-        softcap=c.get("final_logit_softcapping", None),
+        softcap=c.number("final_logit_softcapping"),
     )
 
 

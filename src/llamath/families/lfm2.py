@@ -74,7 +74,9 @@ def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
 
 def _width(c: Config) -> Dim:
     """The feed-forward width: two thirds of the one that is given, stretched and rounded up, unless it is meant as it is."""
-    F = c.dim("F", "block_ff_dim|intermediate_size")
+    older = "block_ff_dim" in c and "intermediate_size" not in c.first  # where both are given, the older word is meant
+    F = c.dim("F", "block_ff_dim" if older else "intermediate_size")
+    c.ignore("intermediate_size")
     if not c.get("block_auto_adjust_ff_dim", True):
         return F
     stretch, multiple = c.get("block_ffn_dim_multiplier", 1.0), int(c.dim("multiple", "block_multiple_of", default=256))

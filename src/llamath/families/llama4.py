@@ -7,6 +7,7 @@ from math import lcm
 from ..blocks import Decoder, Layer, MoE, RMSNorm
 from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
+from ..errors import safe
 from ..names.gguf import GGUF
 from ..names.hf import HF
 from ..positions import Temperature
@@ -67,6 +68,8 @@ def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:
         raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
     rotates = [bool(x) for x in flags] or [(i + 1) % every != 0 for i in range(n)]
     chunked = [x == "chunked_attention" for x in types] or rotates
+    if not all(type(x) is int for x in moe):
+        raise c.error("moe_layers", f"should be a list of layers' numbers, not {safe(repr(moe), 60)}")
     sparse = set(moe) if "moe_layers" in c else set(range(step - 1, n, step))
     if short := [key for key, x in (("no_rope_layers", rotates), ("layer_types", chunked)) if len(x) < n]:
         raise c.error(short[0], f"lists {len(c[short[0]])} layers, not {L}")

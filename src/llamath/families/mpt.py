@@ -49,13 +49,13 @@ def mpt(c: Config) -> Decoder:
     norm = layer_norm(d, eps, bias)
     alibi = Alibi(max=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
-    facts: dict[str, Any] = {"alibi": alibi, "rope": rope, "clip": a.get("clip_qkv", None), "scale": a.get("softmax_scale", None)}
+    facts: dict[str, Any] = {"alibi": alibi, "rope": rope, "clip": a.number("clip_qkv"), "scale": a.number("softmax_scale")}
     if a.get("qk_ln", False):
         facts |= {"q_norm": norm, "k_norm": layer_norm(heads[1] * h, eps, bias), "norm_whole": True}
     layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias, **facts), mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
     places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
-    logits: Any = c.get("logit_scale", None)
-    scale = d**-0.5 if logits == "inv_sqrt_d_model" else logits or 1.0
+    scale = d**-0.5 if c.data.get("logit_scale") == "inv_sqrt_d_model" else c.number("logit_scale") or 1.0
+    c.ignore("logit_scale")
     a.ignore("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "kv_n_heads", "prefix_lm", "rope_impl", "rope_dail_config")
     c.ignore("embedding_fraction", "fc_type", "init_config", "init_device", "tokenizer_name", "use_pad_tok_in_ffn", "verbose")
     layers = repeat(layer, c.dim("L", "n_layers"))

@@ -17,7 +17,7 @@ def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")
     H, K, h = heads = c.square_heads(d)
-    eps, bias, clip = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.get("clip_qkv", None)
+    eps, bias, clip = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.number("clip_qkv")
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(

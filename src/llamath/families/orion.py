@@ -23,5 +23,5 @@ def orion(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
-    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("max_sequence_length|max_position_embeddings", None)
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.whole("max_sequence_length|max_position_embeddings")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

@@ -111,9 +111,9 @@ def _yarn(s: Config, base: dict[str, Any], factor: float, original: int) -> Yarn
         original=original,
         beta_fast=s.get("beta_fast", 32.0),
         beta_slow=s.get("beta_slow", 1.0),
-        mscale=s.get("mscale", None),
-        mscale_all_dim=s.get("mscale_all_dim", None),
-        attention_factor=s.get("attention_factor", None),
+        mscale=s.number("mscale"),
+        mscale_all_dim=s.number("mscale_all_dim"),
+        attention_factor=s.number("attention_factor"),
         truncate=s.get("truncate", True),
     )
 
@@ -125,8 +125,8 @@ def _long(c: Config, s: Config, base: dict[str, Any], original: int) -> LongRope
         long=s.numbers("long_factor"),
         original=original,
         context=c.get("max_position_embeddings", original),
-        factor=s.get("factor", None),
-        attention_factor=s.get("attention_factor", None),
+        factor=s.number("factor"),
+        attention_factor=s.number("attention_factor"),
         scales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
     )
 

@@ -24,6 +24,7 @@ LIMIT = 16 << 20
 """Bytes of header, at the most: the largest published checkpoint, in one file, would need 12 million."""
 TENSORS, ODD, STRINGS, DIMENSIONS, NAME = 1 << 18, 10_000, 1 << 14, 64, 1 << 16
 """The most tensors, tensors not written alike or kinds of them, strings of metadata, dimensions, and characters of a name."""
+SHORT = "a download may be incomplete: compare its size with the publisher's"
 
 _INTEGER = "(?:0|[1-9][0-9]{0,19})"
 _NUMBER = re.compile(_INTEGER)
@@ -53,7 +54,8 @@ def read(source: Source) -> Manifest:
     name = safe(source.name)
     length = int.from_bytes(source.read(0, 8), "little")
     if length > source.size - 8:
-        raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes, and only {source.size - 8:,} follow")
+        said = f"{name}: the header is said to have {length:,} bytes, and only {source.size - 8:,} follow"
+        raise FormatError("header_length", said, hint=SHORT)
     if length > LIMIT:
         raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes; at most {LIMIT:,} are read")
     columns, metadata = _header(source.read(8, length), name)
@@ -100,7 +102,8 @@ def _alike(text: str, at: int, name: str) -> Columns | None:
     entry = next((x for x in entries if x.match(text, at)), None)
     if entry is None:
         return None
-    between, names, *columns = (parts[i::5] for parts in (entry.split(text),) for i in range(5))
+    parts = entry.split(text)
+    between, names, *columns = (parts[i::5] for i in range(5))
     if len(between[0]) != at or any(between[1:-1]) or between[-1].rstrip(" \t\n\r") != "}" or "__metadata__" in names:
         return None
     written, firsts, lasts = columns if columns[0][0][0] == '"' else (columns[2], *columns[:2])
@@ -176,7 +179,8 @@ def _layout(tensors: tuple[Tensor, ...], base: int, size: int, name: str) -> For
             return FormatError(kind, f"{name}: {gap:,} bytes of {kind} between {safe(before)} and {safe(x.name)} at byte {at:,}")
         at, before = x.end, x.name
     if at > size:
-        return FormatError("truncated", f"{name} is {at - size:,} bytes short: {safe(before)} ends at byte {at:,}, the file at {size:,}")
+        short = f"{name} is {at - size:,} bytes short: {safe(before)} ends at byte {at:,}, the file at {size:,}"
+        return FormatError("truncated", short, hint=SHORT)
     if at < size:
         return FormatError("trailing", f"{name}: {size - at:,} bytes after {safe(before)} belong to no tensor")
     return None

@@ -15,7 +15,5 @@ ARGS: dict[str, tuple[str, str]] = {
     "max_batch_size": ("how many sequences the reference makes room for at once", "cache: its size, not the model"),
     "max_seq_len": ("how many positions the reference makes room for", "cache: its size, not the model"),
     "use_scaled_rope": ("Llama 3.1's slowing of the slow rotary angles, by 8", "compute: positions past 8,192"),
-    "hidden_dim": ("F itself, as Mistral's files have it; then nothing is rounded", "weights of w1, w2 and w3; compute"),
-    "head_dim": ("h itself, as Mistral's files have it; else dim / n_heads", "weights of wq, wk, wv and wo; cache"),
 }
 """The fields of `ModelArgs` → what each says, and what it moves."""

@@ -92,7 +92,7 @@ def causes(a: Side, b: Side) -> tuple[Cause, ...]:
 
 def _rank(found: list[Term]) -> tuple[object, ...]:
     """An order of models by size; of two of one size by what is in them, so that it matters not which came first."""
-    parts = sorted((x.path, x.form, x.parameters, x.layers or 0) for x in found)
+    parts = sorted((x.path, x.form, x.parameters, x.layers or 0, sorted(x.letters.items())) for x in found)
     return sum(x.parameters for x in found), parts
 
 

@@ -1,0 +1,119 @@
+"""No silently wrong number: synonyms, defaults of the class, keys that make a model another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import llamath
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slug", "key", "value"),
+    [
+        ("gpt2", "num_hidden_layers", 24),
+        ("bloom-560m", "num_hidden_layers", 3),
+        ("falcon-7b", "n_layer", 5),
+        ("phi-2", "n_layer", 5),
+        ("lfm2-1.2b", "intermediate_size", 256),
+    ],
+)
+def test_a_changed_synonym_wins(slug: str, key: str, value: int) -> None:
+    assert llamath.load(slug, changes={key: value}).parameters.total != llamath.load(slug).parameters.total
+
+
+def test_synonyms_that_contradict_each_other_are_an_error() -> None:
+    with pytest.raises(llamath.ConfigError, match="contradicts"):
+        llamath.load({"model_type": "gpt2", "n_embd": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99})
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("model_type", "more"),
+    [
+        ("llama", {}), ("mistral", {}), ("mistral", {"attention_bias": True, "mlp_bias": True}), ("mixtral", {}), ("phimoe", {"num_local_experts": 4}),
+        ("llama", {"num_key_value_heads": None}),
+    ],
+)  # fmt: skip
+def test_absent_and_null_mean_what_the_class_means(model_type: str, more: dict[str, Any]) -> None:
+    import torch
+    import transformers
+
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(model_type, **SMALL, **more))
+    ours = llamath.load({"model_type": model_type, **SMALL, **more})
+    assert ours.parameters.total == sum(x.numel() for x in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"add_cross_attention": True},
+        {"is_encoder_decoder": True},
+        {"pruned_heads": {"0": [1]}},
+        {"num_local_experts": 8},
+        {"n_routed_experts": 4},
+        {"block_configs": [{}]},
+    ],
+    ids=lambda x: next(iter(x)),
+)
+def test_more_than_the_family_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(llamath.ConfigError) as error:
+        llamath.load({"model_type": "llama", **SMALL, **more})
+    assert next(iter(more)) in str(error.value) and error.value.hint
+
+
+@pytest.mark.parametrize("model_type", ["bloom", "opt", "stablelm", "gpt_bigcode", "olmoe", "falcon"])
+def test_a_head_size_that_the_class_does_not_have_is_refused(model_type: str) -> None:
+    extra = {
+        "num_key_value_heads": 16,
+        "max_position_embeddings": 64,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "ffn_dim": 96,
+        "n_positions": 64,
+    }
+    with pytest.raises(llamath.ConfigError, match="head_dim"):
+        llamath.load({"model_type": model_type, **SMALL, **extra, "head_dim": 12})
+
+
+def test_an_outer_tie_wins() -> None:
+    text = {"model_type": "llama", **SMALL, "tie_word_embeddings": False}
+    tied = llamath.load({"model_type": "llava", "tie_word_embeddings": True, "text_config": text, "vision_config": {}})
+    assert tied.parameters.total == tied.parameters.tied_counted_twice - 99 * 64
+
+
+def test_a_dotted_change_reaches_into_an_object() -> None:
+    model = llamath.load("llama-3.1-8b", changes={"rope_scaling.factor": 4.0})
+    assert model.config.data["rope_scaling"]["factor"] == 4.0
+    assert llamath.load("llama-3.1-8b").config.data["rope_scaling"]["factor"] == 8.0
+
+
+@pytest.mark.parametrize("slug", ["olmo-3-7b", "gpt-oss-20b", "qwen3.5-27b"])
+def test_a_billion_layers_of_a_listed_model(slug: str) -> None:
+    with pytest.raises(llamath.ConfigError) as error:
+        llamath.load(slug, changes={"num_hidden_layers": 10**9})
+    assert "layer_types=null" in error.value.hint
+    assert llamath.load(slug, changes={"num_hidden_layers": 10**9, "layer_types": None}).parameters.total > 10**17
+
+
+@pytest.mark.parametrize("value", [[], [1], "x", {}, True])
+@pytest.mark.parametrize("key", ["factor", "short_factor", "rope_type", "original_max_position_embeddings"])
+def test_no_odd_rope_scaling_escapes(key: str, value: object) -> None:
+    scaling = {"rope_type": "longrope" if "short" in key else "linear", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]}
+    try:
+        llamath.load({"model_type": "llama", **SMALL, "rope_scaling": scaling | {key: value}})
+    except llamath.LlamathError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize("key", ["sliding_window", "max_position_embeddings"])
+@pytest.mark.parametrize("value", [[1], "x", -5, 0, 2.5, True])
+def test_no_odd_window_or_context(key: str, value: object) -> None:
+    with pytest.raises(llamath.ConfigError, match=key):
+        llamath.load({"model_type": "llama", **SMALL, key: value})
