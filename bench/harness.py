@@ -50,7 +50,9 @@ def side_by_side(commands: dict[str, Command], rounds: int) -> dict[str, Cost]:
             cost = once(command)
             if i:
                 costs[name].append(cost)
-    return {name: Cost(statistics.median(x.cpu for x in all_), int(statistics.median(x.memory for x in all_))) for name, all_ in costs.items()}
+    return {
+        name: Cost(statistics.median(x.cpu for x in all_), int(statistics.median(x.memory for x in all_))) for name, all_ in costs.items()
+    }
 
 
 def report(title: str, costs: dict[str, Cost], against: str, rounds: int) -> dict[str, object]:

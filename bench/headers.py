@@ -14,9 +14,9 @@ from harness import keep, report, side_by_side
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import gguf
-from headers import header_of, write_config, write_safetensors, write_sharded
 
 import llamath
+from headers import header_of, write_config, write_safetensors, write_sharded
 
 PYTHON = sys.executable
 LLAMATH = str(Path(PYTHON).parent / "llamath")

@@ -131,4 +131,4 @@ def test_import_needs_the_standard_library_alone() -> None:
 @pytest.mark.parametrize("name", [name for name, _ in modules()])
 def test_every_module_opens_with_a_sentence(name: str) -> None:
     doc = ast.get_docstring(ast.parse((ROOT / name).read_text()))
-    assert doc and doc.split("\n")[0].rstrip().endswith((".", ":", ",")) or doc and "\n" in doc, name
+    assert (doc and doc.split("\n")[0].rstrip().endswith((".", ":", ","))) or (doc and "\n" in doc), name

@@ -46,7 +46,12 @@ def test_parts_sum_to_the_whole(source: Any) -> None:
     report, p = model.count, model.parameters
     assert sum(report.groups.values()) == p.total
     assert sum(x.each * int(x.times) for x in report.sections) == p.total
-    assert evaluate(report.formula.numbers) == evaluate(report.formula.symbols, dict(report.formula.letters)) == report.formula.value == p.total
+    assert (
+        evaluate(report.formula.numbers)
+        == evaluate(report.formula.symbols, dict(report.formula.letters))
+        == report.formula.value
+        == p.total
+    )
     assert sum(report.share(n) for n in report.groups.values()) == 1
     assert p.without_embeddings == p.total - report.groups["embedding"] and p.without_head == p.total - report.groups["head"]
     assert p.blocks <= p.active <= p.total or p.active <= p.total <= p.tied_counted_twice
@@ -134,7 +139,9 @@ def test_the_printed_rows_sum_to_the_printed_total(slug: str) -> None:
     table = lines[lines.index("") + 2 :]
     table = table[: table.index("")]
     rows = [int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +(?:[\d.]+%|tied)$", line)) and line[0] != " "]
-    sections = [int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +[\d.]+%$", line)) and re.match(r" +layers ", line)]
+    sections = [
+        int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +[\d.]+%$", line)) and re.match(r" +layers ", line)
+    ]
     outside = [line for line in table if not re.search(r"^\w* +(layers|  )", line)]
     assert sum(rows) == total
     assert sections and outside

@@ -101,7 +101,13 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 def whole(index: dict[str, Any]) -> bool:
     """An index whose file holds the text model, plainly stored, and at most tied copies besides."""
     entry = BY_NAME.get(index["config"])
-    plain = entry is not None and entry["params"] is not None and entry["config"]["model_type"] not in REFUSED and not multimodal(entry) and not index["quantized"]
+    plain = (
+        entry is not None
+        and entry["params"] is not None
+        and entry["config"]["model_type"] not in REFUSED
+        and not multimodal(entry)
+        and not index["quantized"]
+    )
     return (
         plain
         and index["names_only_in_index"] == len(set(index["tied_stored"]) & set(index["only_in_index_sample"]))

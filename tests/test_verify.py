@@ -33,7 +33,9 @@ def messages(result: Check) -> str:
     return "\n".join(f"{x.message} | {x.hint}" for x in result.verdict.findings)
 
 
-@pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "gpt2", "gemma-2-2b", "deepseek-v2-lite", "gpt-oss-20b", "llama-4-scout", "falcon-7b"])
+@pytest.mark.parametrize(
+    "slug", ["llama-3-8b", "mixtral-8x7b", "gpt2", "gemma-2-2b", "deepseek-v2-lite", "gpt-oss-20b", "llama-4-scout", "falcon-7b"]
+)
 def test_a_whole_checkpoint_is_whole(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
     result = checked(tmp_path, model, header_of(model))
@@ -104,7 +106,17 @@ def test_half_of_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
 
 def test_a_whole_rank_of_a_parallel_run(tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
-    cut = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "gate_proj": 0, "up_proj": 0, "embed_tokens": 0, "lm_head": 0, "o_proj": 1, "down_proj": 1}
+    cut = {
+        "q_proj": 0,
+        "k_proj": 0,
+        "v_proj": 0,
+        "gate_proj": 0,
+        "up_proj": 0,
+        "embed_tokens": 0,
+        "lm_head": 0,
+        "o_proj": 1,
+        "down_proj": 1,
+    }
     header = {}
     for name, (dtype, shape) in header_of(model).items():
         axis = cut.get(name.split(".")[-2])
