@@ -1,4 +1,4 @@
-"""What reading headers costs, as a whole process: listing and verifying checkpoints whose tensors are holes, against their own libraries."""
+"""What reading headers costs, as a whole process: checkpoints whose tensors are holes, listed and verified, against their own libraries."""
 
 from __future__ import annotations
 
