@@ -61,6 +61,6 @@ def test_mutations_stay_short_and_differ() -> None:
         {fuzz.rewrite(text, words, chance) for _ in range(300)},
         {fuzz.havoc(text, [text, b""], words, chance) for _ in range(300)},
     ):
-        assert len(made) > 200
+        assert len(made) > 120
     assert len(fuzz.havoc(bytes(9000), [bytes(9000)], words, chance)) <= fuzz.LONGEST
     assert fuzz.rewrite(b"", words, chance) is not None

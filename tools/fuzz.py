@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -109,8 +109,39 @@ def havoc(data: bytes, others: Sequence[bytes], words: Sequence[bytes], chance: 
     return data[:LONGEST]
 
 
+def reshape(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes | None:
+    """A JSON text with some values exchanged, lost or added; None of what is none."""
+    try:
+        top = json.loads(data)
+        places = list(_places(top))
+        for _ in range(chance.choice([1, 1, 2, 3])):
+            holder, key = chance.choice(places)
+            try:
+                new = json.loads(chance.choice(words))
+            except ValueError:
+                continue
+            if isinstance(holder, dict) and chance.random() < 0.3:
+                key = new if isinstance(new, str) else chance.choice(places)[1]
+            holder[key] = new
+            if chance.random() < 0.1:
+                del holder[key]
+        return json.dumps(top).encode()
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every value within a JSON value: what holds it, and where."""
+    for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(item, (dict, list)):
+            yield from _places(item)
+
+
 def rewrite(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
-    """Some tokens of a JSON text exchanged, mostly for their like, or lost, doubled or added."""
+    """Some values of a JSON text exchanged, or some of its tokens, mostly for their like, or lost, doubled or added."""
+    if chance.random() < 0.5 and (made := reshape(data, words, chance)):
+        return made[:LONGEST]
     tokens = _TOKEN.findall(data)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         tokens = tokens or [b"{}"]

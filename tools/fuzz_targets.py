@@ -187,8 +187,9 @@ def _config_seeds() -> Iterator[bytes]:
 def _config_words() -> Iterator[bytes]:
     found: set[str] = set()
     for config in _configs():
-        found |= {json.dumps(x) for x in config} | {json.dumps(x) for x in config.values() if not isinstance(x, (dict, list))}
+        found |= {json.dumps(x) for x in config} | {json.dumps(x) for x in config.values()}
     yield from (x.encode() for x in sorted(found))
+    yield from _odd_words()
 
 
 def _config(data: bytes) -> object:
