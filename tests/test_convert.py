@@ -577,6 +577,19 @@ def test_what_the_target_cannot_say_is_said(tmp_path: Path) -> None:
     assert any("scaling factor 32" in x for x in convert(str(far), str(tmp_path / "far-meta"), Order(to="meta")).notes)
 
 
+def test_biases_and_heads_of_another_size_go_to_gguf_and_back(tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", attention_bias=True, mlp_bias=True, head_dim=12)
+    there = to("gguf", source, tmp_path / "x.gguf")
+    assert same(weights(to("hf", there, tmp_path / "back")), weights(source))
+    reader = gguf.GGUFReader(there)
+    bias = weights(source)["model.layers.0.self_attn.k_proj.bias"].float()
+    order = [head * 12 + half * 6 + i for head in range(2) for i in range(6) for half in (0, 1)]
+    assert np.array_equal(next(x.data for x in reader.tensors if x.name == "blk.0.attn_k.bias"), bias[order].numpy())
+    assert reader.fields["llama.attention.key_length"].contents() == reader.fields["llama.rope.dimension_count"].contents() == 12
+    with pytest.raises(LlamathError, match="head_dim is 12"):
+        to("meta", source, tmp_path / "meta")
+
+
 def test_other_scalings_of_positions_come_back_from_gguf(tmp_path: Path) -> None:
     for i, scaling in enumerate(
         [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .args import ModelArgs
     from .blocks import Decoder
     from .dims import Dim
-    from .errors import ConfigError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
+    from .errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .loading import load
     from .model import Model
     from .tree import Block, Leaf, Stack, Weight, walk
@@ -26,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Block",
     "ConfigError",
+    "ConvertError",
     "Count",
     "Decoder",
     "Dim",
@@ -49,7 +50,7 @@ _ROOMS = {
     "args": "ModelArgs",
     "blocks": "Decoder",
     "dims": "Dim",
-    "errors": "ConfigError FormatError LlamathError MissingExtra RemoteError UnknownModel",
+    "errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
     "loading": "load",
     "model": "Model",
     "tree": "Block Leaf Stack Weight walk",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ..errors import FormatError, safe
 from ..formats.source import LocalFile
+from ..formats.tokenizer import varint
 
 FILES = (
     "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
@@ -110,29 +111,17 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """The fields of a protobuf message: numbers, single-precision numbers, and bytes."""
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at, "tokenizer.model")
         kind = tag & 7
         if kind == 0:
-            value, at = _varint(data, at)
+            value, at = varint(data, at, "tokenizer.model")
             yield tag >> 3, value
             continue
         length = {1: 8, 5: 4}.get(kind, -1)
         if kind == 2:
-            length, at = _varint(data, at)
+            length, at = varint(data, at, "tokenizer.model")
         if length < 0 or at + length > len(data):
             raise FormatError("tokenizer", f"tokenizer.model is not sentencepiece's: byte {at:,}")
         part = data[at : at + length]
         at += length
         yield tag >> 3, struct.unpack("<f", part)[0] if kind == 5 else part
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        value |= (data[at] & 127) << shift
-        at += 1
-        if data[at - 1] < 128:
-            return value, at
-    raise FormatError("tokenizer", f"tokenizer.model is not sentencepiece's: a number runs past byte {at:,}")

@@ -36,10 +36,10 @@ def _pieces(data: bytes, name: str) -> int:
     """Sentencepiece: field 1 of the outermost message, once for each piece."""
     at, pieces = 0, 0
     while at < len(data):
-        tag, at = _varint(data, at, name)
+        tag, at = varint(data, at, name)
         if tag & 7 != 2:
             raise FormatError("tokenizer", f"{name} is neither sentencepiece nor tiktoken: wire type {tag & 7} at byte {at}")
-        length, at = _varint(data, at, name)
+        length, at = varint(data, at, name)
         at += length
         pieces += tag >> 3 == 1
     if at != len(data) or not pieces:
@@ -47,9 +47,10 @@ def _pieces(data: bytes, name: str) -> int:
     return pieces
 
 
-def _varint(data: bytes, at: int, name: str) -> tuple[int, int]:
+def varint(data: bytes, at: int, name: str) -> tuple[int, int]:
+    """A number of protobuf's, and the place after it."""
     value = 0
-    for shift in range(0, 35, 7):
+    for shift in range(0, 70, 7):
         if at >= len(data):
             break
         value |= (data[at] & 127) << shift
