@@ -33,7 +33,7 @@ bench: $(VENV)/.oracles
 	$(BIN)/python bench/headers.py
 
 fuzz: $(VENV)/.oracles
-	$(PIP) install $(PINS) --group fuzz
+	$(PIP) install $(PINS) --group fuzz || echo 'no atheris for this Python: mutations without a guide'
 	@for reader in safetensors gguf pth index config; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
 
 $(VENV)/bin/python:
