@@ -57,7 +57,7 @@ def varint(data: bytes, at: int, name: str) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 128:
             return value, at
-    raise FormatError("tokenizer", f"{name}: a number runs past byte {at}")
+    raise FormatError("tokenizer", f"{name} is not sentencepiece's: a number runs past byte {at:,}")
 
 
 def tokens(path: str) -> int:
