@@ -166,6 +166,11 @@ def test_llama_3_8b_fits_one_screen() -> None:
     assert len(lines) <= 45 and max(map(len, lines)) <= 80
 
 
+def test_the_list_of_presets_fits_the_terminal() -> None:
+    lines = run("models").splitlines()
+    assert len(lines) == len(slugs()) + 2 and max(map(len, lines)) <= 80
+
+
 def test_the_notebook_shows_a_table() -> None:
     html = llamath.load("llama-3-8b")._repr_html_()
     assert html.count("<tr>") >= 12 and "8,030,261,248" in html

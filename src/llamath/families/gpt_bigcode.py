@@ -7,26 +7,11 @@ from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
 from ..names.gguf import GGUF_QKV
-from ..names.scheme import Scheme
 from ..tree import repeat
 from . import family
+from .gpt2 import NAMES as GPT2
 
-NAMES = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "ln_1",
-        "attn.q": "attn.c_attn",
-        "attn.k": "attn.c_attn",
-        "attn.v": "attn.c_attn",
-        "attn.o": "attn.c_proj",
-        "mlp_norm": "ln_2",
-        "mlp.up": "mlp.c_fc",
-        "mlp.down": "mlp.c_proj",
-    },
-    layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
-)
+NAMES = GPT2.but(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
 
 
 @family("gpt_bigcode", hf=NAMES, gguf=GGUF_QKV, arch="starcoder")

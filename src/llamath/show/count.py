@@ -17,13 +17,10 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
     """One screen."""
     report = model.count
     p = report.parameters
-    head = [
-        bold(f"{model.name}: {p.total:,} parameters ({everyday(p.total)})"),
-        dim(f"{model.family.name} family, from {model.source}"),
-        "",
-    ]
+    head = [bold(f"{model.name}: {p.total:,} parameters ({everyday(p.total)})")]
+    head += [dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
     body = _fitted(list(_rows(report, layer, scheme)))
-    lines = [*head, bold(body[0]), *body[1:], ""]
+    lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
         lines += [*beside(_groups(report), _counts(report), gap=2), "", *_formula(report, model.config.letters)]
     lines += [line for note in model.notes for line in wrapped(f"note: {note}", indent="")]

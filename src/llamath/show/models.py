@@ -11,7 +11,8 @@ from ..tree import Block
 from .numbers import everyday
 from .table import aligned, bold
 
-HEADER = ("preset", "total", "active", "layers", "width", "heads", "kv", "vocabulary", "context")
+HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "context")
+"""L layers, H heads, K key/value heads, as in every formula here."""
 
 
 def models_json(words: tuple[str, ...]) -> dict[str, Any]:
@@ -24,10 +25,10 @@ def models_text(words: tuple[str, ...]) -> str:
     found = list(_facts(words))
     rows = [
         (x["preset"], everyday(x["total"]), everyday(x["active"]) if x["active"] != x["total"] else "", f"{x['layers']}", f"{x['width']:,}",
-         _number(x["heads"]), _number(x["kv_heads"]), f"{x['vocabulary']:,}", _number(x["context"]))
+         "/".join(str(x[y]) for y in ("heads", "kv_heads") if x[y] is not None), f"{x['vocabulary']:,}", _number(x["context"]))
         for x in found
     ]  # fmt: skip
-    lines = aligned([HEADER, *rows], right=range(1, 9))
+    lines = aligned([HEADER, *rows], right=range(1, 8), gap=1)
     if not found:
         return "no preset has all these words"
     return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} preset{'s' if len(found) > 1 else ''}"])
