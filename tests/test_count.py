@@ -20,6 +20,7 @@ from conftest import tiny_configs
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.names.scheme import Unnamed
+from llamath.show.count import count_text
 from llamath.show.json import count_json, names_json
 from llamath.tree import fold, walk
 
@@ -164,6 +165,12 @@ def test_one_layer_alone() -> None:
 def test_llama_3_8b_fits_one_screen() -> None:
     lines = run("count", "llama-3-8b").splitlines()
     assert len(lines) <= 45 and max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_every_table_fits_80_columns(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, count_text(llamath.load(slug)).splitlines())) <= 80
 
 
 def test_the_list_of_presets_fits_the_terminal() -> None:

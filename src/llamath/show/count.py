@@ -17,24 +17,25 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
     """One screen."""
     report = model.count
     p = report.parameters
-    head = [bold(f"{model.name}: {p.total:,} parameters ({everyday(p.total)})")]
+    head = [bold(line) for line in wrapped(f"{model.name}: {p.total:,} parameters ({everyday(p.total)})", indent="")]
     head += [dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
     body = _fitted(list(_rows(report, layer, scheme)))
     lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
-        lines += [*beside(_groups(report), _counts(report), gap=2), "", *_formula(report, model.config.letters)]
+        lines += [*_sums(report), "", *_formula(report, model.config.letters)]
     lines += [line for note in model.notes for line in wrapped(f"note: {note}", indent="")]
     return "\n".join(lines)
 
 
 def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
-    """The table, narrowed to the terminal where it can be: smaller gaps, then without the column of single sizes."""
-    for keep, gap in ((range(8), 2), (range(8), 1), ((0, 1, 2, 3, 5, 6, 7), 1)):
+    """The table, narrowed to the terminal where it can be: smaller gaps, then without single sizes, letters, groups, shares."""
+    whole, lines = range(8), []
+    for keep, gap in ((whole, 2), (whole, 1), ((0, 1, 2, 3, 5, 6, 7), 1), ((0, 1, 3, 5, 6, 7), 1), ((1, 3, 5, 6, 7), 1), ((1, 3, 5, 6), 1)):
         cut = [tuple(row[i] for i in keep) for row in rows]
         lines = aligned(cut, right=[i for i, column in enumerate(keep) if column > 3], gap=gap)
         if max(map(len, lines)) <= columns():
-            return lines
-    return aligned(rows, right=(4, 5, 6, 7))
+            break
+    return lines
 
 
 def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[tuple[str, ...]]:
@@ -72,6 +73,12 @@ def _row(report: Count, section: Section, row: Row, times: int, scheme: Scheme |
         f"{whole:,}",
         share,
     )
+
+
+def _sums(report: Count) -> list[str]:
+    groups, counts = _groups(report), _counts(report)
+    lines = beside(groups, counts, gap=2)
+    return lines if max(map(len, lines)) <= columns() else [*groups, "", *counts]
 
 
 def _groups(report: Count) -> list[str]:

@@ -34,4 +34,6 @@ def spans(found: tuple[tuple[int, int, int], ...]) -> str:
             parts += [str(first), str(last)]
         else:
             parts.append(f"{first}, {first + step}, … {last}")
+    if sum(map(len, parts[:3])) > 20:
+        return f"{parts[0]} … {parts[-1].rpartition(' ')[2]}"
     return ", ".join(parts[:3]) + (f" … {parts[-1]}" if len(parts) > 3 else "")
