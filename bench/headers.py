@@ -23,6 +23,7 @@ LLAMATH = str(Path(PYTHON).parent / "llamath")
 PASS = [PYTHON, "-c", "pass"]
 SIZES = {"llama-3.1-405b": 191, "deepseek-v3": 163}
 VOCABULARY = 128_256
+ROUNDS = 15
 
 SAFE_OPEN = """
 import pathlib, sys
@@ -79,11 +80,17 @@ def disk(folder: Path) -> list[dict[str, object]]:
             "llamath ls": [LLAMATH, "ls", str(place)],
             "llamath ls --json": [LLAMATH, "ls", str(place), "--json"],
             "llamath verify": [LLAMATH, "verify", str(place)],
+            "llamath verify --json": [LLAMATH, "verify", str(place), "--json"],
             "safetensors safe_open, every name and shape": [PYTHON, "-c", SAFE_OPEN, str(place)],
         }
-        results.append(report(f"{slug}, {shards} shards", side_by_side(commands, 9), "python -c pass", 9))
+        results.append(report(f"{slug}, {shards} shards", side_by_side(commands, ROUNDS), "python -c pass", ROUNDS))
     path = str(vocabulary(folder / "vocabulary.gguf"))
-    commands = {"python -c pass": PASS, "llamath ls": [LLAMATH, "ls", path], "gguf GGUFReader": [PYTHON, "-c", READER, path]}
+    commands = {
+        "python -c pass": PASS,
+        "llamath ls": [LLAMATH, "ls", path],
+        "llamath ls --json": [LLAMATH, "ls", path, "--json"],
+        "gguf GGUFReader": [PYTHON, "-c", READER, path],
+    }
     title = f"GGUF header of {os.path.getsize(path):,} bytes, {VOCABULARY:,} tokens"
     return [*results, report(title, side_by_side(commands, 3), "python -c pass", 3)]
 

@@ -19,30 +19,37 @@ MAY = {
     "dims": "",
     "tree": "dims record",
     "strict": "errors",
+    "units": "errors record",
+    "hardware": "errors record strict units",
     "positions": "record",
-    "blocks": "dims positions record tree",
+    "passes": "dims record tree",
+    "blocks": "dims passes positions record tree",
     "build": "blocks dims tree",
-    "mixers": "blocks build dims record tree",
+    "mixers": "blocks build dims passes record tree",
     "config": "dims errors",
     "args": "config errors record",
     "formats": "errors record strict",
     "catalog": "errors record strict",
     "names": "dims errors record tree formats",
-    "families": "blocks build positions mixers config dims errors names record tree",
-    "views": "args blocks config dims errors glossary names formats record tree",
+    "families": "blocks build passes positions mixers config dims errors names record tree",
+    "views": "args blocks config dims errors glossary mixers names passes formats record tree hardware units",
     "model": "args blocks config errors families names record tree views",
-    "show": "args catalog errors formats glossary loading model names record tree views",
+    "show": "args catalog design errors formats glossary loading model names passes record tree views hardware units",
     "hub": "errors formats strict",
     "reading": "errors formats hub record strict",
     "gguf_config": "errors formats record strict",
     "held": "errors formats gguf_config model",
     "refusals": "blocks config errors glossary tree",
+    "run": "blocks check convert dims errors loading mixers model names passes positions reading record strict text tree formats views",
+    "text": "errors formats record strict",
     "loading": "args refusals blocks catalog config errors families formats gguf_config glossary held model names reading record strict tree views",
     "__main__": "cli",
     "compare": "model record views",
+    "decode": "catalog loading model units views",
+    "design": "args blocks catalog config dims errors families loading model record tree views",
     "check": "config errors families formats loading model names reading record views",
     "convert": "args blocks check config errors formats gguf_config loading model names positions record strict tree views",
-    "cli": "check compare convert errors formats loading model names reading show strict views",
+    "cli": "catalog check compare design convert decode errors formats loading model names passes reading run show strict text views hardware units",
     "__init__": "args blocks dims errors loading model tree views",
 }
 """Room → the rooms below it that it may import from."""
@@ -50,7 +57,7 @@ MAY = {
 LATE = {("model", "show")}
 """The one upward edge, inside a function: a notebook asks a Model for its picture."""
 
-EXTRAS = {"click": {"cli"}, "torch": {"run"}, "numpy": {"convert", "run"}, "rich": {"cli"}, "huggingface_hub": {"hub"}, "fsspec": {"hub"}}
+EXTRAS = {"click": {"cli"}, "torch": {"run"}, "tokenizers": {"text"}, "numpy": {"convert", "run"}, "rich": {"cli"}, "huggingface_hub": {"hub"}, "fsspec": {"hub"}}
 """Third-party package → the rooms that may import it."""
 
 

@@ -89,9 +89,13 @@ def test_a_store_whose_package_is_missing_is_named(scheme: str, monkeypatch: pyt
     pytest.importorskip("fsspec")
     package = {"s3": "s3fs", "gs": "gcsfs"}[scheme]
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(LlamathError, match=f"needs {package}") as found:
+    with pytest.raises(llamath.MissingExtra, match=f"needs {package}") as found:
         read_remote(f"{scheme}://bucket/model.safetensors")
-    assert found.value.hint == f"pip install {package}"
+    assert found.value.hint == "pip install 'llamath[hub]'"
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(LlamathError, match="needs adlfs") as found:
+        read_remote("az://bucket/model.safetensors")
+    assert found.value.hint == "pip install adlfs"
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(llamath.MissingExtra, match="fsspec"):
         read_remote(f"{scheme}://bucket/model.safetensors")

@@ -10,11 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
+import packed as make
 from headers import Header, header_of, write_config, write_safetensors, write_sharded
 from llamath.check import Check, check
 from llamath.cli import cli
 from llamath.names.scheme import canonical, fused
 from llamath.show.verify import verdict_json
+from test_codec import WRITERS
 
 SMALL = "smollm-135m"
 
@@ -208,6 +210,39 @@ def test_packed_weights_are_what_they_stand_for(tmp_path: Path) -> None:
             header[name] = (dtype, shape)
     result = checked(tmp_path, model, header)
     assert result.verdict.ok and codes(result) == {"packed": "info"}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_quantised_checkpoint_with_its_configuration_is_whole(name: str, tmp_path: Path) -> None:
+    writer, kind, declared = WRITERS[name]
+    model = llamath.load("llama-3.1-8b")
+    header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
+    result = checked(tmp_path, model, header, **({"quantization_config": declared} if declared else {}))
+    assert result.verdict.ok and result.verdict.matched == 291 and f"stored as {kind}" in messages(result)
+    write_config(tmp_path, model, num_key_value_heads=4, **({"quantization_config": declared} if declared else {}))
+    assert not check(str(tmp_path)).verdict.ok
+
+
+def test_what_only_the_configuration_tells_is_taken_from_it(tmp_path: Path) -> None:
+    model = llamath.load("llama-3.1-8b")
+    writer, _, declared = WRITERS["gptq-declared"]
+    header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
+    assert declared and checked(tmp_path, model, header, quantization_config=declared).verdict.ok
+    result = checked(tmp_path, model, header, quantization_config={**declared, "bits": 8})
+    assert codes(result)["shard"] == "error" and "q_proj has 2,048 columns" in messages(result)
+
+
+def test_the_experts_of_gpt_oss_lie_the_other_way_round(tmp_path: Path) -> None:
+    header = {x: (dtype, shape) for x, dtype, shape in make.gpt_oss("gpt-oss-20b")}
+    result = checked(tmp_path, llamath.load("gpt-oss-20b"), header)
+    assert result.verdict.ok and codes(result) == {"packed": "info"}
+
+
+def test_a_vocabulary_that_is_too_large_to_count_is_said(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    (tmp_path / "tokenizer.json").write_bytes(b'{"model":{"vocab":[' + b"[]," * (1 << 20) + b"[]]}}")
+    result = checked(tmp_path, model, header_of(model))
+    assert result.verdict.ok and codes(result) == {"tokenizer": "info"} and "more than 1,048,576 values" in messages(result)
 
 
 def test_against_another_model(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .dims import Dim
+from .passes import PairMixer, Reach
 from .positions import Alibi, LogTemperature, Rope, Temperature
-from .tree import Block, Stack, Weight
+from .record import Record
+from .tree import Block, Cut, Stack, Weight
 
 
 class Linear(Block):
@@ -57,15 +60,23 @@ class LayerNorm(Norm):
     """(x − mean) / std · w + b."""
 
 
-class Mixer(Block):
-    """Base of what mixes positions: attention and its relatives."""
+class Clip(Record):
+    """Queries, keys and values are clamped to ± `limit`."""
 
-    group: ClassVar[str] = "attention"
+    limit: float
+    normed: bool = False  # after their norms, not before
 
 
-class Attention(Mixer):
+class Attention(PairMixer):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("q", "gate", "sinks"), Cut(0, "heads")),
+        **dict.fromkeys(("k", "v"), Cut(0, "kv_heads", "copy")),
+        "o": Cut(1, "heads"),
+        "q_norm": Cut(-2, "heads"),  # one row for each head, where it is so
+        "k_norm": Cut(-2, "kv_heads", "copy"),
+    }
     q: Linear
     k: Linear | None  # None: keys and values are another layer's
     v: Linear | None  # None with k: values are the keys, before their norm and rotation
@@ -85,16 +96,25 @@ class Attention(Mixer):
     scale: float | None = None  # of the scores; None: head_dim ** -0.5
     softcap: float | None = None  # scores become cap · tanh(scores / cap)
     alibi: Alibi | None = None
-    clip: float | None = None  # q, k and v are clamped to ± this
+    clip: Clip | None = None
     norm_whole: bool = False  # q_norm and k_norm see all heads as one vector
     norm_after_rope: bool = False
     v_norm: Norm | None = None
     temperature: Temperature | LogTemperature | None = None
 
+    @property
+    def reach(self) -> Reach:
+        return Reach(window=self.window, chunk=self.chunk, causal=self.causal)
 
-class LatentAttention(Mixer):
+    def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:  # noqa: ARG002
+        each = 2 * (Dim.const(self.heads) * self.head_dim)
+        return each, each
+
+
+class LatentAttention(PairMixer):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are unpacked from one small vector."""
 
+    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
     q: Linear | None = None  # either one matrix …
     q_down: Linear | None = None  # … or two with a norm between
     q_norm: Norm | None = None
@@ -113,11 +133,16 @@ class LatentAttention(Mixer):
     scale: float | None = None  # of the scores; None: (nope_dim + rope_dim) ** -0.5
     temperature: Temperature | None = None
 
+    def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
+        H, key, value = Dim.const(self.heads), self.latent if absorbed else self.nope_dim, self.latent if absorbed else self.v_dim
+        return 2 * (H * key) + 2 * (H * self.rope_dim), 2 * (H * value)
+
 
 class MLP(Block):
     """down(act(gate x) · up x), or down(act(up x)) without a gate."""
 
     group: ClassVar[str] = "mlp"
+    cuts: ClassVar[dict[str, Cut]] = {"gate": Cut(0), "up": Cut(0), "down": Cut(1)}
     gate: Linear | None = None
     up: Linear
     down: Linear
@@ -136,6 +161,7 @@ class MoE(Block):
 
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"router": "router", "correction": "router", "experts": "experts"}
+    dealt: ClassVar[frozenset[str]] = frozenset({"experts"})
     router: Linear
     correction: Weight | None = None  # added to the scores for the choice only
     experts: Stack
@@ -147,6 +173,7 @@ class MoE(Block):
     scaling: float = 1.0
     expert_groups: tuple[int, int, int] | None = None  # (groups, groups kept, how many best scores rank a group) before the choice
     routing: str = ""  # a family's own way, by name
+    precise: bool = False  # the router computes in float32, whatever the model's type
 
 
 class SparseMixerMoE(MoE):
@@ -231,11 +258,25 @@ class ScaledLayer(Layer):
     scalar: Weight
 
 
+class FurtherLayer(Layer):
+    """Predicts one token further on: a layer on join([embed_norm e; hidden_norm x]), with x what the layers before it gave and e the next
+    token's embedding; then norm, and the model's own head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
+    """
+
+    embed: Embedding
+    embed_norm: Norm
+    hidden_norm: Norm
+    join: Linear
+    norm: Norm
+    head: Linear
+
+
 class PerLayerEmbedding(Block):
     """A narrow vector for each token and layer: (row of `embed` + norm(projection(x) · factor)) / √2, x the token's embedding (Gemma 4)."""
 
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"embed": "embedding"}
+    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, otherwise="pad")}
     embed: Embedding
     projection: Linear
     norm: Norm
@@ -247,6 +288,7 @@ class Decoder(Block):
 
     groups: ClassVar[dict[str, str]] = {"embed": "embedding", "positions": "embedding", "head": "head", "mtp": "mtp"}
     apart: ClassVar[frozenset[str]] = frozenset({"mtp"})
+    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, otherwise="pad"), "head": Cut(0, otherwise="pad")}
     embed: Embedding
     positions: Embedding | None = None
     embed_norm: Norm | None = None

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from .config import Config
-from .errors import FormatError, LlamathError
+from .errors import ConfigError, FormatError, LlamathError, RemoteError
 from .families.classes import bare
 from .formats.manifest import Manifest
 from .loading import load
 from .model import Model
 from .names.scheme import Scheme, canonical, fused
-from .reading import read_checkpoint
+from .reading import quantization, read_checkpoint
 from .record import Record
 from .views.diagnose import Claim
 from .views.verify import Verdict, verify
@@ -37,7 +37,11 @@ def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None
     problems: list[FormatError] = []
     found = read_checkpoint(path, problems=problems)
     claimed = load(model or found.place, changes=changes, held=False)
-    verdict = verify(claim(claimed, found.manifest, path), found.manifest, problems)
+    try:
+        declared = quantization(found.place, found.manifest)
+    except (ConfigError, RemoteError):
+        declared = None  # only of a configuration that is not asked for: the model has another name
+    verdict = verify(claim(claimed, found.manifest, path), found.manifest, problems, declared)
     return Check(path=path, model=claimed, manifest=found.manifest, verdict=verdict, note=found.note)
 
 
@@ -47,6 +51,7 @@ def claim(model: Model, manifest: Manifest, path: str) -> Claim:
     schemes: list[Scheme | None] = [family.hf, family.gguf, family.meta, bare(family.hf), fused(family.hf), canonical(model.tree)]
     if manifest.format == "gguf":
         schemes.insert(0, family.gguf)
+    tokens, uncounted = _tokens(path)
     dtype = str(data.get("torch_dtype") or data.get("dtype") or "").removeprefix("torch.")
     return Claim(
         tree=model.tree,
@@ -54,20 +59,21 @@ def claim(model: Model, manifest: Manifest, path: str) -> Claim:
         letters=model.config.letters,
         rebuild=lambda changes: family(Config({**data, **changes})),
         dtype="" if manifest.format == "gguf" else DTYPES.get(dtype, ""),
-        tokens=_tokens(path),
+        tokens=tokens,
+        uncounted=uncounted,
         part=bool(model.wrapper),
     )
 
 
-def _tokens(path: str) -> int | None:
-    """The number of tokens of a tokenizer beside the checkpoint, if one can be read."""
+def _tokens(path: str) -> tuple[int | None, str]:
+    """The number of tokens of a tokenizer beside the checkpoint, or why it is not known."""
     from .formats.tokenizer import tokens, vocabulary
 
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     for name, read in (("tokenizer.json", tokens), ("tokenizer.model", vocabulary)):
         if os.path.lexists(place := os.path.join(folder, name)):
             try:
-                return read(place)
-            except (LlamathError, OSError):
-                return None
-    return None
+                return read(place), ""
+            except LlamathError as error:
+                return None, str(error)
+    return None, ""

@@ -14,9 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff\U000e0000-\U000e0fff]"
-)
+_UNSAFE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff\U000e0000-\U000e0fff]"
 
 
 class LlamathError(Exception):
@@ -65,8 +63,10 @@ class MissingExtra(LlamathError):
 
 def safe(text: str, limit: int = 200) -> str:
     """Strangers' text made fit for a terminal: control and bidirectional characters escaped, overlong text cut."""
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
     cut = text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
-    return _UNSAFE.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", cut)
+    return re.sub(_UNSAFE, lambda found: f"\\u{{{ord(found[0]):x}}}", cut)
 
 
 def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:

@@ -11,7 +11,7 @@ from .args import META_KEYS, ModelArgs, beside_args, is_params, read_args, to_hf
 from .blocks import Decoder
 from .catalog import find as find_preset
 from .config import Config
-from .errors import ConfigError, UnknownModel, nearest, safe
+from .errors import ConfigError, FormatError, UnknownModel, nearest, safe
 from .families import Family, find
 from .model import Model
 from .reading import addressed, read_config
@@ -42,11 +42,11 @@ def load(
 ) -> Model:
     """Load a model from whatever names it; `changes` replaces configuration keys, `vocab_size` fills a gap in Meta's `params.json`.
 
-    A GGUF file whose tensors are not what its metadata stand for is refused, unless `held` is false.
+    A GGUF file that is too short, or whose tensors are not what its metadata stand for, is refused, unless `held` is false.
     """
     if isinstance(source, ModelArgs):
         source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
-    found = _found(source)
+    found = _found(source, None if held else [])
     data = found.data
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
         raise ConfigError(f"{found.source}: every key should be a string", hint="JSON knows no other keys")
@@ -81,27 +81,26 @@ def load(
 
 def count_header(text: str, reason: str = "") -> HeaderCount:
     """What the headers of a checkpoint say without any family; `reason` is why there is none."""
-    from .reading import read_checkpoint
+    from .reading import declared, read_checkpoint
     from .views.header import header_count
 
     read = read_checkpoint(text, config=True)
-    packed = (read.config or {}).get("quantization_config")
     notes = f"{read.note}. {reason}" if read.note else reason
     name = safe(os.path.basename(os.path.abspath(text)) if os.path.lexists(text) else text)
-    return header_count(name, safe(text), read.manifest, packed if isinstance(packed, Mapping) else None, notes)
+    return header_count(name, safe(text), read.manifest, declared(read.config or {}), notes)
 
 
-def _found(source: str | os.PathLike[str] | Keys) -> Found:
+def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | None) -> Found:
     if isinstance(source, Mapping):
         return Found(name=str(source.get("model_type", "model")), source="the given keys", data=source)
     text = os.fspath(source)
     if text == "-":
         return Found(name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(LIMIT + 1), "standard input"))
     if os.path.lexists(text):
-        return _file(text)
+        return _file(text, problems)
     if addressed(text):
         if text.endswith(".gguf"):
-            return _header(text)
+            return _header(text, problems)
         data, where = read_config(text)
         return Found(name=safe(os.path.basename(os.path.dirname(where)).partition("@")[0]), source=safe(where), data=data)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
@@ -112,7 +111,7 @@ def _found(source: str | os.PathLike[str] | Keys) -> Found:
     return Found(name=preset.name, source=f"preset {preset.slug}: {preset.source}", data=preset.config)
 
 
-def _file(text: str) -> Found:
+def _file(text: str, problems: list[FormatError] | None) -> Found:
     """A configuration; or a checkpoint, or the folder of one, with a configuration beside or inside it."""
     folder = text if os.path.isdir(text) else os.path.dirname(text) or "."
     if text.endswith(".json") and not text.endswith(".index.json"):
@@ -122,7 +121,7 @@ def _file(text: str) -> Found:
         return Found(name=_folder_name(place), source=safe(place), data=keys, folder=folder)
     from .gguf_config import INSTEAD, beside
 
-    found = beside(text)
+    found = beside(text, problems)
     if found.keys is None:
         if not found.tensors:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
@@ -135,12 +134,12 @@ def _folder_name(path: str) -> str:
     return safe(os.path.basename(os.path.dirname(os.path.abspath(path))) or path)
 
 
-def _header(text: str) -> Found:
+def _header(text: str, problems: list[FormatError] | None) -> Found:
     """A GGUF file that is elsewhere."""
     from .gguf_config import gguf
     from .reading import read_checkpoint
 
-    read = read_checkpoint(text)
+    read = read_checkpoint(text, problems=problems)
     found = gguf(read.manifest, safe(text))
     notes = (*([read.note] if read.note else []), *found.notes)
     return Found(name=safe(text.rpartition("/")[2]), source=found.source, data=found.keys or {}, notes=notes, manifest=found.manifest)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .blocks import Linear, Mixer, Norm, RMSNorm
+from .blocks import Linear, Norm, RMSNorm
 from .build import linear, rms, weight
 from .dims import Dim
-from .tree import Block, Weight
+from .passes import Mixer, Pass
+from .tree import Block, Cut, Weight
 
 
 class Convolution(Block):
@@ -29,6 +30,14 @@ class StateMixer(Mixer):
 
     group: ClassVar[str] = "mixer"
 
+    @property
+    def step(self) -> Dim:
+        """The FLOPs of one token at the state: its products and their sums; decays and gates, element by element, are not among them."""
+        return Dim.const(0)
+
+    def mixing(self, at: Pass) -> Dim:
+        return self.step * Dim("T", at.tokens)
+
 
 class GatedDeltaNet(StateMixer):
     """The gated delta rule (Yang et al. 2024, arXiv:2412.06464): each value head keeps a matrix S `[key_dim, value_dim]`.
@@ -39,6 +48,11 @@ class GatedDeltaNet(StateMixer):
     The result is out(norm(y) · silu(z x)), y normalised head by head.
     """
 
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("query", "key", "conv"), Cut(0, "key_heads")),
+        **dict.fromkeys(("value", "z", "beta", "alpha", "dt_bias", "a_log"), Cut(0, "value_heads")),
+        "out": Cut(1, "value_heads"),
+    }
     query: Linear
     key: Linear
     value: Linear
@@ -57,6 +71,11 @@ class GatedDeltaNet(StateMixer):
     activation: str
     l2_eps: float = 1e-6
 
+    @property
+    def step(self) -> Dim:
+        """Sᵀk, the outer product added to S, and Sᵀq, in each value head."""
+        return 6 * (Dim.const(self.value_heads) * self.key_dim * self.value_dim)
+
 
 class Mamba2(StateMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
@@ -66,6 +85,11 @@ class Mamba2(StateMixer):
     S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))).
     """
 
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("z", "x", "dt", "dt_bias", "a_log", "skip"), Cut(0, "heads")),
+        **dict.fromkeys(("b", "c", "conv", "norm"), Cut(0, "state_groups")),
+        "out": Cut(1, "heads"),
+    }
     z: Linear
     x: Linear
     b: Linear
@@ -84,10 +108,16 @@ class Mamba2(StateMixer):
     activation: str
     dt_least: float = 0.0
 
+    @property
+    def step(self) -> Dim:
+        """The outer product added to S, and S c, in each head."""
+        return 4 * (Dim.const(self.heads) * self.head_dim * self.state)
+
 
 class ShortConv(StateMixer):
     """out(c · conv(b · x)), with b, c and x three images of the input (LFM2)."""
 
+    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("b", "c", "x", "conv"), Cut(0)), "out": Cut(1)}
     b: Linear
     c: Linear
     x: Linear

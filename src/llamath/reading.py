@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import FormatError, safe
 from .record import Record
-from .strict import config_in
+from .strict import config_in, read_json
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?", re.ASCII)
+PACKED = frozenset(("U8", "I16", "I32", "I64", "U32"))
+"""Dtypes that may hold packed values whose headers leave open how many."""
+_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"
 
 
 class Checkpoint(Record):
@@ -51,13 +53,30 @@ def read_checkpoint(text: str, *, config: bool = False, problems: list[FormatErr
     return Checkpoint(name=text, manifest=found.manifest, config=found.config, revision=found.revision)
 
 
+def quantization(place: str, manifest: Manifest) -> Mapping[str, Any] | None:
+    """What the config.json beside the tensors says of the way they are packed; read only where it could matter."""
+    beside = os.path.join(place if os.path.isdir(place) else os.path.dirname(place), "config.json")
+    if manifest.format == "gguf" or PACKED.isdisjoint(manifest.columns.dtype) or not (addressed(beside) or os.path.isfile(beside)):
+        return None
+    return declared(read_config(beside)[0] if addressed(beside) else read_json(beside))
+
+
+def declared(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a configuration says of the way values are packed."""
+    for part in (config, config.get("text_config")):
+        for key in ("quantization_config", "compression_config", "quantization"):
+            if isinstance(part, Mapping) and isinstance(found := part.get(key), Mapping):
+                return found
+    return None
+
+
 def addressed(text: str) -> bool:
     """Whether a name says of itself that it is elsewhere: `hf://`, `https://`, `s3://`."""
-    return re.match(r"[a-z][a-z0-9]{1,9}://", text) is not None
+    return "://" in text and re.match(r"[a-z][a-z0-9]{1,9}://", text) is not None
 
 
 def _is_id(text: str) -> bool:
-    if not _ID.fullmatch(text):
+    if not re.fullmatch(_ID, text):
         return False
     from .formats.checkpoint import ENDINGS
 

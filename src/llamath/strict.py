@@ -6,12 +6,17 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .errors import ConfigError, safe
 
 LIMIT, WIDE, VALUES = 32 << 20, 64 << 20, 1 << 19
 """No configuration has more bytes, takes more memory as text, or holds more values; an index of 200,000 names has some 20 million."""
+
+LONG, CHUNK = 1 << 16, 1 << 16
+"""From so many bytes on an index is read in pieces, of at least so many each."""
+SPACE, PRINTABLE = " \t\r\n", bytes(range(32, 256))
 
 CONFIGS = ("config.json", "params.json")
 """Where a model's configuration is written, beside its tensors."""
@@ -51,13 +56,15 @@ def parse_json(data: bytes, source: str, times: int = 1) -> dict[str, Any]:
 def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
     if len(data) > LIMIT * times:
         raise ConfigError(f"{source} is longer than {LIMIT * times:,} bytes; a configuration has a few thousand")
-    if sum(map(data.count, (b"{", b"[", b","))) > VALUES * times:
-        raise ConfigError(f"{source} holds more than {VALUES * times:,} values; a configuration has a few hundred")
     try:
-        text = data.decode()
-        if sys.getsizeof(text) > WIDE * times:
-            raise _Refused("it is too long for a configuration")
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_number, parse_int=_integer)
+        value = _long(data) if len(data) > LONG and data.isascii() else None
+        if value is None:
+            if sum(map(data.count, (b"{", b"[", b","))) > VALUES * times:
+                raise ConfigError(f"{source} holds more than {VALUES * times:,} values; a configuration has a few hundred")
+            text = data.decode()
+            if sys.getsizeof(text) > WIDE * times:
+                raise _Refused("it is too long for a configuration")
+            value = _loaded(text, _unique)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: byte {error.start}") from None
     except _Refused as error:
@@ -70,6 +77,52 @@ def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
         kind = {list: "an array", str: "a string", type(None): "null"}.get(type(value), "a number or a boolean")
         raise ConfigError(f"{source} holds {kind} where an object is expected")
     return value
+
+
+def _loaded(text: str, unique: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    return json.loads(text, object_pairs_hook=unique, parse_constant=_constant, parse_float=_number, parse_int=_integer)
+
+
+def _long(data: bytes) -> Any:
+    """The same of an index of many files, in half the time and memory: its last object has short strings alone. None where it has not.
+
+    Without a backslash every quote begins or ends a string, so the object's strings can be told by counting. What is around it is read
+    as ever, with a key in its place that nobody else can have written.
+    """
+    start = data.rfind(b"{")
+    end = data.find(b"}", start)
+    if b"\\" in data or start < 0 or end < 0 or data.count(b'"', 0, start) % 2 or (found := _pairs(data, start + 1, end)) is None:
+        return None
+    around = data[:start] + rb'{"\u0000":0}' + data[end + 1 :]
+    if len(around) > LONG:
+        return None
+    try:
+        return _loaded(around.decode(), lambda pairs: found if pairs == [("\0", 0)] else _unique(pairs))
+    except (_Refused, ValueError, RecursionError):
+        return None  # and the whole is read again, to say where it is wrong
+
+
+def _pairs(data: bytes, at: int, end: int) -> dict[str, str] | None:
+    """The keys and values of an object that holds strings, without escapes, and no key twice; None if it does not."""
+    found: dict[str, str] = {}
+    known: dict[str, str] = {}
+    n = 0
+    while at < end:
+        stop = data.find(b'",', at + CHUNK, end) + 2
+        last = stop < 2 or stop == end
+        pieces = data[at : end if last else stop].decode("ascii").split('"')
+        names, colons, values, commas = pieces[1::4], pieces[2::4], pieces[3::4], pieces[4:-1:4]
+        around = [x.strip(SPACE) for x in (*pieces[:1], *colons[:1], *(commas[:1] or ","), *pieces[-1:])]
+        if len(pieces) % 4 != 1 or around != ["", ":", ",", "" if last else ","] or n > VALUES:
+            return None
+        if colons.count(colons[0]) < len(colons) or commas.count(commas[0] if commas else "") < len(commas):
+            return None
+        if "".join(names).encode().translate(None, PRINTABLE):
+            return None
+        found.update(zip(names, map(known.setdefault, values, values), strict=True))
+        n += len(names)
+        at = end if last else stop
+    return found if len(found) == n < VALUES and not "".join(known).encode().translate(None, PRINTABLE) else None
 
 
 class _Refused(Exception):

@@ -34,18 +34,46 @@ class Weight(Record):
         return Dim.const(0) if self.tied else self.size
 
 
+class Cut(NamedTuple):
+    """How tensor parallelism cuts the weights of a field: along which axis (0 the outputs, 1 the inputs), between how many things."""
+
+    axis: int
+    parts: str = ""  # the block's fact that counts the things never cut through, like `heads`; empty: each row or column stands alone
+    otherwise: Literal["", "copy", "pad"] = ""  # where ranks do not divide them: nothing goes, or ranks hold copies, or zeros are added
+
+
+class Split(NamedTuple):
+    """A `Cut` as it is for one weight."""
+
+    axis: int
+    parts: int
+    otherwise: Literal["", "copy", "pad"] = ""
+    things: str = ""  # what the parts are: a fact's name, or the letter of the axis
+
+
 class Block(Record):
     """A branch: its fields are Weights, Blocks, Stacks of Blocks, or plain facts; field order is tensor order."""
 
     group: ClassVar[str] = ""  # what its weights are counted under; the innermost group wins
     groups: ClassVar[dict[str, str]] = {}  # and what those of some fields are, whatever lies inside (norms stay norms)
     apart: ClassVar[frozenset[str]] = frozenset()  # fields that come with the model but are not it: never walked, never counted
+    cuts: ClassVar[dict[str, Cut]] = {}  # how tensor parallelism cuts a field's own weights; those of others are whole on every rank
+    dealt: ClassVar[frozenset[str]] = frozenset()  # the Stacks whose blocks expert parallelism deals out over ranks
 
     @property
     def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
         """The fields that hold weights, by name, without those apart."""
         parts = ((name, getattr(self, name)) for name in self.fields if name not in self.apart)
         return ((name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack)))
+
+    def split(self, name: str, weight: Weight) -> Split | None:
+        """How a weight that lies in this field, and no deeper, is cut; None: whole on every rank."""
+        cut, n = self.cuts.get(name), len(weight.shape)
+        if cut is None or not -n <= cut.axis < n:
+            return None
+        axis = cut.axis % n
+        parts = int(getattr(self, cut.parts) if cut.parts else weight.shape[axis])
+        return Split(axis, parts, cut.otherwise, cut.parts or weight.shape[axis].symbol)
 
 
 class Stack(Sequence[Block]):
@@ -135,6 +163,31 @@ def stacks(block: Block) -> Iterator[Stack]:
             yield from stacks(child)
 
 
+class Branch(NamedTuple):
+    """A block that occurs `copies` times; a token passes through `live` of them."""
+
+    pattern: str
+    block: Block
+    copies: int
+    live: int
+
+
+def branches(block: Block, depth: int = 0) -> Iterator[Branch]:
+    """A block itself and every distinct one inside it, at any depth, with its number of copies: `fold`, but of what is not a leaf."""
+    yield Branch("", block, 1, 1)
+    for name, child in block.children:
+        if isinstance(child, Block):
+            yield from _grown(name, child, (1, 1), depth)
+        elif isinstance(child, Stack):
+            for x, n in child.kinds():
+                yield from _grown(f"{name}.{LETTERS[depth]}", x, (n, n if child.live is None else child.live), depth + 1)
+
+
+def _grown(name: str, block: Block, times: tuple[int, int], depth: int) -> Iterator[Branch]:
+    for x in branches(block, depth):
+        yield Branch(f"{name}.{x.pattern}" if x.pattern else name, x.block, times[0] * x.copies, times[1] * x.live)
+
+
 class Leaf(NamedTuple):
     """A weight with its place: `pattern` holds `{l}` and `{e}`, `at` their values."""
 
@@ -207,6 +260,8 @@ class Folded(NamedTuple):
     group: str
     copies: int
     live: int
+    split: Split | None = None  # how tensor parallelism cuts it
+    dealt: int = 0  # how many experts there are, if it is part of one
 
 
 def fold(block: Block, depth: int = 0) -> list[Folded]:
@@ -219,16 +274,23 @@ def fold_field(block: Block, name: str, depth: int = 0) -> list[Folded]:
     child: Weight | Block | Stack = getattr(block, name)
     group = (block.groups.get(name, ""), block.group)
     if isinstance(child, Weight):
-        return [Folded(name, child, group[0] or group[1], 1, 1)]
+        return [Folded(name, child, group[0] or group[1], 1, 1, block.split(name, child))]
     if isinstance(child, Block):
-        return _renamed(name, fold(child, depth), group, (1, 1))
+        inner = fold(child, depth)
+        if name in block.cuts:
+            inner = [x._replace(split=block.split(name, x.weight)) if "." not in x.pattern else x for x in inner]
+        return _renamed(name, inner, group, (1, 1))
     prefix = f"{name}.{LETTERS[depth]}"
     kinds = [(x, (n, n if child.live is None else child.live)) for x, n in child.kinds()]
-    return [y for x, times in kinds for y in _renamed(prefix, fold(x, depth + 1), group, times)]
+    found = [y for x, times in kinds for y in _renamed(prefix, fold(x, depth + 1), group, times)]
+    return [x._replace(dealt=int(child.n)) for x in found] if name in block.dealt else found
 
 
 def _renamed(prefix: str, inner: list[Folded], group: tuple[str, str], times: tuple[int, int]) -> list[Folded]:
-    return [Folded(f"{prefix}.{x.pattern}", x.weight, _grouped(x.group, group), times[0] * x.copies, times[1] * x.live) for x in inner]
+    return [
+        Folded(f"{prefix}.{x.pattern}", x.weight, _grouped(x.group, group), times[0] * x.copies, times[1] * x.live, x.split, x.dealt)
+        for x in inner
+    ]
 
 
 def _grouped(own: str, group: tuple[str, str]) -> str:

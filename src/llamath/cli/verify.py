@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from . import answers
 from .options import changed
 
 
@@ -16,16 +17,4 @@ from .options import changed
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(path: str, *, model: str | None, changes: tuple[str, ...], as_json: bool) -> None:
     """Check the checkpoint at PATH against its configuration: exit code 0 whole, 1 findings, 2 unreadable."""
-    from ..check import check
-    from ..show.verify import verdict_json, verdict_text
-
-    checked = check(path, model, dict(changed(x) for x in changes))
-    if checked.note:
-        click.echo(checked.note, err=True)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(verdict_json(checked)))
-    else:
-        click.echo(verdict_text(checked))
-    sys.exit(0 if checked.verdict.ok else 1)
+    sys.exit(answers.verify(path, model=model, changes=dict(changed(x) for x in changes), as_json=as_json))

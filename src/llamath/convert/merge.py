@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 from ..errors import ConvertError, safe
 from ..formats.dtypes import PLAIN
 from ..formats.manifest import Manifest, Tensor
+from ..names.scheme import Scheme
 from .read import CHUNK, Files, Whole
 
 Shape = tuple[int, ...]
@@ -33,6 +35,26 @@ def vocabulary(found: Mapping[str, list[Tensor]], embed: str, norm: str) -> int 
         return None
     cut = parts[0].shape[1] != norms[0].shape[0]
     return parts[0].shape[0] if cut else sum(x.shape[0] for x in parts)
+
+
+def unsaid(data: Mapping[str, Any], scheme: Scheme, found: Mapping[str, list[Tensor]]) -> dict[str, tuple[Any, str]]:
+    """What Meta's tensors say and their `params.json` does not, each with a remark; `data` are its keys in Hugging Face's words."""
+    said: dict[str, tuple[Any, str]] = {}
+    head, embed = (found.get(scheme.stored(f"{x}.weight")) for x in ("head", "embed"))
+    if embed is not None and (head is None or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]):
+        said["tie_word_embeddings"] = True, "embedding and output share one matrix"
+    context = _context(data)
+    remark = f"params.json does not say for how many positions the model was trained: {context:,} is taken (max_position_embeddings)"
+    said["max_position_embeddings"] = context, remark
+    return said
+
+
+def _context(data: Mapping[str, Any]) -> int:
+    """The trained length of Meta's models, which are told apart by how they turn positions and by the norms' epsilon."""
+    theta = data.get("rope_theta", 10000.0)
+    if theta > 10000.0:
+        return 131072 if data.get("rope_scaling") else 16384 if theta == 1e6 else 8192
+    return 2048 if data.get("rms_norm_eps") == 1e-6 else 4096
 
 
 def whole(name: str, parts: list[Tensor], expected: Shape | None) -> Whole:

@@ -19,7 +19,7 @@ from ..names.scheme import Scheme, Unnamed
 from ..record import Record
 from ..views.verify import verify
 from .cast import WIDTHS
-from .merge import gathered, same, settled, vocabulary, whole
+from .merge import gathered, same, settled, unsaid, vocabulary, whole
 from .read import Files, Whole
 from .rope import NAME, scaling
 
@@ -130,26 +130,13 @@ def _unsaid(model: Model, scheme: Scheme, found: Found, files: Files) -> dict[st
     said: dict[str, tuple[Any, str]] = {}
     data = model.config.data
     if model.config.source.endswith("params.json"):
-        head, embed = found.get(scheme.stored("head.weight")), found[scheme.stored("embed.weight")]
-        if head is None or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]:
-            said["tie_word_embeddings"] = True, "embedding and output share one matrix"
-        context = _context(data)
-        remark = f"params.json does not say for how many positions the model was trained: {context:,} is taken (max_position_embeddings)"
-        said["max_position_embeddings"] = context, remark
+        said |= unsaid(data, scheme, found)
     if factors := found.get(NAME):
         x, layer = factors[0], model.tree.layers[0]
         numbers = struct.unpack(f"<{x.elements}f", files.rows(Whole(x.name, x.dtype, x.shape, (x,)), 0, x.shape[0]))
         made = scaling(numbers, data.get("rope_theta", 10000.0), layer.attn.head_dim)  # type: ignore[attr-defined]
         said["rope_scaling"] = made, f"the scaling of positions is made out from {NAME}: {made}"
     return said
-
-
-def _context(data: Mapping[str, Any]) -> int:
-    """The trained length of Meta's models, which are told apart by how they turn positions and by the norms' epsilon."""
-    theta = data.get("rope_theta", 10000.0)
-    if theta > 10000.0:
-        return 131072 if data.get("rope_scaling") else 16384 if theta == 1e6 else 8192
-    return 2048 if data.get("rms_norm_eps") == 1e-6 else 4096
 
 
 def _checked(path: str, model: Model, manifest: Manifest, wholes: Mapping[str, Whole]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, Mixer
+from ..blocks import Decoder, Layer
 from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LATENT
 from ..names.hf import HF_LATENT
+from ..passes import Mixer
 from . import family
 from .shared import dense_first, latent, mixture, rope, routing
 
@@ -23,7 +24,7 @@ def deepseek_v2(c: Config) -> Decoder:
         attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]))
         c.ignore("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
     facts = {"normalise": c.get("norm_topk_prob", False), "scaling": c.get("routed_scaling_factor", 1.0)}
-    moe = mixture(c, d, shared=2, **facts, **routing(c, "softmax", "greedy"))
+    moe = mixture(c, d, shared=2, precise=True, **facts, **routing(c, "softmax", "greedy"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -8,7 +8,7 @@ from ..config import Config
 from ..names.gguf import GGUF_LATENT
 from ..names.hf import HF_LATENT
 from . import family
-from .shared import dense_first, latent, mixture, rope, routing
+from .shared import dense_first, further, latent, mixture, rope, routing
 
 
 @family("deepseek_v3", "kimi_k2", hf=HF_LATENT, gguf=GGUF_LATENT, arch="deepseek2")
@@ -17,8 +17,8 @@ def deepseek_v3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn = latent(c, d, rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
     facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 2.5)}
-    moe = mixture(c, d, shared=1, **facts, **routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
+    moe = mixture(c, d, shared=1, precise=True, **facts, **routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
-    c.ignore("num_nextn_predict_layers", "num_mtp_layers")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    mtp = further(c, V, d, dense.replace(mlp=moe))
+    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"), mtp=mtp)

@@ -8,7 +8,7 @@ from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
 from . import family
-from .shared import dense_first, mixture, partial, rope, routing
+from .shared import dense_first, further, mixture, partial, rope, routing
 
 RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 
@@ -21,8 +21,8 @@ def glm4_moe(c: Config) -> Decoder:
     positions = rope(c, partial(c, heads[2], 0.5))
     attn = gqa(d, heads, c.get("attention_bias", False), o_bias=False, q_norm=qk_norm, k_norm=qk_norm, rope=positions)
     facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 1.0)}
-    moe = mixture(c, d, shared=1, **facts, **routing(c, "sigmoid", "noaux_tc"))
+    moe = mixture(c, d, shared=1, precise=True, **facts, **routing(c, "sigmoid", "noaux_tc"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
-    c.ignore("num_nextn_predict_layers", "num_mtp_layers")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    mtp = further(c, V, d, dense.replace(mlp=moe))
+    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"), mtp=mtp)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
+from ..blocks import Attention, Decoder, Layer
 from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.scheme import Scheme
-from ..tree import repeat
+from ..tree import Stack, repeat, sequence
 from . import family
 
 NAMES = Scheme(
@@ -26,6 +26,8 @@ NAMES = Scheme(
     },
     layouts={f"{x}.weight": "flip" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down")},
 )
+MOST = 65536
+"""Layers with a scale of their own are listed one by one."""
 FUSED = GGUF.but(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 
 
@@ -35,11 +37,23 @@ def gpt2(c: Config) -> Decoder:
     heads = c.heads(d, "num_attention_heads|n_head", "n_head|num_attention_heads")
     F = c.dim("F", "n_inner", default=4 * d)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
+    attention = gqa(d, heads, bias=True, scale=None if c.get("scale_attn_weights", True) else 1.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=True),
+        attn=attention,
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "gelu_new"), bias=True),
     )
     layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    if c.get("scale_attn_by_inverse_layer_idx", False):
+        layers = _ever_smaller(c, layer, attention)
+    c.ignore("reorder_and_upcast_attn")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), positions=embedding(C, d), context=C)
+
+
+def _ever_smaller(c: Config, layer: Layer, attention: Attention) -> Stack:
+    """Layers whose scores are divided by the layer's number too, counted from 1."""
+    L, scale = c.dim("L", "n_layer|num_hidden_layers"), attention.scale or attention.head_dim**-0.5
+    if L > MOST:
+        raise c.error("n_layer", f"is {L}: too many layers to scale one by one")
+    return sequence((layer.replace(attn=attention.replace(scale=scale / i)) for i in range(1, L + 1)), named=L)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Decoder, Layer
+from ..blocks import Clip, Decoder, Layer
 from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
@@ -49,7 +49,8 @@ def mpt(c: Config) -> Decoder:
     norm = layer_norm(d, eps, bias)
     alibi = Alibi(max=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
-    facts: dict[str, Any] = {"alibi": alibi, "rope": rope, "clip": a.number("clip_qkv"), "scale": a.number("softmax_scale")}
+    clip = Clip(limit=limit) if (limit := a.number("clip_qkv")) else None
+    facts: dict[str, Any] = {"alibi": alibi, "rope": rope, "clip": clip, "scale": a.number("softmax_scale")}
     if a.get("qk_ln", False):
         facts |= {"q_norm": norm, "k_norm": layer_norm(heads[1] * h, eps, bias), "norm_whole": True}
     layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias, **facts), mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))

@@ -124,6 +124,7 @@ def _experts(c: Config, d: Dim) -> MoE:
         "scoring": "sigmoid",
         "normalise": c.get("norm_topk_prob", True),
         "scaling": c.get("routed_scaling_factor", 1.0),
+        "precise": True,
         "expert_groups": (groups, c.get("topk_group", 1), 2) if groups > 1 else None,
     }
     bias = c.get("mlp_bias", False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, LayerNorm
+from ..blocks import Clip, Decoder, Layer, LayerNorm
 from ..build import decoder, gqa, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
@@ -16,10 +16,10 @@ from .shared import rope
 def olmo(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)
-    norm = LayerNorm(eps=1e-5)
+    norm, limit = LayerNorm(eps=1e-5), c.get("clip_qkv", 0.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), clip=c.get("clip_qkv", 0.0) or None),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), clip=Clip(limit=limit) if limit else None),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, MoE
+from ..blocks import Clip, Decoder, Layer, MoE
 from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
@@ -17,8 +17,9 @@ def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")
     H, K, h = heads = c.square_heads(d)
-    eps, bias, clip = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.number("clip_qkv")
+    eps, bias, limit = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.number("clip_qkv")
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
+    clip = None if limit is None else Clip(limit=limit, normed=True)
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from math import log
 from typing import Any
 
-from ..blocks import LatentAttention, Layer, MoE
-from ..build import linear, mla, swiglu, weight
+from ..blocks import FurtherLayer, LatentAttention, Layer, MoE
+from ..build import embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..config import Config
 from ..dims import Dim
 from ..errors import safe
@@ -172,3 +172,22 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     L = c.dim("L", "num_hidden_layers")
     first = min(int(c.dim("dense", "first_k_dense_replace", default=default, least=0)), L)
     return Stack(((dense,), first), ((sparse,), L - first))
+
+
+def further(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
+    """Layers that predict tokens further on, each of the kind of `layer` with DeepSeek-V3's way in and out."""
+    n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
+    if n < 0:
+        raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
+    norm = rms(d, c.get("rms_norm_eps", 1e-6))
+    again = embedding(V, d)
+    made = FurtherLayer(
+        **{name: getattr(layer, name) for name in layer.fields},
+        embed=again.replace(weight=again.weight.replace(tied="embed.weight")),
+        embed_norm=norm,
+        hidden_norm=norm,
+        join=linear(d, 2 * d),
+        norm=norm,
+        head=unembedding(V, d, tied=True).replace(weight=weight(V, d, tied="head.weight")),
+    )
+    return repeat(made, n) if n else None

@@ -7,14 +7,14 @@ may lead only inside the model's folder or the cache of the hub that it lies in.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib import import_module
-from itertools import repeat
 from typing import Any
 
 from ..errors import ConfigError, FormatError, safe
 from .folder import Folder, LocalFolder, plain
-from .manifest import Manifest, Tensor
+from .manifest import Columns, Manifest, Tensors
 from .source import LocalFile, Source
 
 READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "pth"}
@@ -56,9 +56,13 @@ def read_file(path: str) -> Manifest:
 def read_source(source: Source) -> Manifest:
     """One file, by what it begins with; it is closed when it has been read."""
     with source:
-        reader = import_module(f".{READERS[kind(source)]}", __package__)
-        manifest: Manifest = reader.read(source)
-        return manifest
+        return _reader(kind(source))(source)
+
+
+@cache
+def _reader(kind: str) -> Callable[[Source], Manifest]:
+    read: Callable[[Source], Manifest] = import_module(f".{READERS[kind]}", __package__).read
+    return read
 
 
 def kind(source: Source) -> str:
@@ -158,15 +162,14 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
 
 def merged(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of several files; names that occur in more than one stay, for `verify` to find."""
-    tensors: list[Tensor] = []
-    for i, one in enumerate(manifests):
-        columns = list(zip(*one.tensors, strict=True)) if i else []
-        tensors += map(Tensor._make, zip(*columns[:3], repeat(i), *columns[4:])) if columns else () if i else one.tensors
+    columns: tuple[list[Any], ...] = tuple([] for _ in Columns._fields)
     metadata: dict[str, Any] = {}
-    for one in manifests:
+    for i, one in enumerate(manifests):
+        for column, part in zip(columns, one.columns._replace(file=[i] * len(one.tensors)), strict=True):
+            column += part
         metadata |= one.metadata
     files = tuple(file for one in manifests for file in one.files)
-    return Manifest(format=manifests[0].format, files=files, tensors=tuple(tensors), metadata=metadata)
+    return Manifest(format=manifests[0].format, files=files, tensors=Tensors(Columns(*columns)), metadata=metadata)
 
 
 def split_parts(path: str) -> list[str]:

@@ -16,7 +16,7 @@ from ..errors import FormatError, safe
 from .dtypes import GGML, DType
 from .gguf_values import ARRAY, INT32, KINDS, STRING, UINT16, UINT32, Array, Kind, numbers, skip_strings, values
 from .manifest import File, Manifest, Tensor
-from .source import Cursor, Source
+from .source import SHORTER, Cursor, Source
 
 __all__ = ["Array", "Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
 
@@ -46,12 +46,19 @@ class Preamble(NamedTuple):
 
 
 def read(source: Source) -> Manifest:
-    """The contents of one file, believed only as far as the file's own size bears them out."""
+    """The contents of one file; if it ends before its last tensor does, they come along with the error."""
     reader = _Reader(source, preamble(source))
     metadata = reader.metadata()
     tensors = reader.tensors(metadata.get("general.alignment", ALIGNMENT))
-    header = source.size - sum(tensor.bytes for tensor in tensors)
-    return Manifest(format="gguf", files=(File(source.name, source.size, header),), tensors=tensors, metadata=metadata)
+    end = max(source.size, tensors[-1].end if tensors else 0)
+    file = File(source.name, source.size, end - sum(tensor.bytes for tensor in tensors))
+    manifest = Manifest(format="gguf", files=(file,), tensors=tensors, metadata=metadata)
+    if end > source.size:
+        last = f"expected {safe(tensors[-1].name)} to end at byte {end:,}, found the file's end at byte {source.size:,}"
+        error = FormatError("truncated", f"{safe(source.name)} is {end - source.size:,} bytes short: {last}", hint=SHORTER)
+        error.manifest = manifest
+        raise error
+    return manifest
 
 
 def preamble(source: Source) -> Preamble:
@@ -245,10 +252,7 @@ class _Reader:
             end += size + -size % alignment
         base = self.cursor.at + -self.cursor.at % alignment
         spans = ((name, kind, shape, base + start, size) for name, (kind, shape, start, size) in found.items())
-        tensors = tuple(Tensor(name, kind, shape, 0, start, start + size) for name, kind, shape, start, size in spans)
-        if tensors and tensors[-1].end > self.source.size:
-            raise self.source.truncated(tensors[-1].start, tensors[-1].bytes)
-        return tensors
+        return tuple(Tensor(name, kind, shape, 0, start, start + size) for name, kind, shape, start, size in spans)
 
     def shape(self) -> tuple[int, ...]:
         """A tensor's dimensions, outermost first: the file has them the other way round."""

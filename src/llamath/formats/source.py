@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from io import FileIO
 from typing import Any, Self
 
 from ..errors import FormatError, safe
 
 FIRST, MOST = 1 << 16, 1 << 20
 """A cursor's read-ahead, in bytes: the first window and the largest."""
+SHORTER = "a download may be incomplete: compare its size with the publisher's"
+HEAD = 4096
+"""Of a file on disk, so many bytes are read at once and kept: a small header is among them."""
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Source:
@@ -42,7 +45,7 @@ class Source:
         return FormatError(
             "truncated",
             f"{safe(self.name)}: expected {length:,} bytes from byte {start:,}, {found}",
-            hint="a download may be incomplete: compare its size with the publisher's",
+            hint=SHORTER,
         )
 
     def __enter__(self) -> Self:
@@ -64,17 +67,22 @@ class Bytes(Source):
 
 
 class LocalFile(Source):
-    """A regular file; a pipe, a device, a socket or a folder is refused, and none of them can hang or be set off by it."""
+    """A regular file; a pipe, a device, a socket or a folder is refused, and none of them can hang or be set off by it.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    `known` is what `lstat` says of a path that is no link: one that has become a link since is not followed.
+    """
+
+    _file, _head = -1, b""
+
+    def __init__(self, path: str | os.PathLike[str], known: os.stat_result | None = None) -> None:
         self.name = os.fspath(path)
         try:
-            self._check(os.stat(path))
-            self._file = FileIO(self.name, "rb", opener=_open)
+            self._check(known or os.stat(path))
+            self._file = os.open(self.name, FLAGS if known is None else FLAGS | os.O_NOFOLLOW)
+            found = os.fstat(self._file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise FormatError("unreadable", f"{safe(self.name)} cannot be read: {reason}") from None
-        found = os.fstat(self._file.fileno())
         self.size = found.st_size
         try:
             self._check(found)
@@ -87,20 +95,29 @@ class LocalFile(Source):
             raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_kind(found.st_mode)}")
 
     def fetch(self, start: int, length: int) -> bytes:
-        """The bytes that one or more `pread` give, fewer only if the file has shrunk."""
+        """The bytes that one or more `pread` give, fewer only if the file has shrunk; the first ones are read once."""
+        if self._file < 0:
+            raise ValueError(f"{safe(self.name)} is closed")
+        if start + length > HEAD:
+            return self._bytes(start, length)
+        self._head = self._head or self._bytes(0, min(HEAD, self.size))
+        return self._head[start : start + length]
+
+    def _bytes(self, start: int, length: int) -> bytes:
         parts: list[bytes] = []
-        while length and (part := os.pread(self._file.fileno(), length, start)):
+        while length and (part := os.pread(self._file, length, start)):
             parts.append(part)
             start, length = start + len(part), length - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    def __del__(self) -> None:
+        self.close()
 
 
 def _kind(mode: int) -> str:

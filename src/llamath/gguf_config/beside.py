@@ -37,13 +37,16 @@ def config_beside(path: str) -> tuple[dict[str, Any] | None, str]:
     return None if found.keys is None else dict(found.keys), found.source
 
 
-def beside(path: str) -> Beside:
-    """The same with what else is known; in a folder a configuration of its own comes before that of a GGUF file in it."""
+def beside(path: str, problems: checkpoint.Problems = None) -> Beside:
+    """The same with what else is known; in a folder a configuration of its own comes before that of a GGUF file in it.
+
+    Given `problems`, a GGUF file that is too short is listed there, and believed all the same.
+    """
     if os.path.isdir(path):
-        return _folder(path)
+        return _folder(path, problems)
     known = path.endswith((*checkpoint.ENDINGS, ".index.json"))
     if path.endswith(".gguf") or (not (known or path.endswith(".json")) and _is_gguf(path)):
-        return gguf(checkpoint.read(path), safe(path))
+        return gguf(checkpoint.read(path, problems), safe(path))
     if not known:
         return Beside(keys=read_json(path), source=safe(path))
     keys, place = config_in(os.path.dirname(path))
@@ -59,7 +62,8 @@ def gguf(manifest: Manifest, source: str) -> Beside:
         with LocalFile(paths[tensor.file]) as file:
             return file.read(tensor.start, tensor.bytes)
 
-    keys = from_gguf(manifest.metadata, manifest.tensors, source, notes, read if all(map(os.path.isfile, paths)) else None)
+    here = all(map(os.path.isfile, paths)) and all(x.end <= manifest.files[x.file].size for x in manifest.tensors if x.name in ROTARY)
+    keys = from_gguf(manifest.metadata, manifest.tensors, source, notes, read if here else None)
     return Beside(keys=keys, source=source, manifest=manifest, notes=tuple(notes))
 
 
@@ -72,13 +76,13 @@ def aside(name: str, layers: int) -> bool:
     )
 
 
-def _folder(path: str) -> Beside:
+def _folder(path: str, problems: checkpoint.Problems) -> Beside:
     keys, place = config_in(path)
     files = LocalFolder(path).names()
     if (
         any(x.endswith(".gguf") for x in files)
         and (keys is None or len(keys) <= STUB)
-        and (manifest := checkpoint.read(path)).format == "gguf"
+        and (manifest := checkpoint.read(path, problems)).format == "gguf"
     ):
         return gguf(manifest, safe(manifest.files[0].name))
     return Beside(keys=keys, source=safe(place or path), tensors=any(x.endswith(checkpoint.ENDINGS) for x in files))

@@ -20,6 +20,9 @@ T = TypeVar("T")
 STORES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "memory": "fsspec"}
 """Scheme → the package that speaks it; `memory` is fsspec's own, for trials."""
 
+INCLUDED = frozenset(("s3fs", "gcsfs"))
+"""Those of the extra `hub`."""
+
 
 class BucketFile(Source):
     """An object of a store, read in the blocks that are asked for."""
@@ -91,6 +94,8 @@ def open_bucket(text: str) -> tuple[BucketFolder, str]:
     try:
         store, path = url_to_fs(text)
     except ImportError:
+        if STORES[scheme] in INCLUDED:
+            raise MissingExtra(STORES[scheme], "hub") from None
         raise LlamathError(f"{scheme}:// needs {STORES[scheme]}, which is not installed", hint=f"pip install {STORES[scheme]}") from None
     if _asked(text, lambda: store.isdir(path)):
         return BucketFolder(store, path, text), ""

@@ -33,6 +33,12 @@ HF = Scheme(
         "mlp.shared.gate": "mlp.shared_experts.gate_proj",
         "mlp.shared.up": "mlp.shared_experts.up_proj",
         "mlp.shared.down": "mlp.shared_experts.down_proj",
+        "embed": "embed_tokens",
+        "embed_norm": "enorm",
+        "hidden_norm": "hnorm",
+        "join": "eh_proj",
+        "norm": "shared_head.norm",
+        "head": "shared_head.head",
     },
 )
 

@@ -76,23 +76,57 @@ class Scheme(Record):
             if not isinstance(child, Stack):
                 yield from self._joined(walk_field(block, name))
                 continue
-            made = {id(x): list(self._joined(_inside(name, x))) for x, _ in child.kinds()}
+            made = {id(x): self.inside_of(name, x) for x, _ in child.kinds()}
             for i, x in enumerate(child):
                 number = str(i)
                 for name, shape, parts, layout in made[id(x)]:
                     yield Stored(name.replace("{l}", number), shape, parts, layout)
 
+    def flat(self, block: Block) -> tuple[list[str], list[Stored]]:
+        """The same all at once: the names, and beside each its tensor, which alike layers share and in whose own name `{l}` stays."""
+        names: list[str] = []
+        tensors: list[Stored] = []
+        for field, child in block.children:
+            if not isinstance(child, Stack):
+                made = self.outside_of(block, field)
+                names += [x.name for x in made]
+                tensors += made
+                continue
+            inside = {id(x): self.inside_of(field, x) for x, _ in child.kinds()}
+            texts = {key: "\n".join(x.name for x in made) for key, made in inside.items()}
+            for i, x in enumerate(child):
+                names += texts[id(x)].replace("{l}", str(i)).split("\n") if inside[id(x)] else ()
+                tensors += inside[id(x)]
+        return names, tensors
+
+    def further(self, block: Block) -> Iterator[Stored]:
+        """The tensors of the layers that predict further tokens, where there are any: numbered on, tied matrices stored again."""
+        stack: Stack | None = getattr(block, "mtp", None)
+        for i, x in enumerate(stack or (), int(block.layers.n) if stack else 0):  # type: ignore[attr-defined]
+            leaves = (leaf._replace(weight=leaf.weight.replace(tied="")) for leaf in _inside("layers", x))
+            for stored in self._joined(leaves):
+                yield stored._replace(name=stored.name.replace("{l}", str(i)))
+
+    def outside_of(self, block: Block, name: str) -> list[Stored]:
+        """The tensors of one field that is no Stack."""
+        return list(self._joined(walk_field(block, name)))
+
+    def inside_of(self, name: str, block: Block) -> list[Stored]:
+        """The tensors of one block of the Stack of that name; `{l}` stays in their names."""
+        return list(self._joined(_inside(name, block)))
+
     def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
         """Leaves that share a stored name, joined; `{l}` stays in it."""
         groups: dict[str, list[Part]] = {}
+        known: dict[str, str] = {}
         for pattern, at, weight, _ in leaves:
             if not weight.tied:
-                name = self.stored(pattern)
+                name = known.get(pattern) or known.setdefault(pattern, self.stored(pattern))
                 name = name.replace("{e}", str(at[-1])) if at else name
                 groups.setdefault(name, []).append(Part(pattern, at, weight))
         for name, parts in groups.items():
             first = parts[0]
-            layout, stacked = self.layout(first.pattern), bool(first.at) and "{e}" not in self.stored(first.pattern)
+            layout, stacked = self.layout(first.pattern), bool(first.at) and "{e}" not in known[first.pattern]
             yield Stored(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from ..errors import safe
@@ -19,10 +20,11 @@ LONGEST = 1 << 16
 
 def ls_json(found: Listing) -> str:
     """One object, in ASCII: what a stranger's name holds cannot reach a terminal."""
-    data = {
+    head = {
         "format": found.manifest.format,
         "files": [{"name": basename(x.name), "path": x.name, **{k: getattr(x, k) for k in x._fields[1:]}} for x in found.files],
-        "tensors": list(_tensors(found)),
+    }
+    rest = {
         "elements": found.total.elements,
         "parameters": found.total.parameters,
         "bytes": found.total.bytes,
@@ -35,19 +37,22 @@ def ls_json(found: Listing) -> str:
         "metadata": dict(found.metadata),
         "notes": list(found.notes),
     }
-    return json.dumps(data).replace("\x7f", "\\u007f")
+    text = f'{json.dumps(head)[:-1]}, "tensors": [{", ".join(_tensors(found))}], {json.dumps(rest)[1:]}'
+    return text.replace("\x7f", "\\u007f")
 
 
-def _tensors(found: Listing) -> Iterator[dict[str, Any]]:
-    names = [basename(x.name) for x in found.files]
-    for x in found.manifest.tensors:
-        row = {
-            "name": x.name, "dtype": x.dtype, "shape": x.shape, "elements": x.elements, "bytes": x.bytes,
-            "file": names[x.file], "offset": x.start,
-        }  # fmt: skip
-        if (code := found.packed.get(x.name)) is not None:
-            row |= {"codec": code.kind, "role": code.role, "weight": code.weight, "parameters": code.elements, "logical_shape": code.shape}
-        yield row
+def _tensors(found: Listing) -> Iterator[str]:
+    """The tensors, each as an object: what many have in common is written once."""
+    columns, common, string = found.manifest.columns, {}, json.encoder.encode_basestring_ascii
+    files = [f', "file": {string(basename(x.name))}, "offset": ' for x in found.files]
+    for name, dtype, shape, file, start, end in zip(*columns[:6], strict=True):
+        if (key := (dtype, shape)) not in common:
+            common[key] = json.dumps({"dtype": dtype, "shape": shape, "elements": prod(shape)})[1:-1]
+        row = f'{{"name": {string(name)}, {common[key]}, "bytes": {end - start}{files[file]}{start}'
+        if (code := found.packed.get(name)) is not None:
+            more = {"codec": code.kind, "role": code.role, "weight": code.weight, "parameters": code.elements, "logical_shape": code.shape}
+            row += f", {json.dumps(more)[1:-1]}"
+        yield row + "}"
 
 
 def ls_csv(found: Listing, unfold: bool) -> str:

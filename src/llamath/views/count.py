@@ -148,10 +148,10 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
     if len(made) == 1:
         ((rows, _, _),) = made.values()
         return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
-    return [Section(name=name, times=times, rows=rows, indices=_spans(stack, set(ids))) for rows, ids, times in made.values()]
+    return [Section(name=name, times=times, rows=rows, indices=where(stack, set(ids))) for rows, ids, times in made.values()]
 
 
-def _spans(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
+def where(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
     """Where these objects stand, as (first, last, step)."""
     if stack.n > most:
         return ()

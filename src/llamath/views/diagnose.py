@@ -13,6 +13,7 @@ from ..blocks import Decoder
 from ..dims import Dim
 from ..errors import LlamathError, safe
 from ..names.scheme import Scheme, Stored
+from ..tree import fold
 
 Shape = tuple[int, ...]
 
@@ -26,6 +27,7 @@ class Claim(NamedTuple):
     rebuild: Callable[[Mapping[str, Any]], Decoder]
     dtype: str = ""  # of the weights, as safetensors name it; empty: not said
     tokens: int | None = None  # how many the tokenizer beside it has
+    uncounted: str = ""  # why that is not known, though there is one
     part: bool = False  # the text model of something larger, whose other tensors lie in the same files
 
 
@@ -53,19 +55,15 @@ class Group(NamedTuple):
         return f"{list(self.found)}; the config says {expected}"
 
 
-ROWS = "q_proj k_proj v_proj gate_proj up_proj embed_tokens lm_head wq wk wv w1 w3 output tok_embeddings".split()
-CUT = {0: tuple(ROWS), 1: ("o_proj", "down_proj", "wo", "w2")}
-"""Which axis of which matrix tensor parallelism cuts, by the last word of the stored name."""
-
-
-def diagnose(claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> list[Diagnosis]:
-    """The causes of every shape that is not the tree's, the ones that explain most first."""
-    wrong = [x for name, x in expected.items() if name in found and found[name] != x.shape]
+def diagnose(
+    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], wrong: Mapping[str, Stored]
+) -> list[Diagnosis]:
+    """The causes of every shape that is not the tree's, those of the tensors in `wrong`, the ones that explain most first."""
     groups = list(_groups(wrong, found))
     causes: list[Diagnosis] = []
     changes: dict[str, int] = {}  # the keys already blamed, with the values that the file has
     while groups:
-        best = _shards(groups, expected, found) or _key(claim, scheme, groups, found, changes)
+        best = _shards(claim.tree, groups, expected, found) or _key(claim, scheme, groups, found, changes)
         if best is None:
             break
         cause, explained = best
@@ -74,12 +72,12 @@ def diagnose(claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found
     return causes + [_plainly(x) for x in groups]
 
 
-def _groups(wrong: Sequence[Stored], found: Mapping[str, Shape]) -> Iterator[Group]:
-    made: dict[tuple[tuple[str, ...], Shape], list[Stored]] = {}
-    for x in wrong:
-        made.setdefault((tuple(part.pattern for part in x.parts), found[x.name]), []).append(x)
-    for (_, shape), stored in made.items():
-        yield Group(kind=_word(stored[0].name), found=shape, shape=stored[0].shape, names=tuple(x.name for x in stored))
+def _groups(wrong: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Group]:
+    made: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
+    for name, x in wrong.items():
+        made.setdefault((tuple(part.pattern for part in x.parts), found[name]), []).append(name)
+    for (_, shape), names in made.items():
+        yield Group(kind=_word(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
 
 
 def _word(name: str) -> str:
@@ -88,17 +86,19 @@ def _word(name: str) -> str:
     return words[-1] + (".bias" if name.endswith(".bias") else "") if words else name
 
 
-def _shards(groups: Sequence[Group], expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> tuple[Diagnosis, set[str]] | None:
+def _shards(
+    tree: Decoder, groups: Sequence[Group], expected: Mapping[str, Stored], found: Mapping[str, Shape]
+) -> tuple[Diagnosis, set[str]] | None:
     """All that is wrong is one of n parts along the axes that tensor parallelism cuts, and nothing it cuts is whole."""
     parts = {group: _part(group) for group in groups}
     counts = {n for n, _ in parts.values()}
     if len(counts) != 1 or 0 in counts:
         return None
     n = counts.pop()
-    kinds = {group.kind for group in groups}
-    whole = {_word(x) for x, stored in expected.items() if found.get(x) == stored.shape} & {y for axis in CUT.values() for y in axis}
-    vocabulary = kinds <= {"embed_tokens", "lm_head", "tok_embeddings", "output"} and n & (n - 1) == 0
-    if whole - {"embed_tokens", "lm_head", "tok_embeddings", "output"} and not vocabulary:
+    vocabulary, cut = _cut(tree, n)
+    whole = {part.pattern for name, x in expected.items() if found.get(name) == x.shape for part in x.parts} & cut
+    ends = {part.pattern for group in groups for part in expected[group.names[0]].parts}
+    if whole and not (ends <= vocabulary and n & (n - 1) == 0):
         return None
     texts = []
     for group, (_, axis) in parts.items():
@@ -107,6 +107,12 @@ def _shards(groups: Sequence[Group], expected: Mapping[str, Stored], found: Mapp
     hint = f"this is one rank of a tensor-parallel run over {n}: join the {n} parts, or load it with that many ranks"
     names = tuple(name for group in groups for name in group.names)
     return Diagnosis("shard", "; ".join(texts), hint, names), set(names)
+
+
+def _cut(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
+    """The matrices of the vocabulary, which some runs leave whole, and all others that tensor parallelism over n ranks cuts."""
+    ends = {x.pattern for x in fold(tree) if x.group in ("embedding", "head")}
+    return ends, {x.pattern for x in fold(tree) if x.split and len(x.weight.shape) > 1 and not x.split.parts % n} - ends
 
 
 def _part(group: Group) -> tuple[int, int]:
@@ -126,7 +132,7 @@ def _key(
     best: tuple[int, str, int, set[str]] | None = None
     for key, value in dict.fromkeys(_candidates(claim.letters, groups)):
         try:
-            shapes = {x.name: x.shape for x in scheme.tensors(claim.rebuild({**changes, key: value}))}
+            shapes = {name: x.shape for name, x in zip(*scheme.flat(claim.rebuild({**changes, key: value})), strict=True)}
         except LlamathError:
             continue
         still = {name for name, shape in found.items() if name in shapes and shapes[name] != shape}

@@ -12,13 +12,16 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import product, repeat
 from math import prod
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 DIGITS, COLUMNS, PARTS = 9, 8, 64
 """A longer number is a word, as is one with a needless 0 in front; so many numbers are folded, in names of at most so many parts."""
 
+CHUNK = 4096
+"""So many names are looked at together."""
+
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_DIGITS = dict.fromkeys(set(range(128)) - set(map(ord, ".0123456789")))
+_LETTERS, _GAPS = bytes(set(range(128)) - set(b".0123456789")), bytes.maketrans(b".", b" ")
 _TOKEN = r"(\{\{|\}\}|\{[0-9.,]+\})"
 
 Rows = list[tuple[int, ...]]
@@ -56,26 +59,42 @@ def unfolded(pattern: str) -> Iterator[str]:
     return map("".join, product(*(_choices(x) for x in re.split(_TOKEN, pattern))))
 
 
-def groups(names: Sequence[str], *columns: Iterable[Hashable]) -> list[Group]:
-    """The patterns of the names that agree in the other columns, in order of first appearance."""
-    found: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for i, key in enumerate(zip(_words(names), *columns, strict=True)):
-        found[key].append(i)
-    once = len(set(names)) == len(names)
+def groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: int | None = None) -> list[Group]:
+    """The patterns of the names that agree in the other columns, in order of first appearance; `distinct` of them, if that is known."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for at in range(0, len(names), CHUNK):
+        for i, word in enumerate(_words(names[at : at + CHUNK]), at):
+            found[word].append(i)
+    once = (len(set(names)) if distinct is None else distinct) == len(names)
     made: list[Group] = []
-    for key, places in found.items():
-        if len(places) > 1 and key[0].count(".") < PARTS:
-            made += _folded(key[0].split("."), names, places, once)
-        else:
-            made += [Group(tuple(map(_escaped, names[i].split(".", PARTS))), 1, i) for i in places]
+    for word, alike in found.items():
+        for places in _agreeing(alike, columns):
+            if len(places) > 1 and word.count(".") < PARTS:
+                made += _folded(word.split("."), names, places, once)
+            else:
+                made += [Group(tuple(map(_escaped, names[i].split(".", PARTS))), 1, i) for i in places]
     return sorted(made, key=attrgetter("first"))
+
+
+def _agreeing(places: list[int], columns: Sequence[Sequence[Hashable]]) -> Iterable[list[int]]:
+    """These places by what the columns have there."""
+    if len(places) == 1 or all(_same(list(map(x.__getitem__, places))) for x in columns):
+        return [places]
+    found: dict[tuple[Hashable, ...], list[int]] = {}
+    for i in places:
+        found.setdefault(tuple(x[i] for x in columns), []).append(i)
+    return found.values()
+
+
+def _same(values: list[Hashable]) -> bool:
+    return values.count(values[0]) == len(values)
 
 
 def _words(names: Sequence[str]) -> list[str]:
     """The names without their digits; all at once, if no name has the mark that stands between them."""
     text = "\n".join(names)
     if names and text.count("\n") == len(names) - 1:
-        return text.translate(_NO_DIGITS).split("\n")
+        return text.encode("utf-8", "surrogatepass").translate(None, b"0123456789").decode("utf-8", "surrogatepass").split("\n")
     return [x.translate(_NO_DIGITS) for x in names]
 
 
@@ -83,14 +102,28 @@ def _number(part: str) -> bool:
     return part.isascii() and part.isdigit() and len(part) <= DIGITS and (part == "0" or part[0] != "0")
 
 
+def _columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
+    """What stands in the names where they have a number or nothing, and wherever else one of them has a digit."""
+    text, width = ".".join(names), len(words)
+    if text.isascii() and ".." not in f".{text}.":  # no part is empty: where there are no more runs of digits, they are all the numbers
+        places = [i for i, word in enumerate(words) if not word]
+        runs = text.encode().translate(_GAPS, _LETTERS).decode().split()
+        if len(runs) == len(places) * len(names):
+            return {i: runs[j :: len(places)] for j, i in enumerate(places)}
+    flat = text.encode().translate(None, _LETTERS).decode().split(".") if text.isascii() else text.split(".")
+    columns = {i: flat[i::width] for i in range(width)}
+    mixed = [i for i, column in columns.items() if words[i] and column.count("") < len(column)]
+    whole = text.split(".") if mixed else []
+    return {i: whole[i::width] if i in mixed else column for i, column in columns.items() if not words[i] or i in mixed}
+
+
 def _folded(words: list[str], names: Sequence[str], places: list[int], once: bool) -> Iterator[Group]:
     """Names with the same words and as many parts: those that differ in a word after all are told apart, the others folded."""
-    text, width = ".".join([names[i] for i in places]), len(words)
-    flat = text.translate(_DIGITS).split(".") if text.isascii() else text.split(".")
-    columns = {i: flat[i::width] for i in range(width) if not words[i]}
-    if mixed := [i for i in range(width) if words[i] and any(flat[i::width])]:
-        whole = text.split(".")
-        columns |= {i: whole[i::width] for i in mixed}
+    columns: dict[int, list[str]] = {}
+    for at in range(0, len(places), CHUNK):
+        found = _columns(words, [names[i] for i in places[at : at + CHUNK]])
+        for i in found.keys() | columns.keys():
+            columns.setdefault(i, [words[i]] * at).extend(found.get(i) or [words[i]] * min(CHUNK, len(places) - at))
     varying = [i for i, column in columns.items() if column.count(column[0]) < len(column)]
     numbers = [i for i in varying if not words[i] and all(map(_number, set(columns[i])))][:COLUMNS]
     others = [i for i in varying if i not in numbers]

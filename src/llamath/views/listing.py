@@ -7,12 +7,12 @@ scales and the like as none, and numbers that several tensors share once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..formats.dtypes import PLAIN
-from ..formats.manifest import Manifest, Tensor
+from ..formats.manifest import Columns, Manifest, Tensor
 from ..record import Record
 from .folding import PARTS, Group, groups
 from .sharing import Shared, shared
@@ -30,19 +30,6 @@ BRANCHES = 32
 """Parts of a name by which it is put in order."""
 INTEGERS, MATRIX = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
 """A matrix of so many integers, at the least, is likely to be a packed weight."""
-
-
-class Columns(NamedTuple):
-    """All tensors' names, all their dtypes, and so on."""
-
-    name: Sequence[str]
-    dtype: Sequence[str]
-    shape: Sequence[tuple[int, ...]]
-    file: Sequence[int]
-    start: Sequence[int]
-    end: Sequence[int]
-    strides: Sequence[tuple[int, ...] | None]
-    storage: Sequence[str]
 
 
 class Row(NamedTuple):
@@ -124,15 +111,15 @@ class Listing(Record):
 
 def listing(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
     """List a checkpoint; `quantization` is what its configuration says of the way it is packed."""
-    columns = Columns(*zip(*manifest.tensors, strict=True)) if manifest.tensors else Columns(*[()] * 8)
-    packed = _packed(manifest.tensors, columns, quantization)
+    columns = manifest.columns
+    codes = packed(manifest, quantization)
     sharing, again = shared(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
-    rows = tuple(_rows(manifest, columns, packed, again))
+    rows = tuple(_rows(manifest, columns, codes, again))
     coded = [x for x in rows if x.kind]
     return Listing(
         manifest=manifest,
         rows=rows,
-        packed=packed,
+        packed=codes,
         again=again,
         total=sum(map(_total, rows), Total()),
         dtypes=_totals(rows, [x.dtype for x in rows]),
@@ -145,13 +132,13 @@ def listing(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -
     )
 
 
-def _packed(tensors: Sequence[Tensor], columns: Columns, quantization: Mapping[str, Any] | None) -> Mapping[str, Packing]:
-    """The packings, if any dtype speaks for one: else the module that knows them is not even loaded."""
-    if PLAINLY.issuperset(columns.dtype):
+def packed(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
+    """The packings by name, if any dtype speaks for one: else the module that knows them is not even loaded."""
+    if PLAINLY.issuperset(manifest.columns.dtype):
         return {}
     from ..names.codec import packings
 
-    return packings(tensors, quantization)
+    return packings(manifest.tensors, quantization)
 
 
 def existing(x: Tensor) -> int:
@@ -162,12 +149,12 @@ def existing(x: Tensor) -> int:
 def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[Row]:
     """The tensors folded, those of one branch together."""
     tensors, names = manifest.tensors, columns.name
-    keys: list[Iterable[Hashable]] = [columns.dtype, columns.shape]
+    keys: list[Sequence[Hashable]] = [columns.dtype, columns.shape]
     if manifest.format == "torch":
-        keys += [map(sub, columns.end, columns.start), columns.strides, map(again.__contains__, range(len(names)))]
+        keys += [list(map(sub, columns.end, columns.start)), columns.strides, list(map(again.__contains__, range(len(names))))]
     if packed:
-        keys.append(x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names))
-    for x in _branches(groups(names, *keys)):
+        keys.append([x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names)])
+    for x in _branches(groups(names, *keys, distinct=manifest.distinct)):
         yield _row(x.parts, x.copies, tensors[x.first], packed.get(names[x.first]), x.first in again)
 
 
@@ -200,8 +187,10 @@ def _totals(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, Total]:
 
 def _files(manifest: Manifest, columns: Columns, again: frozenset[int]) -> Iterator[FileTotal]:
     tensors, sizes = Counter(columns.file), [0] * len(manifest.files)
-    for i, start, end in zip(columns.file, columns.start, columns.end, strict=True):
-        sizes[i] += end - start
+    at = 0
+    for i, n in tensors.items():  # the tensors of a file stand together
+        sizes[i] = sum(columns.end[at : at + n]) - sum(columns.start[at : at + n])
+        at += n
     for x in (manifest.tensors[i] for i in again):
         sizes[x.file] -= x.bytes
     for i, file in enumerate(manifest.files):
@@ -225,7 +214,7 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _notes(manifest: Manifest, columns: Columns, rows: Sequence[Row]) -> Iterator[str]:
     if missing := (manifest.index or {}).get("missing"):
         yield f"{len(missing):,} files that the index names are not here, {missing[0]} among them: their tensors are not listed"
-    if twice := len(columns.name) - len(set(columns.name)):
+    if twice := len(columns.name) - manifest.distinct:
         yield f"{twice:,} tensors have the name of another, and are counted with it"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, safe
 from ..formats.dtypes import PLAIN
-from ..formats.manifest import Manifest, Tensor
-from ..names.codec import Packing, packings
-from ..names.scheme import Scheme, Stored, Unnamed
+from ..formats.manifest import Columns, Manifest, Named, Tensor
+from ..names.scheme import Scheme, Stored
 from ..record import Record
 from .diagnose import Claim, Shape, diagnose
 from .folding import folded
+from .listing import packed
+from .naming import Best, best_naming
+
+if TYPE_CHECKING:
+    from ..names.codec import Packing
 
 BUFFERS = (
     "rotary_emb.inv_freq",
@@ -27,6 +32,8 @@ BUFFERS = (
     "attention.masked_bias",
     "rope.freqs",
     "rope_freqs.weight",
+    "rope_factors_long.weight",
+    "rope_factors_short.weight",
 )
 """How the names of buffers end that exporters have stored, and that every loader computes anew."""
 
@@ -57,55 +64,37 @@ class Verdict(Record):
         return all(x.severity == "info" for x in self.findings)
 
 
-def verify(claim: Claim, manifest: Manifest, problems: Sequence[FormatError] = ()) -> Verdict:
-    """Compare a checkpoint's header with what its configuration promises."""
-    tensors = {x.name: x for x in manifest.tensors}
-    packed = packings(manifest.tensors)
-    stands = {x.weight: x for x in packed.values() if x.role == "values"}
-    found: dict[str, Shape] = {name: x.shape for name, x in tensors.items() if name not in packed} | {
-        name: x.shape for name, x in stands.items() if x.shape is not None
-    }
-    scheme, expected = _best(claim, found.keys() | stands.keys())
-    loose = {name: tuple(map(int, expected[name].shape)) for name, x in stands.items() if x.shape is None and name in expected}
-    found |= {name: shape for name, shape in loose.items() if stands[name].fits(shape)}
-    findings = [
-        *(Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems),
-        *_files(manifest, tensors),
-        *_layers(claim, scheme, expected, found),
-        *_absent(claim, scheme, expected, found, manifest),
-        *_unexpected(claim, scheme, expected, tensors, packed),
-        *(
-            Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
-            for x in diagnose(claim, scheme, expected, found)
-        ),
-        *_dtypes(claim, expected, tensors),
-        *_padding(claim),
-    ]
-    return Verdict(scheme=scheme.name, expected=len(expected), matched=len(expected.keys() & found.keys()), findings=tuple(findings))
+def verify(
+    claim: Claim, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
+) -> Verdict:
+    """Compare a checkpoint's header with what its configuration promises; `quantization` is what that says of packed values."""
+    columns, codes = manifest.columns, packed(manifest, quantization)
+    stands = {x.weight: x for x in codes.values() if x.role == "values"}
+    found: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
+    twice = len(found) < len(columns.name)
+    if codes:
+        found = {name: shape for name, shape in found.items() if name not in codes}
+        found |= {name: x.shape for name, x in stands.items() if x.shape is not None}
+    best = best_naming(claim, {**dict.fromkeys(stands, ()), **found} if codes else found)
+    findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
+    findings += _files(manifest, twice)
+    overlap = len(best.names)
+    if codes or len(found) != overlap or not best.fits:
+        expected = dict(zip(best.names, best.tensors, strict=True))
+        loose = {name: tuple(map(int, expected[name].shape)) for name in stands if name in expected}
+        found |= {name: shape for name, shape in loose.items() if stands[name].fits(shape)}
+        overlap = sum(map(found.__contains__, best.names))
+        findings += _differences(claim, best.scheme, expected, found, manifest, codes)
+    findings += _dtypes(claim, best, columns)
+    findings += _padding(claim)
+    return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings))
 
 
-def _best(claim: Claim, found: Iterable[str]) -> tuple[Scheme, dict[str, Stored]]:
-    """The naming under which most of the file is what the tree has."""
-    names = set(found)
-    best: tuple[int, Scheme, dict[str, Stored]] | None = None
-    for scheme in claim.schemes:
-        try:
-            expected = {x.name: x for x in scheme.tensors(claim.tree)}
-        except Unnamed:
-            continue
-        overlap = len(names.intersection(expected))
-        if best is None or overlap > best[0]:
-            best = (overlap, scheme, expected)
-        if overlap == len(expected):
-            break
-    assert best is not None, "every family has a scheme that names all its weights"
-    return best[1], best[2]
-
-
-def _files(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Iterator[Finding]:
+def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
     """What the files say of each other: an index that is wrong, names that occur twice."""
-    if len(tensors) != len(manifest.tensors):
-        double = [name for name, n in Counter(x.name for x in manifest.tensors).items() if n > 1]
+    columns = manifest.columns
+    if twice:
+        double = [name for name, n in Counter(columns.name).items() if n > 1]
         message = f"{_some(double)} {'is' if len(double) == 1 else 'are'} in more than one file"
         yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(double))
     if (index := manifest.index) is None:
@@ -118,16 +107,20 @@ def _files(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Iterator[Findin
     files = [x.name.rpartition("/")[2] for x in manifest.files]
     where: dict[str, str] = index["weight_map"]
     wrong: list[str] = []
-    if {x.name: files[x.file] for x in manifest.tensors} != where:
-        wrong += [x.name for x in manifest.tensors if where.get(x.name) != files[x.file]]
-        wrong += [name for name, file in where.items() if name not in tensors and file not in missing]
+    place = list(map(files.__getitem__, columns.file))
+    if (twice or len(place) != len(where) or list(map(where.get, columns.name)) != place) and dict(
+        zip(columns.name, place, strict=True)
+    ) != where:
+        held = set(columns.name)
+        wrong += [name for name, file in zip(columns.name, place, strict=True) if where.get(name) != file]
+        wrong += [name for name, file in where.items() if name not in held and file not in missing]
     if wrong:
         message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
         yield Finding(
             code="index", severity="error", message=message, hint="the shards are right: write the index anew", tensors=tuple(wrong)
         )
     said = index["metadata"].get("total_size") if isinstance(index["metadata"], dict) else None
-    size = sum(x.end - x.start for x in manifest.tensors)
+    size = sum(columns.end) - sum(columns.start)
     if type(said) is int and said != size and not missing:
         message = f"the index says that all tensors have {said:,} bytes; they have {size:,}"
         yield Finding(
@@ -135,12 +128,30 @@ def _files(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Iterator[Findin
         )
 
 
+def _differences(
+    claim: Claim,
+    scheme: Scheme,
+    expected: Mapping[str, Stored],
+    found: Mapping[str, Shape],
+    manifest: Manifest,
+    codes: Mapping[str, Packing],
+) -> Iterator[Finding]:
+    """What is missing, too much, or of another shape, by cause."""
+    yield from _layers(claim, scheme, expected, found)
+    yield from _absent(claim, scheme, expected, found, manifest)
+    yield from _unexpected(claim, scheme, expected, Named(manifest), codes)
+    wrong = {name: x for name, x in expected.items() if found.get(name, x.shape) != x.shape}
+    for x in diagnose(claim, scheme, expected, found, wrong):
+        yield Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
+
+
 def _layers(claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Finding]:
     """Fewer or more layers than the configuration says, said once."""
     if found.keys() == expected.keys():
         return
     has, said = _depth(scheme, found), int(claim.tree.layers.n)
-    if has and has != said and (key := claim.letters.get("L")) and not (has > said and claim.tree.mtp is None and has - said <= 2):
+    spare = 2 if claim.tree.mtp is None else int(claim.tree.mtp.n)
+    if has and not said <= has <= said + spare and (key := claim.letters.get("L")):
         message = f"the file has layers 0–{has - 1}; the config says L = {said} → {key} should be {has}"
         yield Finding(
             code="layers", severity="error", message=message, hint="or the rest of the checkpoint is missing" if has < said else ""
@@ -175,13 +186,19 @@ def _absent(
 
 
 def _unexpected(
-    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], tensors: Mapping[str, Tensor], packed: Mapping[str, Packing]
+    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], tensors: Named, packed: Mapping[str, Packing]
 ) -> Iterator[Finding]:
     """What the file has and the tree has not, by what it is."""
+    if tensors.places.keys() <= expected.keys():
+        return
     tied = {scheme.stored("head.weight")} if claim.tree.head and claim.tree.head.weight.tied else set()
+    further = {x.name: tuple(map(int, x.shape)) for x in scheme.further(claim.tree)}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for name in tensors:
         if name in expected:
+            continue
+        if _further(name, tensors[name], packed.get(name), further):
+            kinds.setdefault(("further", "info", "of the layers that predict further tokens, beside the model"), []).append(name)
             continue
         if name in packed:
             if packed[name].role != "values" or packed[name].weight in expected:
@@ -201,15 +218,24 @@ def _unexpected(
         yield Finding(code=code, severity=severity, message=f"{len(names):,} tensors are {what}: {_some(names)}", tensors=tuple(names))
 
 
-def _dtypes(claim: Claim, expected: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> Iterator[Finding]:
+def _further(name: str, x: Tensor, packing: Packing | None, further: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a tensor is of such a layer, in the shape that it should have."""
+    weight = packing.weight if packing else name
+    if weight not in further or (packing and packing.role != "values"):
+        return weight in further
+    return packing.fits(further[weight]) if packing else x.shape == further[weight]
+
+
+def _dtypes(claim: Claim, best: Best, columns: Columns) -> Iterator[Finding]:
     """Matrices in another float type than the configuration says."""
-    if claim.dtype not in FLOATS or {x.dtype for x in tensors.values()} == {claim.dtype}:
+    if claim.dtype not in FLOATS or set(columns.dtype) == {claim.dtype}:
         return
+    dtypes = dict(zip(columns.name, columns.dtype, strict=True))
     wrong: dict[str, list[str]] = {}
-    for name, stored in expected.items():
-        tensor = tensors.get(name)
-        if tensor and tensor.dtype != claim.dtype and tensor.dtype in FLOATS and stored.parts[0].weight.role in ("matmul", "lookup"):
-            wrong.setdefault(tensor.dtype, []).append(name)
+    for name, stored in zip(best.names, best.tensors, strict=True):
+        dtype = dtypes.get(name, "")
+        if dtype != claim.dtype and dtype in FLOATS and stored.parts[0].weight.role in ("matmul", "lookup"):
+            wrong.setdefault(dtype, []).append(name)
     for dtype, names in wrong.items():
         message = f"{len(names):,} matrices are {dtype}; the config says {claim.dtype}: {_some(names)}"
         times = PLAIN[dtype].bytes / PLAIN[claim.dtype].bytes
@@ -224,6 +250,8 @@ def _dtypes(claim: Claim, expected: Mapping[str, Stored], tensors: Mapping[str, 
 def _padding(claim: Claim) -> Iterator[Finding]:
     """Rows of the vocabulary that no token has."""
     rows = int(claim.tree.vocab)
+    if claim.uncounted:
+        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer's tokens are not counted: {claim.uncounted}")
     if claim.tokens is not None and claim.tokens < rows:
         message = f"{rows - claim.tokens:,} padded vocabulary rows: the tokenizer has {claim.tokens:,} tokens, the matrix {rows:,} rows"
         yield Finding(

@@ -1,0 +1,76 @@
+"""What `ls`, `verify` and `count` answer, once it is known what is asked; each gives its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ConfigError, RemoteError, UnknownModel
+from .say import say
+
+
+def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None = None) -> int:
+    """What is in the checkpoint."""
+    from ..reading import quantization, read_checkpoint
+    from ..views.listing import listing
+
+    checkpoint = read_checkpoint(path)
+    if checkpoint.note:
+        say(checkpoint.note, err=True)
+    declared = None
+    try:
+        declared = quantization(checkpoint.place, checkpoint.manifest)
+    except (ConfigError, RemoteError) as error:
+        say(f"note: {error}; how the values are packed is told from the headers alone", err=True)
+    found = listing(checkpoint.manifest, declared)
+    if form == "json":
+        from ..show.ls_data import ls_json
+
+        say(ls_json(found))
+    elif form == "csv":
+        from ..show.ls_data import ls_csv
+
+        say(ls_csv(found, unfold))
+    else:
+        from ..show.ls import ls_text
+
+        say("\n".join(ls_text(path, found, unfold, tree)))
+    return 0
+
+
+def verify(path: str, *, model: str | None = None, changes: Mapping[str, Any] | None = None, as_json: bool = False) -> int:
+    """Whether the checkpoint is what its configuration says."""
+    from ..check import check
+    from ..show.verify import verdict_json, verdict_text
+
+    checked = check(path, model, changes)
+    if checked.note:
+        say(checked.note, err=True)
+    if as_json:
+        import json
+
+        say(json.dumps(verdict_json(checked)))
+    else:
+        say(verdict_text(checked))
+    return 0 if checked.verdict.ok else 1
+
+
+def count(name: str, *, form: str | None = None) -> int | None:
+    """The parameters of a model; None, and nothing said, where there is no family to count by."""
+    from ..loading import load
+
+    try:
+        model = load(name)
+    except UnknownModel:
+        return None
+    if form == "json":
+        import json
+
+        from ..show.json import count_json
+
+        say(json.dumps(count_json(model)))
+    else:
+        from ..show.count import count_text
+
+        say(count_text(model))
+    return 0
