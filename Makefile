@@ -22,15 +22,19 @@ lint: $(VENV)/.oracles
 	$(BIN)/mypy
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/glossary.py --check
+	$(BIN)/python tools/accuracy.py --check
 
 docs: $(VENV)/.oracles
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/glossary.py
+	$(BIN)/python tools/accuracy.py
 
 bench: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group bench
 	$(BIN)/python bench/counting.py
 	$(BIN)/python bench/headers.py
+	$(BIN)/python bench/explain.py
+	$(BIN)/python bench/design.py
 
 fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'no atheris for this Python: mutations without a guide'

@@ -1,0 +1,56 @@
+"""What decoding a count costs over the whole catalogue, as a whole process; and how often numbers without a cause are explained."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from harness import Command, keep, report, side_by_side
+
+PYTHON = sys.executable
+LLAMATH = str(Path(PYTHON).parent / "llamath")
+NUMBERS = {
+    "packed to 4 bits, with LoRA": "3540389888",
+    "a vocabulary and LoRA": "6889689088",
+    "a total": "8030261248",
+    "adapters alone": "39976960",
+    "nothing fits": "7000000001",
+    "a name": "7B",
+}
+SEED, MANY = 11, 400
+
+
+def accidents(like: str | None) -> dict[str, object]:
+    """Of random numbers, how many find an exact explanation; of a model's own range where one is named."""
+    import llamath
+    from llamath.catalog import presets
+    from llamath.decode import merged, vocabularies
+    from llamath.views.explain import explain
+
+    catalogue = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
+    bases, known, dice = merged(iter(catalogue)), vocabularies(catalogue), random.Random(SEED)
+    total = llamath.load(like).parameters.total if like else 0
+    chosen = [x.replace(like=True) for x in bases if x.total == total][:1] if like else bases
+    hits = 0
+    for _ in range(MANY):
+        number = int(total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12))
+        found = explain(number, [x for x in chosen if number < 4 * x.total], len(catalogue), known)
+        hits += any(x.exact for x in found.candidates)
+    what = like or f"all {len(catalogue)} presets"
+    print(f"  {what:40} {hits} of {MANY} random numbers explained")
+    return {"title": f"random numbers, {what}", "seed": SEED, "numbers": MANY, "explained": hits}
+
+
+def main() -> None:
+    commands: dict[str, Command] = {"python -c pass": [PYTHON, "-c", "pass"]}
+    commands |= {name: [LLAMATH, "explain", x] for name, x in NUMBERS.items()}
+    commands["with --like"] = [LLAMATH, "explain", NUMBERS["packed to 4 bits, with LoRA"], "--like", "llama-2-7b"]
+    results: list[dict[str, object]] = [report("explain", side_by_side(commands, 5), "python -c pass", 5)]
+    print()
+    results += [accidents(like) for like in (None, "llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen2.5-0.5b", "gemma-2-9b")]
+    keep("explain", results)
+
+
+if __name__ == "__main__":
+    main()
