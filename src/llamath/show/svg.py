@@ -82,6 +82,12 @@ def path(points: Iterable[tuple[float, float]], style: str, note: str = "") -> s
     return f'<polygon points="{where}" class="{style}">{title}</polygon>'
 
 
+def circle(at: tuple[float, float], radius: float, style: str, note: str = "") -> str:
+    """A filled disc; the note shows under a pointer."""
+    shape = f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}" class="{style}"'
+    return f"{shape}><title>{escaped(note)}</title></circle>" if note else f"{shape}/>"
+
+
 def line(a: tuple[float, float], b: tuple[float, float]) -> str:
     """A thin dashed line."""
     return f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" class="stroke" stroke-dasharray="2 3"/>'

@@ -1,0 +1,1 @@
+"""Dimensions for a target number of parameters: the grid, the search, the habits by which candidates are ranked."""
