@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from .model import Model
     from .tree import Block, Leaf, Stack, Weight, walk
     from .views.count import Count, Parameters, count
+    from .views.lines import Line
+    from .views.memory import MemoryReport, MemoryRequest, memory
+    from .views.parallel import Layout
+    from .views.training import TrainReport, TrainRequest, training
+    from .views.workload import FlopsReport, FlopsRequest, flops
 
 __version__ = "0.1.0"
 
@@ -30,19 +35,30 @@ __all__ = [
     "Count",
     "Decoder",
     "Dim",
+    "FlopsReport",
+    "FlopsRequest",
     "FormatError",
+    "Layout",
     "Leaf",
+    "Line",
     "LlamathError",
+    "MemoryReport",
+    "MemoryRequest",
     "MissingExtra",
     "Model",
     "ModelArgs",
     "Parameters",
     "RemoteError",
     "Stack",
+    "TrainReport",
+    "TrainRequest",
     "UnknownModel",
     "Weight",
     "count",
+    "flops",
     "load",
+    "memory",
+    "training",
     "walk",
 ]
 
@@ -55,6 +71,11 @@ _ROOMS = {
     "model": "Model",
     "tree": "Block Leaf Stack Weight walk",
     "views.count": "Count Parameters count",
+    "views.lines": "Line",
+    "views.memory": "MemoryReport MemoryRequest memory",
+    "views.parallel": "Layout",
+    "views.training": "TrainReport TrainRequest training",
+    "views.workload": "FlopsReport FlopsRequest flops",
 }
 """Where each public name lives; it is imported when it is first asked for, because a command needs few of them."""
 

@@ -37,3 +37,12 @@ def spans(found: tuple[tuple[int, int, int], ...]) -> str:
     if sum(map(len, parts[:3])) > 20:
         return f"{parts[0]} … {parts[-1].rpartition(' ')[2]}"
     return ", ".join(parts[:3]) + (f" … {parts[-1]}" if len(parts) > 3 else "")
+
+
+def si(value: Fraction | int) -> str:
+    """A number of operations to four digits, in thousands of thousands: 16.06G, 140.6T, 3.797Y."""
+    for power, letter in zip(range(24, 0, -3), "YZEPTGMk", strict=True):
+        if value * 10_000 >= 9_999_5 * 10 ** (power - 1):
+            scaled = float(Fraction(value) / 10**power)
+            return f"{scaled:.{3 if scaled < 9.9995 else 2 if scaled < 99.995 else 1}f}{letter}"
+    return f"{float(value):g}"

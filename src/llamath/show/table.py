@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -26,8 +25,22 @@ def dim(text: str) -> str:
 
 
 def columns() -> int:
-    """How wide the terminal is; 80 where there is none."""
-    return shutil.get_terminal_size((80, 24)).columns
+    """How wide the terminal is, 80 where there is none; `shutil`, which knows it too, brings every kind of compression along."""
+    for ask in (_said, _measured):
+        try:
+            if (width := ask()) > 0:
+                return width
+        except (AttributeError, ValueError, OSError):
+            continue
+    return 80
+
+
+def _said() -> int:
+    return int(os.environ.get("COLUMNS", ""))
+
+
+def _measured() -> int:
+    return os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]  # none is an AttributeError
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2) -> list[str]:

@@ -1,0 +1,115 @@
+"""`llamath fit`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..hardware import cluster, devices
+from ..model import Model
+from ..units import tokens, tokens_note
+from .memory import SCHEMES, held, warn
+from .options import takes_model
+from .say import say
+
+if TYPE_CHECKING:
+    from ..views.fit import Fit
+    from ..views.memory import Sizes
+
+LEAST = 4096
+"""Tokens that a card must hold to be listed, unless it is said."""
+
+
+@click.command("fit")
+@takes_model
+@click.option("--on", "on", metavar="GPUS", help="A GPU of the catalogue, or several: h100, 2xh100 (llamath gpus lists them).")
+@click.option("--gpu", "other", metavar="SPEC", help="Any machine instead: 'mem=80GiB bw=3.35TB/s bf16=989TF', '2x mem=…'.")
+@click.option("--dtype", default="", metavar="NAME", help=f"What the weights are in, if not what MODEL says: {SCHEMES}")
+@click.option("--kv-dtype", default="", metavar="NAME", help="What keys and values are in: bf16, fp8, int8, q8_0, q4_0, …")
+@click.option("--context", default="", metavar="TOKENS", help="Tokens of each sequence: 4096, 128k; the model's own context if not said.")
+@click.option("--batch", type=int, default=1, show_default=True, help="Sequences at once.")
+@click.option("--tp", type=int, help="Tensor parallelism; the widest inside a node that divides the model, if not said.")
+@click.option("--pp", type=int, help="Stages of a pipeline.")
+@click.option("--json", "form", flag_value="json", help="For programs.")
+@click.option("--svg", metavar="FILE", help="Draw the roofline as well.")
+@click.option("--force", is_flag=True, help="Let --svg write over a file.")
+@click.pass_context
+def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str | None, form: str | None, **asked: Any) -> None:
+    """Does MODEL fit, and how fast could it be at the most? Exit code 0: it fits, 1: it does not.
+
+    Without --on and --gpu: which cards of the catalogue can run it, smallest first.
+    """
+    if on is not None and other is not None:
+        raise click.UsageError("either --on or --gpu, not both")
+    picture, split = {x: asked.pop(x) for x in ("svg", "force")}, {x: asked.pop(x) for x in ("tp", "pp")}
+    said = asked.pop("context")
+    if said and (note := tokens_note(said)):
+        say(f"note: {note}", err=True)
+    sizes = _sizes(model, asked | {"context": tokens(said) if said else None}, str(ctx.params.get("model") or ""))
+    where = on if on is not None else other
+    if where is None:
+        if any(x is not None for x in (picture["svg"], *split.values())):
+            raise click.UsageError("--svg, --tp and --pp want to know on what: --on 2xh100")
+        _cards(model, sizes, form)
+    else:
+        _fit(model, sizes, where, split, form, picture)
+
+
+def _sizes(model: Model, asked: dict[str, Any], name: str) -> Sizes:
+    from ..views.memory import MemoryRequest, Sizes
+
+    request = MemoryRequest(**asked)
+    return Sizes(model, request, None if request.dtype else held(name))
+
+
+def _fit(model: Model, sizes: Sizes, where: str, split: dict[str, int | None], form: str | None, picture: dict[str, Any]) -> None:
+    from ..views.fit import fit
+
+    found = fit(model, sizes, cluster(where), **split)
+    warn(model, sizes.context)
+    if form == "json":
+        import json
+
+        from ..show.fit_data import fit_json
+
+        say(json.dumps(fit_json(model, found)))
+    else:
+        from ..show.fit import fit_text
+
+        say(fit_text(model, found))
+    _draw(model, sizes, found, **picture)
+    if not found.fits:
+        sys.stdout.flush()
+        sys.exit(1)
+
+
+def _draw(model: Model, sizes: Sizes, found: Fit, svg: str | None, force: bool) -> None:
+    if svg is not None:
+        from ..show.roofline import roofline_svg
+        from .files import save
+
+        save(svg, roofline_svg(model, sizes, found), force)
+
+
+def _cards(model: Model, sizes: Sizes, form: str | None) -> None:
+    from ..views.cards import cards
+
+    own = model.tree.context or LEAST
+    context = sizes.request.context or min(own, LEAST)
+    found = cards(sizes, context, max(own, context), devices())
+    if form == "json":
+        import json
+
+        from ..show.fit_data import cards_json
+
+        say(json.dumps(cards_json(model, found)))
+    else:
+        from ..show.cards import cards_text
+
+        kept = "weights as stored" if sizes.storage is None else f"weights in {sizes.packer.name}"
+        say(cards_text(model, found, f"{kept}, cache in {sizes.kv}"))
+    if not found.found:
+        sys.stdout.flush()
+        sys.exit(1)

@@ -1,0 +1,118 @@
+"""`llamath memory`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import FormatError, safe
+from ..model import Model
+from ..reading import addressed
+from ..units import size, tokens, tokens_note
+from .options import takes_checkpoint
+from .say import say
+from .training import trains
+
+if TYPE_CHECKING:
+    from ..views.header import HeaderCount
+    from ..views.lines import Line
+
+SCHEMES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, GGUF's q4_k_m, iq3_xs, …"
+
+
+@click.command("memory")
+@takes_checkpoint
+@click.option("--dtype", default="", metavar="NAME", help=f"What the weights are in, if not what MODEL says: {SCHEMES}")
+@click.option("--kv-dtype", default="", metavar="NAME", help="What keys and values are in: bf16, fp8, int8, q8_0, q4_0, …")
+@click.option("--context", default="", metavar="TOKENS", help="Tokens of each sequence: 4096, 128k; several with commas make a table.")
+@click.option("--batch", type=int, default=1, show_default=True, help="Sequences at once.")
+@click.option("--chunk", default="", metavar="TOKENS", help="Tokens of prompts read at once: 2048, unless it is said; or all.")
+@click.option("--imatrix/--no-imatrix", default=None, help="GGUF's types as they are chosen with an importance matrix, or without.")
+@click.option("--in", "within", metavar="SIZE", help="What fits in 24GiB or 24GB: the longest context, the largest batch.")
+@click.option("--json", "form", flag_value="json", help="For programs: bytes.")
+@trains
+@click.pass_context
+def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | None, form: str | None, **asked: Any) -> None:
+    """What inference with MODEL needs: weights, key/value cache, activations, logits, each with its formula.
+
+    Of a checkpoint the weights are the bytes that are really there, unless --dtype says otherwise.
+    """
+    if not isinstance(model, Model):
+        _header(model, form, rest=any(x not in ("", None, 1) for x in (within, *asked.values())))
+        return
+    from ..views.memory import MemoryRequest, Sizes
+
+    contexts = _contexts(asked.pop("context"))
+    request = MemoryRequest(**asked | {"chunk": _chunk(asked["chunk"]), "context": max(contexts, default=None)})
+    sizes = Sizes(model, request, None if request.dtype else held(str(ctx.params.get("model") or "")))
+    reports = [sizes.at(n, request.batch) for n in contexts or [sizes.context]]
+    warn(model, sizes.context)
+    budget = None if within is None else size(within)
+    fits = None if budget is None else (budget, sizes.max_context(budget), sizes.max_batch(budget))
+    if form == "json":
+        import json
+
+        from ..show.memory import memory_json
+
+        say(json.dumps(memory_json(model, reports, fits)))
+    else:
+        from ..show.memory import memory_text
+
+        say(memory_text(model, reports, fits))
+
+
+def _contexts(text: str) -> list[int]:
+    for part in text.split(",") if text else []:
+        if note := tokens_note(part):
+            say(f"note: {note}", err=True)
+    return [tokens(part) for part in text.split(",")] if text else []
+
+
+def _chunk(text: str) -> int:
+    from ..views.memory import CHUNK, MOST
+
+    return CHUNK if not text else MOST - 1 if text == "all" else tokens(text)
+
+
+def warn(model: Model, context: int) -> None:
+    """Say where a context is beyond the model's own, or the model is silent on it."""
+    own = model.tree.context
+    if own and context > own:
+        say(f"warning: {context:,} tokens are more than the model's own context, {own:,}", err=True)
+    elif not own:
+        say(f"note: the model does not say its context; {context:,} tokens are taken", err=True)
+
+
+def held(name: str) -> Sequence[Line] | None:
+    """The lines of a checkpoint's own bytes; None where MODEL is a configuration alone."""
+    if not (addressed(name) or os.path.lexists(name)) or (name.endswith(".json") and not name.endswith(".index.json")):
+        return None
+    from ..reading import read_checkpoint
+    from ..views.listing import listing
+    from ..views.storage import in_file
+
+    try:
+        return in_file(listing(read_checkpoint(name).manifest))
+    except FormatError as error:
+        if error.code == "no_checkpoint":
+            return None
+        raise
+
+
+def _header(found: HeaderCount, form: str | None, rest: bool) -> None:
+    """The weights alone, of a checkpoint that no family fits."""
+    if rest:
+        raise click.UsageError(f"{found.reason}; without a family only the bytes of the weights are known")
+    from ..show.memory import held_json, held_text
+    from ..views.storage import in_file
+
+    lines = in_file(found.listing)
+    if form == "json":
+        import json
+
+        say(json.dumps(held_json(found.name, lines, found.reason)))
+    else:
+        say(held_text(safe(found.name), lines, found.reason))

@@ -1,0 +1,152 @@
+"""The hardware catalogue: GPUs and other accelerators as data, each figure with its vendor's source.
+
+Memory is in bytes: what the driver reports where that is known, else the vendor's gigabytes read as 2³⁰ (memory chips come in powers of
+two). Rates of arithmetic are dense, with FP32 accumulation where the vendor tells it apart; 2:4 sparsity is never counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from ..errors import LlamathError, nearest, safe
+from ..record import Record
+from ..units import bandwidth, flops, size
+
+FOLDER = os.path.dirname(__file__)
+NETWORK = bandwidth("100Gbit/s")
+"""Assumed across nodes, for each device, where its vendor has no system of its own."""
+DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+MOST = 10**7
+"""More devices than anybody has."""
+SPOKEN = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
+"""Words that a driver says and a name does without."""
+COUNT = re.compile(r"\s*(\d{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
+HINT = "say mem=80GiB bw=3.35TB/s bf16=989TF, and if you like fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
+
+
+class Device(Record):
+    """One GPU or accelerator."""
+
+    name: str
+    title: str
+    vendor: str
+    memory: int  # bytes that a program can have
+    nominal: int  # bytes as sold
+    bandwidth: int  # bytes a second of its own memory
+    flops: Mapping[str, int]  # dtype → dense FLOP/s
+    link: int  # bytes a second, one way, to the others of its node; 0: none
+    kind: str  # of that link
+    network: int  # bytes a second, one way, of each device across nodes
+    node: int  # devices that the link joins
+    source: str
+
+
+def devices() -> list[Device]:
+    """The whole catalogue, as its files list it."""
+    return [device for device, _ in _read()]
+
+
+def find(name: str) -> Device:
+    """The device of this name, alias or driver's name, forgiving in case and punctuation; else an error with the nearest."""
+    known = {plain(x): device for device, names in _read() for x in names}
+    if (wanted := plain(name)) in known:
+        return known[wanted]
+    near = list(dict.fromkeys(known[x].name for x in nearest(wanted, known, most=4)))
+    hint = f"did you mean {', '.join(near)}? `llamath gpus` lists them" if near else "`llamath gpus` lists those that are known"
+    raise LlamathError(
+        f"{safe(name, 60)!r} is no GPU of the catalogue", hint=f"{hint}; any other: --gpu 'mem=80GiB bw=3.35TB/s bf16=989TF'"
+    )
+
+
+def parse(text: str) -> Device:
+    """A device from what is said of it: `mem=80GiB bw=3.35TB/s bf16=989TF`; a name first takes what is not said from the catalogue."""
+    words = re.split(r"[\s,]+", text.strip())
+    base = find(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and (key not in READERS or key in given):
+            raise LlamathError(f"{safe(word, 60)!r} {'comes twice' if key in given else 'says nothing of a GPU'}", hint=HINT)
+        given |= {key: value} if equals else {}
+    return _made(safe(" ".join(words), 60), given, base)
+
+
+def device(text: str) -> Device:
+    """A device by name or by what is said of it."""
+    return parse(text) if "=" in text else find(text)
+
+
+def cluster(text: str) -> tuple[int, Device]:
+    """So many of a device: `2xh100`; one where no number is said."""
+    found = COUNT.fullmatch(text)
+    if not found:
+        return 1, device(text)
+    n = int(found[1])
+    if not 1 <= n <= MOST:
+        raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {MOST:,}")
+    return n, device(found[2])
+
+
+def plain(name: str) -> str:
+    """A name without case, punctuation and the words that only a vendor needs."""
+    words = SPOKEN.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
+    return words.replace(" ", "") or name.lower()
+
+
+@cache
+def _read() -> tuple[tuple[Device, tuple[str, ...]], ...]:
+    return tuple(entry for name in ("nvidia", "amd", "others") for entry in _file(name))
+
+
+def _file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
+    from ..strict import read_json
+
+    data = read_json(os.path.join(FOLDER, f"{name}.json"))
+    for x in data["devices"]:
+        yield _entry(x, x.get("vendor", data["vendor"])), (x["name"], *x["aliases"])
+
+
+def _entry(x: Mapping[str, Any], vendor: str) -> Device:
+    nominal = size(x["memory"])
+    return Device(
+        name=x["name"],
+        title=x["title"],
+        vendor=vendor,
+        memory=size(x["reported"]) if "reported" in x else nominal,
+        nominal=nominal,
+        bandwidth=bandwidth(x["bandwidth"]),
+        flops={dtype: flops(x["flops"][dtype]) for dtype in DTYPES if dtype in x["flops"]},
+        link=bandwidth(x["link"]) if "link" in x else 0,
+        kind=x.get("kind", ""),
+        network=bandwidth(x["network"]) if "network" in x else NETWORK,
+        node=x["node"],
+        source=x["source"],
+    )
+
+
+def _node(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,6}", text, re.ASCII):
+        raise LlamathError(f"node={safe(text, 20)}: how many devices a node has is a number from 1 on", hint=HINT)
+    return int(text)
+
+
+READERS = {"mem": size, "bw": bandwidth, "link": bandwidth, "net": bandwidth, "node": _node, **dict.fromkeys(DTYPES, flops)}
+
+
+def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
+    read = {key: READERS[key](value) for key, value in given.items()}
+    if base is None:
+        if missing := [key for key in ("mem", "bw") if key not in read]:
+            raise LlamathError(f"{name!r} lacks {' and '.join(missing)}", hint=HINT)
+        blank: dict[str, Any] = {"link": 0, "kind": "", "network": NETWORK, "node": 8, "flops": {}, "vendor": "", "source": "as given"}
+        base = Device(name=name, title=name, memory=read["mem"], nominal=read["mem"], bandwidth=read["bw"], **blank)
+    else:
+        base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in given.items())}")
+    fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node"}
+    changes = {fields[key]: value for key, value in read.items() if key in fields}
+    rates = {key: read.get(key) or base.flops[key] for key in DTYPES if key in read or key in base.flops}
+    return base.replace(flops=rates, **changes, **({"nominal": read["mem"]} if "mem" in read else {}))

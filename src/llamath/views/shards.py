@@ -1,0 +1,172 @@
+"""`shards`: what each GPU holds of a model that serves, and what it reads for a pass: weights, cache, activations, logits, overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from ..blocks import Decoder
+from ..formats.dtypes import DTYPES
+from ..passes import Mixer
+from ..record import Record
+from ..tree import Block, Folded, Stack, fold
+from .cache import Remembered, cache_of, kinds
+from .memory import FIXED, PART, Sizes
+from .parallel import Layout, Piece, Stage, pieces, portion, stages
+
+
+class Share(Record):
+    """What each GPU of one stage holds, in bytes; `gpus` of them hold as much."""
+
+    stage: int
+    runs: tuple[tuple[int, int], ...]  # of layers
+    gpus: int
+    weights: int
+    kv_cache: int
+    activations: int
+    logits: int
+    overhead: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv_cache + self.activations + self.logits + self.overhead
+
+
+class Use(NamedTuple):
+    """How a pass meets a weight: by row, by the experts that it is sent to, or whole."""
+
+    lookup: bool
+    live: Fraction  # of an expert: the share of them that one token passes
+
+
+class Shards:
+    """A model under one request and one layout; contexts and batches are asked for one after another."""
+
+    def __init__(self, sizes: Sizes, layout: Layout) -> None:
+        self.sizes, self.layout = sizes, layout
+        self.tree: Decoder = sizes.tree
+        self.stages = stages(self.tree, layout)
+
+    def shares(self, context: int, batch: int) -> list[Share]:
+        """One for each stage."""
+        return [self._share(i, context, batch) for i in range(len(self.stages))]
+
+    def most(self, context: int, batch: int) -> int:
+        """What the fullest GPU holds."""
+        return max(x.total for x in self.shares(context, batch))
+
+    def _share(self, i: int, context: int, batch: int) -> Share:
+        stage, layout = self.stages[i], self.layout
+        kept = self.remembered(i, context, batch)
+        passing = self.passing(min(batch * context, max(self.sizes.request.chunk, batch)))
+        logits = 4 * batch * int(self.tree.vocab) if stage.last else 0
+        return Share(
+            stage=i,
+            runs=stage.runs,
+            gpus=layout.tp,
+            weights=self._weights[i],
+            kv_cache=kept,
+            activations=passing,
+            logits=logits,
+            overhead=FIXED + (kept + passing + logits) // PART,
+        )
+
+    def remembered(self, i: int, context: int, batch: int) -> int:
+        """The cache on one GPU of a stage; what stands in no layer is not remembered."""
+        return cache_of(self._kinds[i], context, batch, self.sizes.kv).bytes
+
+    def passing(self, tokens: int) -> int:
+        """Activations of so many tokens at once: the residual stream whole, what lies inside a branch cut by tensor parallelism."""
+        d, width = int(self.tree.width), int(self.sizes.peak.width)
+        around = min(2 * d, width)
+        return tokens * (around + -(-(width - around) // self.layout.tp)) * DTYPES[self.sizes.packer.compute].bytes
+
+    def streamed(self, tokens: int) -> list[int]:
+        """The bytes of weights that one GPU of each stage reads for a pass of so many tokens in all, every byte once.
+
+        Of tables the rows looked up; of E experts, k of them for a token, those expected to be touched, E · (1 − (1 − k/E)^tokens), if
+        choices are even and independent; a tied head is read whole.
+        """
+        return [sum(self._read(x, tokens) for x in held) + self._tied_head(i) for i, held in enumerate(self._pieces)]
+
+    @cached_property
+    def _pieces(self) -> list[list[Piece]]:
+        return [pieces(self.tree, stage, self.layout) for stage in self.stages]
+
+    @cached_property
+    def _weights(self) -> list[int]:
+        return [round(sum(self._bytes(x) for x in held)) for held in self._pieces]
+
+    def _bytes(self, x: Piece) -> Fraction:
+        return x.numbers * self._rate(x.pattern)
+
+    def _rate(self, pattern: str) -> Fraction:
+        """Bytes of a number of this weight, scales and all, on average over the layers."""
+        return self._rates.get(self._tied.get(pattern, pattern), self._mean)
+
+    @cached_property
+    def _rates(self) -> Mapping[str, Fraction]:
+        if self.sizes.storage is None:
+            return {}
+        made: dict[str, tuple[int, int]] = {}
+        for x in self.sizes.storage.kept:
+            size, n = made.get(x.leaf.pattern, (0, 0))
+            made[x.leaf.pattern] = (size + x.total, n + int(x.leaf.weight.size) * int(x.leaf.copies))
+        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in made.items()}
+
+    @cached_property
+    def _mean(self) -> Fraction:
+        elements = sum(int(x.weight.parameters) * int(x.copies) for x in self.leaves)
+        return Fraction(sum(x.bytes for x in self.sizes.weights), elements or 1)
+
+    @cached_property
+    def leaves(self) -> list[Folded]:
+        """The weights, folded."""
+        return fold(self.tree)
+
+    @cached_property
+    def _tied(self) -> Mapping[str, str]:
+        return {x.pattern: x.weight.tied for x in self.leaves if x.weight.tied}
+
+    @cached_property
+    def _uses(self) -> Mapping[str, Use]:
+        return {x.pattern: Use(x.weight.role == "lookup", Fraction(int(x.live), int(x.copies))) for x in self.leaves if x.copies}
+
+    def _read(self, x: Piece, tokens: int) -> int:
+        use = self._uses[x.pattern]
+        if use.lookup:
+            rows = x.shape[0]
+            return round(self._bytes(x) * min(tokens, rows) / rows)
+        return round(float(self._bytes(x)) * touched(use.live, tokens))
+
+    def _tied_head(self, i: int) -> int:
+        """The matrix of a tied head that is held as the embedding, and listed no second time."""
+        stage, head = self.stages[i], self.tree.head
+        if head is None or not head.weight.tied or not (stage.first and stage.last):
+            return 0
+        held = next(x for x in self._pieces[i] if x.pattern == head.weight.tied)
+        return round(self._bytes(held))
+
+    @cached_property
+    def _kinds(self) -> list[tuple[Remembered, ...]]:
+        return [kinds(self.tree.replace(layers=Stack(*self._layers(stage)))) for stage in self.stages]
+
+    def _layers(self, stage: Stage) -> Iterator[tuple[tuple[Block, ...], int]]:
+        for run in stage.runs:
+            for block, n in portion(self.tree.layers, *run):
+                mixers = {name: x for name, x in block.children if isinstance(x, Mixer)}
+                yield (block.replace(**{name: one_rank(x, self.layout.tp) for name, x in mixers.items()}),), n
+
+
+def touched(live: Fraction, tokens: int) -> float:
+    """The share of the experts that so many tokens are expected to touch, each choosing a share `live` of them, evenly."""
+    return float(1 - (1 - live) ** tokens) if tokens < 10_000 else 1.0
+
+
+def one_rank(block: Mixer, tp: int) -> Mixer:
+    """A mixer as one rank of tensor parallelism runs it: its heads divided, or copied where ranks are more than they."""
+    facts = {cut.parts: int(getattr(block, cut.parts)) for cut in block.cuts.values() if cut.parts}
+    return block.replace(**{name: max(n // tp, 1) for name, n in facts.items()}) if tp > 1 else block

@@ -1,0 +1,33 @@
+"""How many bytes of tensors are alive at once: every storage that an operation of torch makes, from its making to its end."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Live(TorchDispatchMode):
+    """Counts inside `with`; tensors that were there before are named, and never count."""
+
+    def __init__(self, before: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self.sizes = dict.fromkeys((x.untyped_storage()._cdata for x in before), 0)
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = call(*args, **(kwargs or {}))
+        for x in tree_leaves(made):
+            if isinstance(x, torch.Tensor) and (key := (storage := x.untyped_storage())._cdata) not in self.sizes:
+                self.sizes[key] = storage.nbytes()
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self._gone, key)
+        self.most = max(self.most, self.now)
+        return made
+
+    def _gone(self, key: int) -> None:
+        self.now -= self.sizes.pop(key, 0)

@@ -1,0 +1,41 @@
+"""What torch keeps for a backward pass, measured: every storage that autograd saves, once, without the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def kept(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> int:
+    """The bytes that a forward pass leaves behind."""
+    own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers())}
+    found: dict[int, int] = {}
+    alive: list[torch.Tensor] = []
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in own:
+            alive.append(x)  # or its address would be given away again
+            found[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        loss()
+    return sum(found.values())
+
+
+def causal_lm(config: dict[str, Any], attention: str, dtype: torch.dtype) -> torch.nn.Module:
+    """transformers' model of a configuration, with random weights."""
+    import transformers
+
+    torch.manual_seed(0)
+    made = transformers.AutoConfig.for_model(**config, use_cache=False)
+    return transformers.AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=dtype).train()
+
+
+def step(model: torch.nn.Module, batch: int, tokens: int, vocab: int) -> int:
+    """What one forward pass with a loss keeps."""
+    ids = torch.randint(0, vocab, (batch, tokens))
+    return kept(model, lambda: model(input_ids=ids, labels=ids).loss)
