@@ -12,7 +12,8 @@ def say(text: str, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     if (getattr(stream, "encoding", None) or "").lower() == "utf-8":
         try:
-            stream.write(f"{text}\n")
+            stream.write(text)  # which may be long: no copy is made for the sake of the line's end
+            stream.write("\n")
             stream.flush()
         except BrokenPipeError:
             quiet(0)

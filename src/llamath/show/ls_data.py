@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from math import prod
-from typing import Any
+from operator import add, sub
+from typing import TYPE_CHECKING, Any
 
 from ..errors import safe
 from ..views.listing import Listing, Row
 from .ls import basename
+
+if TYPE_CHECKING:
+    from ..names.codec import Packing
 
 HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
 LONGEST = 1 << 16
@@ -37,22 +40,30 @@ def ls_json(found: Listing) -> str:
         "metadata": dict(found.metadata),
         "notes": list(found.notes),
     }
-    text = f'{json.dumps(head)[:-1]}, "tensors": [{", ".join(_tensors(found))}], {json.dumps(rest)[1:]}'
-    return text.replace("\x7f", "\\u007f")
+    rows = _tensors(found) or [""]
+    rows[0] = f'{json.dumps(head)[:-1]}, "tensors": [{rows[0]}'
+    rows[-1] += f"{'}' * bool(found.manifest.columns.name)}], {json.dumps(rest)[1:]}"
+    return "}, ".join(rows).replace("\x7f", "\\u007f")
 
 
-def _tensors(found: Listing) -> Iterator[str]:
-    """The tensors, each as an object: what many have in common is written once."""
-    columns, common, string = found.manifest.columns, {}, json.encoder.encode_basestring_ascii
+def _tensors(found: Listing) -> list[str]:
+    """The tensors, each as an object without its end: what many have in common is written once."""
+    columns, string = found.manifest.columns, json.encoder.encode_basestring_ascii
+    kinds = list(zip(columns.dtype, columns.shape, strict=True))
+    common = {x: json.dumps({"dtype": x[0], "shape": x[1], "elements": prod(x[1])})[1:-1] for x in set(kinds)}
     files = [f', "file": {string(basename(x.name))}, "offset": ' for x in found.files]
-    for name, dtype, shape, file, start, end in zip(*columns[:6], strict=True):
-        if (key := (dtype, shape)) not in common:
-            common[key] = json.dumps({"dtype": dtype, "shape": shape, "elements": prod(shape)})[1:-1]
-        row = f'{{"name": {string(name)}, {common[key]}, "bytes": {end - start}{files[file]}{start}'
-        if (code := found.packed.get(name)) is not None:
-            more = {"codec": code.kind, "role": code.role, "weight": code.weight, "parameters": code.elements, "logical_shape": code.shape}
-            row += f", {json.dumps(more)[1:-1]}"
-        yield row + "}"
+    sizes, places = map(sub, columns.end, columns.start), map(files.__getitem__, columns.file)
+    parts = zip(map(string, columns.name), map(common.__getitem__, kinds), sizes, places, columns.start, strict=True)
+    rows = [f'{{"name": {name}, {kind}, "bytes": {size}{place}{start}' for name, kind, size, place, start in parts]
+    return list(map(add, rows, map(_code, map(found.packed.get, columns.name)))) if found.packed else rows
+
+
+def _code(x: Packing | None) -> str:
+    """How a tensor is packed, further fields of its object."""
+    if x is None:
+        return ""
+    more = {"codec": x.kind, "role": x.role, "weight": x.weight, "parameters": x.elements, "logical_shape": x.shape}
+    return f", {json.dumps(more)[1:-1]}"
 
 
 def ls_csv(found: Listing, unfold: bool) -> str:
