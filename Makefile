@@ -11,7 +11,11 @@ PINS := -c constraints.txt
 .PHONY: demo test lint docs bench fuzz clean
 demo: $(VENV)/.package
 	@$(BIN)/llamath count llama-3-8b
-	@echo; $(BIN)/llamath verify examples/tiny-llama
+	@echo; $(BIN)/llamath verify embedded
+	@echo; test -f $(VENV)/.run || echo 'installing torch (some 200 MB), to run the small Llama that comes along'
+	@$(MAKE) --no-print-directory $(VENV)/.run
+	@echo; $(BIN)/llamath run 'Tell me a story about Anna and a kite.'
+	@echo; $(BIN)/llamath run 'Ben was in the park. He had a red ball. Ben went to the barn. Where is the ball?'
 
 test: $(VENV)/.oracles
 	$(BIN)/python -m pytest -n 2 $(PYTEST)
@@ -47,6 +51,11 @@ $(VENV)/bin/python:
 
 $(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install $(PINS) -e .
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.package
+	@$(PIP) install $(PINS) torch
+	@$(PIP) install $(PINS) -e '.[run]'
 	@touch $@
 
 # torch first and pinned: whatever depends on it then finds the build for the processor already there

@@ -29,7 +29,7 @@ LINES = {
     "CHANGELOG.md": "what each version brought",
     "LOG.md": "what was tried, what surprised, which oracles disagree",
     "examples/": "a Llama of 33,000 parameters, for the commands shown here",
-    "docs/": "reference, in part generated",
+    "docs/": "guides, concepts and reference, in part generated",
 }
 """The files that have no sentence of their own."""
 

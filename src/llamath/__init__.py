@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .views.lines import Line
     from .views.memory import MemoryReport, MemoryRequest, memory
     from .views.parallel import Layout
+    from .views.plan import PlanReport, PlanRequest, plan
     from .views.training import TrainReport, TrainRequest, training
     from .views.workload import FlopsReport, FlopsRequest, flops
 
@@ -48,6 +49,8 @@ __all__ = [
     "Model",
     "ModelArgs",
     "Parameters",
+    "PlanReport",
+    "PlanRequest",
     "RemoteError",
     "Stack",
     "TrainReport",
@@ -58,6 +61,7 @@ __all__ = [
     "flops",
     "load",
     "memory",
+    "plan",
     "training",
     "walk",
 ]
@@ -74,6 +78,7 @@ _ROOMS = {
     "views.lines": "Line",
     "views.memory": "MemoryReport MemoryRequest memory",
     "views.parallel": "Layout",
+    "views.plan": "PlanReport PlanRequest plan",
     "views.training": "TrainReport TrainRequest training",
     "views.workload": "FlopsReport FlopsRequest flops",
 }

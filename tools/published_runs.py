@@ -1,0 +1,127 @@
+"""Published training runs, each predicted from its layout alone by `views.plan_run` with its one set of constants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import llamath
+from llamath import hardware
+from llamath.passes import Pass
+from llamath.views.flops import train_flops
+from llamath.views.parallel import Layout, problems
+from llamath.views.plan import PlanRequest, plan
+from llamath.views.plan_run import Plan, Run
+from llamath.views.plan_space import INTERLEAVES, MICROBATCHES
+from llamath.views.training import TrainRequest
+
+DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "data" / "published.json").read_text())
+PALM = {
+    "hidden_size": 18432,
+    "intermediate_size": 73728,
+    "num_hidden_layers": 118,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "vocab_size": 256000,
+    "max_position_embeddings": 2048,
+}
+"""Cohere's Command R has PaLM's layer: attention and SwiGLU side by side, no biases, a tied head."""
+
+
+class Found(NamedTuple):
+    """One run: what is printed of it, and what is predicted, in TFLOP/s a GPU by the publication's own count."""
+
+    name: str
+    plan: Plan
+    room: int  # bytes of a GPU
+    printed: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.printed - 1
+
+
+def classic(heads: int, width: int, layers: int, vocab: int = 51200) -> llamath.Model:
+    sizes = {"n_embd": width, "n_head": heads, "n_layer": layers, "n_positions": 2048, "vocab_size": vocab}
+    return llamath.load({"model_type": "gpt2", **sizes})
+
+
+def interleaved(model: llamath.Model, layout: Layout) -> list[Layout]:
+    """The layout with every interleaving that goes, where none is printed."""
+    runs = [layout.replace(interleave=v) for v in INTERLEAVES] if layout.pp > 1 else []
+    return [layout, *(x for x in runs if not problems(model.tree, x))]
+
+
+def llama3() -> Iterator[Found]:
+    model, h100 = llamath.load("llama-3.1-405b"), hardware.find("h100")
+    for gpus, tp, cp, pp, dp, context, batch, _, printed, _ in DATA["llama3"]["rows"]:
+        layout = Layout(tp=tp, cp=cp, pp=pp, dp=gpus // (tp * cp * pp), zero=2, microbatches=batch)
+        assert layout.dp == dp or cp == 16
+        run = Run(model, TrainRequest(context=context, gradients="fp32", fused=True, layout=layout), h100)
+        best = run.best(interleaved(model, layout))
+        yield Found(f"{gpus:,} H100, {context:,} tokens", best, h100.memory, printed, best.rate / 1e12)
+
+
+def rank(row: list[Any]) -> int | None:
+    """Where the published layout stands among the plans for its cluster, if it is among the first ten."""
+    gpus, tp, cp, pp, _, context, *_ = row
+    report = plan(llamath.load("llama-3.1-405b"), (gpus, hardware.find("h100")), PlanRequest(context=context, batch_tokens=16 * 2**20))
+    axes = [(x.layout.tp, x.layout.cp, x.layout.pp) for x in report.plans]
+    return axes.index((tp, cp, pp)) + 1 if (tp, cp, pp) in axes else None
+
+
+def megatron() -> Iterator[Found]:
+    """Microbatch and interleaving are not printed: the fastest that fits is taken; every layer is computed again."""
+    a100, facts = hardware.find("a100"), DATA["megatron"]
+    for billions, heads, width, layers, tp, pp, gpus, batch, printed, *_ in facts["rows"]:
+        model, dp, s = classic(heads, width, layers), gpus // (tp * pp), facts["s"]
+        base = Layout(tp=tp, pp=pp, dp=dp, recompute="full", flash=False, sequence_parallel=False)
+        sizes = [n for n in MICROBATCHES if batch % (dp * n) == 0]
+        layouts = [base.replace(microbatch=n, microbatches=batch // dp // n) for n in sizes]
+        run = Run(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=base), a100)
+        best = run.best([y for x in layouts for y in interleaved(model, x)])
+        work = 96 * batch * s * layers * width**2 * (1 + s / (6 * width) + facts["v"] / (16 * layers * width))
+        yield Found(f"{billions:g}B on {gpus:,} A100", best, a100.memory, printed, work / best.timing.step / gpus / 1e12)
+
+
+def korthikanti() -> Iterator[Found]:
+    """Each model twice: every layer computed again without sequence parallelism, attention's scores alone with it."""
+    a100, facts, s = hardware.find("a100"), DATA["korthikanti"], DATA["korthikanti"]["s"]
+    for (name, heads, width, layers, tp, pp, gpus, batch, size), (_, full, selective) in zip(
+        facts["configs"]["rows"], facts["seconds"]["rows"], strict=True
+    ):
+        model = classic(heads, width, layers)
+        common = {"tp": tp, "pp": pp, "microbatch": size, "microbatches": batch // size, "flash": False}
+        common["interleave"] = facts["interleave"].get(name, 1)
+        work = 72 * batch * layers * s * width**2 * (1 + s / (6 * width) + facts["v"] / (12 * width * layers)) / gpus / 1e12
+        for again, seconds in (("full", full), ("selective", selective)):
+            layout = Layout(recompute=again, sequence_parallel=again != "full", **common)  # type: ignore[arg-type]
+            run = Run(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=layout), a100)
+            best = run.plan(layout)
+            yield Found(f"{name} on {gpus:,} A100, {again}", best, a100.memory, work / seconds, work / best.timing.step)
+
+
+def palm() -> Iterator[Found]:
+    facts, tpu = DATA["palm"], hardware.find("tpu-v4")
+    model = llamath.load("command-r", changes=PALM)
+    each = facts["sequences"] // facts["dp"]
+    base = Layout(tp=facts["tp"], dp=facts["dp"], zero=3, recompute="full")
+    layouts = [base.replace(microbatch=n, microbatches=each // n) for n in MICROBATCHES if each % n == 0]
+    run = Run(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base), tpu)
+    best = run.best(layouts)
+    work = train_flops(model.tree, Pass.prefill(facts["context"], masked=False), facts["sequences"]).model
+    peak = tpu.flops["bf16"] / 1e12
+    yield Found("540B on 6,144 TPU v4", best, tpu.memory, facts["MFU"] * peak, work / best.timing.step / facts["chips"] / 1e12)
+
+
+def deepseek() -> Found:
+    """A run that is outside of the model: in FP8, and its all-to-all hidden behind work."""
+    facts, h800, model = DATA["deepseek"], hardware.find("h800"), llamath.load("deepseek-v3")
+    pp, ep, dp = (facts[x] for x in ("pp", "ep", "dp"))
+    layout = Layout(pp=pp, ep=ep, etp=1, dp=dp, zero=1, microbatches=facts["sequences"] // dp)
+    best = Run(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout), h800).plan(layout)
+    return Found("DeepSeek-V3", best, h800.memory, facts["TFLOPs/GPU"], best.rate / 1e12)
