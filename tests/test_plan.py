@@ -22,10 +22,10 @@ from llamath.views.ceilings import ceilings
 from llamath.views.memory import MemoryRequest, Sizes
 from llamath.views.parallel import Layout, problems
 from llamath.views.plan import PlanReport, PlanRequest, plan, sequences
-from llamath.views.plan_run import Run
-from llamath.views.plan_serve import serving
-from llamath.views.plan_space import LEAST, Space, Step, divisors
-from llamath.views.plan_wires import Wires, group
+from llamath.views.plan.run import Run
+from llamath.views.plan.serve import serving
+from llamath.views.plan.space import LEAST, Space, Step, divisors
+from llamath.views.plan.wires import Wires, group
 from llamath.views.shards import Shards
 from llamath.views.training import TrainRequest, training
 from published_runs import DATA, classic, korthikanti, llama3, megatron, palm, rank

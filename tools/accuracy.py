@@ -11,7 +11,6 @@ from textwrap import fill
 import llamath
 from llamath.names.packers import packer
 from llamath.passes import Pass
-from llamath.views import plan_time, plan_wires, plan_work
 from llamath.views.activations import Kernels
 from llamath.views.cache import cache
 from llamath.views.flops import train_flops
@@ -19,7 +18,10 @@ from llamath.views.lora import lora
 from llamath.views.optimizers import OPTIMIZERS
 from llamath.views.parallel import Layout, Piece, stages
 from llamath.views.pipeline import held, total
-from llamath.views.plan_run import constants
+from llamath.views.plan import time as plan_time
+from llamath.views.plan import wires as plan_wires
+from llamath.views.plan import work as plan_work
+from llamath.views.plan.run import constants
 from llamath.views.states import Resident, static
 from llamath.views.storage import GGUF, stored
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank

@@ -1,4 +1,4 @@
-"""Published training runs, each predicted from its layout alone by `views.plan_run` with its one set of constants."""
+"""Published training runs, each predicted from its layout alone by `views.plan.run` with its one set of constants."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from llamath.passes import Pass
 from llamath.views.flops import train_flops
 from llamath.views.parallel import Layout, problems
 from llamath.views.plan import PlanRequest, plan
-from llamath.views.plan_run import Plan, Run
-from llamath.views.plan_space import INTERLEAVES, MICROBATCHES
+from llamath.views.plan.run import Plan, Run
+from llamath.views.plan.space import INTERLEAVES, MICROBATCHES
 from llamath.views.training import TrainRequest
 
 DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "data" / "published.json").read_text())

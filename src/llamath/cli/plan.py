@@ -91,7 +91,7 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
 
 def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
     from ..views.memory import MemoryRequest, Sizes
-    from ..views.plan_serve import serving
+    from ..views.plan.serve import serving
 
     request = MemoryRequest(dtype=asked["dtype"], kv_dtype=asked["kv_dtype"], context=asked["context"])
     sizes = Sizes(model, request, None if request.dtype else held(name))
@@ -132,7 +132,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _layout(text: str) -> dict[str, int]:
-    from ..views.plan_space import AXES, OTHERS
+    from ..views.plan.space import AXES, OTHERS
 
     known, made = (*AXES, *OTHERS), dict[str, int]()
     for part in text.split(",") if text else ():

@@ -8,8 +8,8 @@ from ..errors import safe
 from ..model import Model
 from ..views.optimizers import OPTIMIZERS
 from ..views.plan import PlanReport
-from ..views.plan_run import constants
-from ..views.plan_space import Rejected
+from ..views.plan.run import constants
+from ..views.plan.space import Rejected
 from .memory import giga, size
 from .numbers import si
 from .table import aligned, bold, columns, dim, wrapped

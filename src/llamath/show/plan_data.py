@@ -6,9 +6,9 @@ from typing import Any
 
 from ..model import Model
 from ..views.plan import PlanReport, axes
-from ..views.plan_run import Plan, constants
-from ..views.plan_serve import ServeReport
-from ..views.plan_space import Rejected
+from ..views.plan.run import Plan, constants
+from ..views.plan.serve import ServeReport
+from ..views.plan.space import Rejected
 
 TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update", "step")
 """Seconds of a step."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..errors import safe
 from ..model import Model
-from ..views.plan_serve import ServeReport
+from ..views.plan.serve import ServeReport
 from .fit import rate
 from .memory import giga
 from .plan import rejected_text

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
-from ..blocks import Decoder, Layer
-from ..dims import Dim
-from ..hardware import Device
-from ..passes import Mixer, Pass
-from ..tree import Block, Folded, branches, fold, fold_field
-from .activations import Kernels, Saved, after, layer, loss
-from .cache import remembered
-from .ceilings import roof
-from .parallel import Layout
-from .pipeline import bytes_of
-from .shards import one_rank
+from ...blocks import Decoder, Layer
+from ...dims import Dim
+from ...hardware import Device
+from ...passes import Mixer, Pass
+from ...tree import Block, Folded, branches, fold, fold_field
+from ..activations import Kernels, Saved, after, layer, loss
+from ..cache import remembered
+from ..ceilings import roof
+from ..parallel import Layout
+from ..pipeline import bytes_of
+from ..shards import one_rank
 
 MATMUL = 0.70
 """The share of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..hardware import Device
+from ...hardware import Device
 
 WIRES = 0.8
 """The share of a link's data sheet that collectives reach, in a node and across: nccl-tests on eight A100 has 230 to 250 of 300 GB/s."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..errors import LlamathError
-from ..hardware import Device
-from ..passes import Pass
-from ..record import Record
-from .flops import train_flops
-from .parallel import Layout
-from .plan_memory import Held
-from .plan_time import OVERLAP, Clock, Timing
-from .plan_wires import WIRES, wires
-from .plan_work import ATTENTION, MATMUL, PASSES, Work, rates
-from .training import Job, TrainRequest
+from ...errors import LlamathError
+from ...hardware import Device
+from ...passes import Pass
+from ...record import Record
+from ..flops import train_flops
+from ..parallel import Layout
+from ..training import Job, TrainRequest
+from .memory import Held
+from .time import OVERLAP, Clock, Timing
+from .wires import WIRES, wires
+from .work import ATTENTION, MATMUL, PASSES, Work, rates
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ...model import Model
 
 
 class Plan(Record):

@@ -8,16 +8,16 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..errors import LlamathError
-from ..hardware import Device
-from ..record import Record
-from .parallel import Layout
-from .plan_run import Plan, Run
-from .plan_space import AXES, Rejected, Space, Step, ordered
-from .training import TrainRequest, plainly
+from ...errors import LlamathError
+from ...hardware import Device
+from ...record import Record
+from ..parallel import Layout
+from ..training import TrainRequest, plainly
+from .run import Plan, Run
+from .space import AXES, Rejected, Space, Step, ordered
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ...model import Model
 
 BATCH, EACH = 4 * 2**20, 1024
 """Tokens of a step, unless it is said: so many, or so many for each GPU if that is more."""

@@ -13,11 +13,11 @@ from itertools import product
 from math import isqrt
 from types import MappingProxyType
 
-from ..blocks import Decoder
-from ..passes import Mixer, PairMixer
-from ..record import Record
-from ..tree import branches, fold
-from .parallel import Layout, Recompute, problems
+from ...blocks import Decoder
+from ...passes import Mixer, PairMixer
+from ...record import Record
+from ...tree import branches, fold
+from ..parallel import Layout, Recompute, problems
 
 LEAST = 4096
 """Fewer tokens of a sequence than these are not given to a rank: Megatron Core's guide has context parallelism for 8K tokens and more."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..errors import LlamathError
-from ..hardware import Device
-from ..record import Record
-from .ceilings import Bound, decode, roof
-from .fit import admissible
-from .memory import Sizes, largest
-from .parallel import Layout, problems, stages
-from .plan_space import WIDEST, Rejected, divisors
-from .shards import Shards
+from ...errors import LlamathError
+from ...hardware import Device
+from ...record import Record
+from ..ceilings import Bound, decode, roof
+from ..fit import admissible
+from ..memory import Sizes, largest
+from ..parallel import Layout, problems, stages
+from ..shards import Shards
+from .space import WIDEST, Rejected, divisors
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ...model import Model
 
 FEW = 8
 """So many stages are told apart."""

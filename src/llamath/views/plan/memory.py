@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .memory import FIXED, PART
-from .parallel import Layout, Stage
-from .pipeline import under_way
-from .plan_time import Owned, middle
-from .states import Resident, gathered, static
-from .training import Job
+from ..memory import FIXED, PART
+from ..parallel import Layout, Stage
+from ..pipeline import under_way
+from ..states import Resident, gathered, static
+from ..training import Job
+from .time import Owned, middle
 
 
 class _Whole(NamedTuple):

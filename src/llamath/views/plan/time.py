@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from ..blocks import Decoder
-from ..record import Record
-from .parallel import Layout, Stage, portion, stages
-from .plan_wires import Group, Wires, group
-from .plan_work import Part, Work, together
+from ...blocks import Decoder
+from ...record import Record
+from ..parallel import Layout, Stage, portion, stages
+from .wires import Group, Wires, group
+from .work import Part, Work, together
 
 OVERLAP = 0.8
 """The share of what data parallelism and ZeRO share that is hidden behind work, where there is as much work: a guess."""
