@@ -17,8 +17,8 @@ from llamath.families import MODEL_TYPES, find
 from llamath.tree import walk
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
-UNUSED = {"model_type", "torch_dtype", "dtype"}
-"""Keys that no family asks for: the loader reads the first, and the type of the weights is no architecture."""
+UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}
+"""Keys that no family asks for: the loader reads the first, and how the weights are stored is no architecture."""
 DIMS = "hidden_size n_embd d_model num_hidden_layers n_layer n_layers vocab_size intermediate_size num_key_value_heads".split()
 TEXT = ("language_model", "lm_head")
 DOT_DECIDES = {"opt13b", "facebookopt13b"}

@@ -43,6 +43,7 @@ def test_the_share_that_peft_prints() -> None:
         (["qv"], ["attn.q", "attn.v"]),
         (["attention"], ["self_attn.q_proj", "k_proj", "v_proj", "o"]),
         (["all"], SEVEN),
+        (["all-linear"], SEVEN),
         (["attention", "mlp"], SEVEN),
         (["q", "q_proj", "qv"], ["q", "v"]),
     ],

@@ -212,6 +212,37 @@ def test_what_a_configuration_declares_is_taken(keys: dict[str, Any], dtype: str
     assert memory(llamath.load({x: config[x] for x in config if "dtype" not in x} | keys)).dtype == dtype
 
 
+@pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--gpus", "8xh100", "--serve")])
+def test_a_way_of_packing_that_is_not_known_is_said(tmp_path: Path, command: tuple[str, ...]) -> None:
+    config = json.loads(Path("examples/tiny-llama/config.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "compressed-tensors"}}))
+    name, *options = command
+    done = CliRunner().invoke(cli, [name, str(path), *options])
+    assert "compressed-tensors, which is not known here: bf16 is taken" in done.stderr
+    assert "not known here" not in CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).stderr
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model_type": "mixtral", "num_local_experts": 10**9, "num_experts_per_tok": 2},
+        {"hidden_size": 10**18, "num_attention_heads": 10**9, "num_key_value_heads": 10**9},
+    ],
+)
+def test_no_number_in_a_configuration_keeps_fit_busy(tmp_path: Path, keys: dict[str, Any]) -> None:
+    config = json.loads(Path("examples/tiny-llama/config.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | keys))
+    done = CliRunner().invoke(cli, ["fit", str(path), "--on", "h100"])
+    assert done.exit_code == 1 and "does not fit" in done.stdout
+
+
+@pytest.mark.parametrize(("slug", "dtype"), [("deepseek-v3", "fp8"), ("deepseek-r1", "fp8"), ("kimi-k2", "fp8"), ("gpt-oss-20b", "mxfp4")])
+def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -> None:
+    assert memory(llamath.load(slug)).dtype == dtype
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -219,6 +250,7 @@ def test_what_a_configuration_declares_is_taken(keys: dict[str, Any], dtype: str
         (("--batch", "-3"), "a batch of -3"),
         (("--batch", "9" * 30), "a batch of"),
         (("--context", "0"), "0 is too small"),
+        (("--context", ""), "--context is given and empty"),
         (("--context", "-5"), "negative"),
         (("--context", "1.5"), "no whole number of tokens"),
         (("--context", "4k,"), "is not a number of tokens"),

@@ -10,7 +10,7 @@ import click
 from ..hardware import cluster, devices
 from ..model import Model
 from ..units import tokens, tokens_note
-from .memory import SCHEMES, held, warn
+from .memory import SCHEMES, doubt, held, warn
 from .options import takes_model
 from .say import say
 
@@ -48,6 +48,7 @@ def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str |
     if said and (note := tokens_note(said)):
         say(f"note: {note}", err=True)
     sizes = _sizes(model, asked | {"context": tokens(said) if said else None}, str(ctx.params.get("model") or ""))
+    doubt(sizes)
     where = on if on is not None else other
     if where is None:
         if any(x is not None for x in (picture["svg"], *split.values())):

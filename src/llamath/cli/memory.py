@@ -19,6 +19,7 @@ from .training import trains
 if TYPE_CHECKING:
     from ..views.header import HeaderCount
     from ..views.lines import Line
+    from ..views.memory import Sizes
 
 SCHEMES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, GGUF's q4_k_m, iq3_xs, …"
 
@@ -50,6 +51,7 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
     sizes = Sizes(model, request, None if request.dtype else held(str(ctx.params.get("model") or "")))
     reports = [sizes.at(n, request.batch) for n in contexts or [sizes.context]]
     warn(model, sizes.context)
+    doubt(sizes)
     budget = None if within is None else size(within)
     fits = None if budget is None else (budget, sizes.max_context(budget), sizes.max_batch(budget))
     if form == "json":
@@ -84,6 +86,12 @@ def warn(model: Model, context: int) -> None:
         say(f"warning: {context:,} tokens are more than the model's own context, {own:,}", err=True)
     elif not own:
         say(f"note: the model does not say its context; {context:,} tokens are taken", err=True)
+
+
+def doubt(sizes: Sizes) -> None:
+    """Say where a configuration packs its weights in a way that is not known here."""
+    if sizes.doubt:
+        say(f"warning: quantization_config says {safe(sizes.doubt, 40)}, which is not known here: {sizes.packer.name} is taken", err=True)
 
 
 def held(name: str) -> Sequence[Line] | None:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import FormatError, UnknownModel
 from ..loading import load
@@ -29,6 +30,7 @@ def takes_model(command: Callable[..., None], header: bool = False) -> Callable[
 
     @wraps(command)
     def wrapper(model: str | None, changes: tuple[str, ...], vocab_size: int | None, **rest: Any) -> None:
+        said(click.get_current_context())
         args = {name: rest.pop(name) for name in ARGS}
         try:
             found: Model | HeaderCount = _model(model, changes, vocab_size, {name: x for name, x in args.items() if x is not None})
@@ -47,6 +49,14 @@ def takes_model(command: Callable[..., None], header: bool = False) -> Callable[
         wrapper
     )
     return click.argument("model", required=False)(wrapper)
+
+
+def said(ctx: click.Context) -> None:
+    """Refuse an option that is given and empty, which would pass for one that is not given."""
+    for option in ctx.command.params:
+        given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.default == "" and ctx.params.get(option.name or "") == "":
+            raise click.UsageError(f"{option.opts[0]} is given and empty")
 
 
 def takes_checkpoint(command: Callable[..., None]) -> Callable[..., None]:

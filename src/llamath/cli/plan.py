@@ -13,7 +13,7 @@ from ..errors import LlamathError, nearest, safe
 from ..hardware import cluster
 from ..model import Model
 from ..units import count, tokens, tokens_note
-from .memory import held, warn
+from .memory import doubt, held, warn
 from .options import takes_model
 from .say import say
 
@@ -22,6 +22,7 @@ SERVING = {"latency": "", "kv_dtype": ""}
 """What belongs to one of the two questions, as it is where nobody gives it."""
 LATENCY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)", re.ASCII)
 MOST = 1000
+TOKENS = 10**18
 
 
 @click.command("plan")
@@ -29,8 +30,8 @@ MOST = 1000
 @click.option(
     "--gpus", "on", required=True, metavar="GPUS", help="16384xh100 (llamath gpus lists them), or '8x mem=80GiB bw=2TB/s bf16=300TF'."
 )
-@click.option("--train", "what", flag_value="train", help="To train it, which is meant if nothing is said.")
-@click.option("--serve", "what", flag_value="serve", help="To serve it: TP × PP × replicas, by ceilings of decoding.")
+@click.option("--train", is_flag=True, help="To train it, which is meant if nothing is said.")
+@click.option("--serve", is_flag=True, help="To serve it: TP × PP × replicas, by ceilings of decoding.")
 @click.option("--context", default="", metavar="TOKENS", help="Tokens of each sequence: 8192, 128k.")
 @click.option("--batch-tokens", default="", metavar="TOKENS", help="Tokens of a step: 16M is 16·2²⁰.")
 @click.option("--tokens", default="", metavar="COUNT", help="How long a training on so many takes: 15.6T.")
@@ -44,9 +45,10 @@ MOST = 1000
 @click.option("--top", type=int, default=10, show_default=True, help="So many plans.")
 @click.option("--json", "form", flag_value="json", help="For programs.")
 @click.pass_context
-def command(ctx: click.Context, /, model: Model, *, on: str, what: str | None, form: str | None, top: int, **asked: Any) -> None:
+def command(ctx: click.Context, /, model: Model, *, on: str, serve: bool, form: str | None, top: int, **asked: Any) -> None:
     """How to lay MODEL over a cluster: TP × PP × CP × EP × DP, memory and predicted MFU of each plan, ranked. Exit code 1: none fits."""
-    serve = what == "serve"
+    if asked.pop("train") and serve:
+        raise click.UsageError("either --train or --serve, not both")
     for name, value in (TRAINING if serve else SERVING).items():
         if asked[name] != value:
             option = {"gradients": "grad-dtype", "flash": "no-flash"}.get(name, name.replace("_", "-"))
@@ -74,6 +76,8 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
         **chosen,
     )
     seen = count(asked["tokens"]) if asked["tokens"] else None
+    if seen and seen >= TOKENS:
+        raise LlamathError(f"--tokens {safe(asked['tokens'], 40)} is more than all that was ever written", hint="like 15.6T")
     report = plan(model, cluster(on), request)
     warn(model, report.context)
     if asked["form"] == "json":
@@ -97,6 +101,7 @@ def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
     sizes = Sizes(model, request, None if request.dtype else held(name))
     report = serving(model, sizes, cluster(on), _seconds(asked["latency"]))
     warn(model, sizes.context)
+    doubt(sizes)
     if asked["form"] == "json":
         import json
 
@@ -141,6 +146,8 @@ def _layout(text: str) -> dict[str, int]:
             near = nearest(name, known) if name not in known else []
             hint = f"did you mean {near[0]}?" if near else f"like tp=8,pp=4; any of {', '.join(known)}"
             raise LlamathError(f"{safe(repr(part.strip()), 40)} is no part of a layout", hint=hint)
+        if name in made:
+            raise LlamathError(f"{name} comes twice in a layout")
         made[name] = int(value)
     if made.get("zero", 0) > 3:
         raise LlamathError(f"ZeRO has stages 0 to 3, not {made['zero']}")

@@ -109,11 +109,13 @@ def _layout(own: dict[str, Any], batch: int) -> Layout:
     from ..views.parallel import Layout
 
     facts: dict[str, Any] = {"microbatch": batch}
-    for part in (own["layout"] or "").replace("×", ",").split(",") if own["layout"] else ():
+    for part in (own["layout"] or "").replace("×", ",").split(",") if own["layout"] is not None else ():
         name, _, value = (x.strip() for x in part.partition("="))
+        if SWITCHES.get(name, name) in facts:
+            raise LlamathError(f"{name} comes twice in a layout")
         if name in SWITCHES and value in ("yes", "no"):
             facts[SWITCHES[name]] = value == "yes"
-        elif name in AXES and value.isdecimal() and len(value) < 10:
+        elif name in AXES and value.isascii() and value.isdecimal() and len(value) < 10:
             facts[name] = int(value)
         else:
             near = nearest(name, (*AXES, *SWITCHES))
@@ -136,10 +138,10 @@ def _lora(text: str) -> dict[str, Any]:
         if last not in ("r", "targets", "saved") or not value:
             raise LlamathError(f"{safe(repr(part.strip()), 40)} is no part of --lora", hint="like r=16,targets=q,v or r=8,targets=all")
         found.setdefault(last, []).append(value)
-    rank = found.get("r", [])
-    if len(rank) != 1 or not rank[0].isdecimal() or not 1 <= int(rank[0][:10]) < 2**31:
-        raise LlamathError("--lora wants a rank, a positive integer", hint="like r=16,targets=q,v")
-    return {"rank": int(rank[0]), "targets": tuple(found.get("targets", ["all"])), "saved": tuple(found.get("saved", ()))}
+    rank = "=".join(found.get("r", []))
+    if not (rank.isascii() and rank.isdecimal()) or not 1 <= int(rank[:11]) < 2**31:
+        raise LlamathError("--lora wants a rank, one integer from 1 to 2,147,483,647", hint="like r=16,targets=q,v")
+    return {"rank": int(rank), "targets": tuple(found.get("targets", ["all"])), "saved": tuple(found.get("saved", ()))}
 
 
 def _fitting(model: Model, report: TrainReport, within: int) -> tuple[int, int | None]:

@@ -24,7 +24,7 @@ MOST = 10**7
 """More devices than anybody has."""
 SPOKEN = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
 """Words that a driver says and a name does without."""
-COUNT = re.compile(r"\s*(\d{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
+COUNT = re.compile(r"\s*([0-9]{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
 HINT = "say mem=80GiB bw=3.35TB/s bf16=989TF, and if you like fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
 
 

@@ -141,7 +141,7 @@ def _allowed(tree: Decoder) -> str:
     text = f"TP can be {_listed(every)}"
     if len(heads) == 1:
         (n,) = heads
-        divisors = [i for i in range(1, n + 1) if n % i == 0]
+        divisors = [i for i in range(1, min(n, WIDEST) + 1) if n % i == 0]
         others = [x.split for x in fold(tree) if x.split and x.split.parts != n and not x.split.otherwise]
         rest = sorted({f"{x.parts:,} {THINGS.get(x.things, f'of {x.things}')}" for x in others if any(x.parts % i for i in divisors)})
         if set(divisors) - set(every):

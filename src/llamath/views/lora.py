@@ -18,8 +18,10 @@ SETS = {
     "attention": ("q", "k", "v", "o"),
     "mlp": ("gate", "up", "down"),
     "all": (),
+    "all-linear": (),
 }
-"""Usual sets of targets; `all` is every linear map of the layers but routers (Dettmers et al. 2023, arXiv:2305.14314)."""
+"""Usual sets of targets; `all`, as peft's `all-linear`, is every linear map of the layers but routers (Dettmers et al. 2023,
+arXiv:2305.14314)."""
 
 
 class Matrix(Record):
@@ -138,7 +140,7 @@ def _named(target: str, ours: Sequence[Matrix], theirs: Sequence[Matrix]) -> lis
 
 def _in_set(name: str, x: Matrix) -> bool:
     inside = x.paths[0].startswith("layers.") and x.group != "router"
-    return inside and (name == "all" or any(path.rpartition(".")[2] in SETS[name] and _belongs(name, path) for path in x.paths))
+    return inside and (not SETS[name] or any(path.rpartition(".")[2] in SETS[name] and _belongs(name, path) for path in x.paths))
 
 
 def _belongs(name: str, path: str) -> bool:

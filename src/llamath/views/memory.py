@@ -99,6 +99,11 @@ class Sizes:
         gguf = GGUF(names, self._model.family.arch) if names is not None else None
         return stored(self.tree, self.packer, gguf, self.request.imatrix)
 
+    @property
+    def doubt(self) -> str:
+        """What the configuration says of its weights that is not known here, where nothing else says what they are in."""
+        return "" if self.request.dtype or self._held is not None else unread(self._model)
+
     @cached_property
     def weights(self) -> tuple[Line, ...]:
         """The lines of the weights, one for each way in which they are kept."""
@@ -178,6 +183,14 @@ def declared(model: Model) -> str:
         return found
     word = str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or "")
     return {"float32": "fp32", "float16": "fp16"}.get(word.removeprefix("torch."), "bf16")
+
+
+def unread(model: Model) -> str:
+    """The configuration's own word for how its weights are quantised, where that is nothing known here."""
+    said = model.config.data.get("quantization_config")
+    if not isinstance(said, dict) or _scheme(said):
+        return ""
+    return str(said.get("quant_method") or "a way without a name")
 
 
 def _scheme(said: dict[str, object]) -> str:

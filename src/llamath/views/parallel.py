@@ -20,7 +20,7 @@ from ..tree import Block, Folded, Stack, fold_field
 
 Recompute = Literal["none", "selective", "full"]
 
-MOST = 10_000
+MOST = 1_000
 """So many runs of layers make a pipeline at the most."""
 THINGS = {
     "heads": "heads",

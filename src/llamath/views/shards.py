@@ -76,7 +76,11 @@ class Shards:
 
     def remembered(self, i: int, context: int, batch: int) -> int:
         """The cache on one GPU of a stage; what stands in no layer is not remembered."""
-        return cache_of(self._kinds[i], context, batch, self.sizes.kv).bytes
+        return cache_of(self.kinds_of(i), context, batch, self.sizes.kv).bytes
+
+    def kinds_of(self, i: int) -> tuple[Remembered, ...]:
+        """What the layers of a stage remember on one GPU, those alike together."""
+        return self._kinds[i]
 
     def passing(self, tokens: int) -> int:
         """Activations of so many tokens at once: the residual stream whole, what lies inside a branch cut by tensor parallelism."""

@@ -148,6 +148,8 @@ def _tensors(tree: Decoder, names: Scheme) -> list[_Part]:
     """The tensors in the order in which llama.cpp meets them: those outside of the layers, then layer by layer, each by name."""
     if tree.layers.n > MOST:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to give each a type")
+    if (most := max(int(x.copies) for layer, _ in tree.layers.kinds() for x in fold(layer))) > MOST:
+        raise LlamathError(f"{most:,} experts in a layer are too many to name each")
     outside: list[_Part] = []
     for name, child in tree.children:
         if not isinstance(child, Stack):
