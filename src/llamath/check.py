@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .config import Config
+from .embedded import named
 from .errors import ConfigError, FormatError, LlamathError, RemoteError
 from .families.classes import bare
 from .formats.manifest import Manifest
@@ -36,12 +37,13 @@ def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None
     """Verify the checkpoint at this path against a model, or against the configuration beside it."""
     problems: list[FormatError] = []
     found = read_checkpoint(path, problems=problems)
-    claimed = load(model or found.place, changes=changes, held=False)
+    folder = named(path)
+    claimed = load(model or (found.place if folder == path else path), changes=changes, held=False)
     try:
         declared = quantization(found.place, found.manifest)
     except (ConfigError, RemoteError):
         declared = None  # only of a configuration that is not asked for: the model has another name
-    verdict = verify(claim(claimed, found.manifest, path), found.manifest, problems, declared)
+    verdict = verify(claim(claimed, found.manifest, folder), found.manifest, problems, declared)
     return Check(path=path, model=claimed, manifest=found.manifest, verdict=verdict, note=found.note)
 
 

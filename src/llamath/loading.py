@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import embedded
 from .args import META_KEYS, ModelArgs, beside_args, is_params, read_args, to_hf
 from .blocks import Decoder
 from .catalog import find as find_preset
@@ -98,6 +99,8 @@ def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | 
         return Found(name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(LIMIT + 1), "standard input"))
     if os.path.lexists(text):
         return _file(text, problems)
+    if text == embedded.NAME:
+        return _file(embedded.path(), problems).replace(name="embedded", source="the embedded model")
     if addressed(text):
         if text.endswith(".gguf"):
             return _header(text, problems)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .embedded import named
 from .errors import FormatError, safe
 from .record import Record
 from .strict import config_in, read_json
@@ -41,6 +42,7 @@ class Checkpoint(Record):
 
 def read_checkpoint(text: str, *, config: bool = False, problems: list[FormatError] | None = None) -> Checkpoint:
     """Read a checkpoint's header, wherever it is; what is there on disk is meant before anything else."""
+    text = named(text)
     if os.path.lexists(text) or not (addressed(text) or _is_id(text)):
         from .formats import checkpoint
 

@@ -33,7 +33,7 @@ def _order(c: Config, windowed: Layer, full: Layer) -> Stack:
     """The layers by `layer_types` or `sliding_window_pattern`: a number n, every nth has no window; or letters, the last layer a G."""
     L = c.dim("L", "num_hidden_layers")
     if not isinstance(c.data.get("sliding_window_pattern"), str):
-        return alternating(c, L, windowed, full, c.get("sliding_window_pattern", 4))
+        return alternating(c, L, windowed, full, c.get("sliding_window_pattern", 4) or 4)  # transformers saves 0 where there is no window
     letters, pattern = {"L": windowed, "G": full}, c.get("sliding_window_pattern", "LLLG")
     if not pattern or set(pattern) - set(letters):
         raise c.error("sliding_window_pattern", f"should be letters L and G, not {safe(repr(pattern), 60)}")

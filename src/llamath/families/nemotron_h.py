@@ -59,9 +59,10 @@ KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attenti
 KNOWN = ("mamba", "attention", "mlp", "moe")
 
 UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size mamba_proj_bias mamba_ssm_cache_dtype
-    moe_latent_size moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group n_shared_experts norm_eps
-    num_logits_to_keep num_nextn_predict_layers partial_rotary_factor rescale_prenorm_residual residual_in_fp32 rope_theta sliding_window
-    tie_word_embeddings time_step_floor time_step_limit time_step_max topk_group use_mamba_kernels"""
+    moe_latent_size moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type n_group n_routed_experts
+    n_shared_experts norm_eps num_logits_to_keep num_nextn_predict_layers partial_rotary_factor rescale_prenorm_residual
+    residual_in_fp32 rope_theta sliding_window tie_word_embeddings time_step_floor time_step_limit time_step_max topk_group
+    use_mamba_kernels"""
 """Keys that the published configurations have and the model does not read; with MTP layers left out."""
 
 

@@ -1,0 +1,201 @@
+"""Softmax attention: grouped queries with all their variants, and DeepSeek's latent attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+from torch.overrides import handle_torch_function, has_torch_function
+
+from .. import blocks
+from ..errors import LlamathError
+from .cache import Keys, Memory
+from .module import Module, own, runs
+from .parts import Linear, Norm
+from .rope import Turn, rotate
+from .step import Mask, Sight, Step
+
+
+class Scores(NamedTuple):
+    """What becomes of q kᵀ before the softmax."""
+
+    scale: float
+    softcap: float | None = None  # scores become cap · tanh(scores / cap)
+    sinks: Tensor | None = None  # a logit for each head that takes a share and gives nothing
+
+
+class Mixer(Module):
+    """Base of what mixes tokens: `forward(x, step, i)` is layer i's, and `memory(room)` is what it remembers by."""
+
+    def memory(self, room: int) -> Memory:
+        """A new memory for at most `room` tokens."""
+        raise NotImplementedError
+
+
+@runs(blocks.Attention)
+class Attention(Mixer):
+    """softmax(q kᵀ · scale) v in each head (Vaswani et al. 2017, arXiv:1706.03762), H / K query heads to a key/value head."""
+
+    spec: blocks.Attention
+    q: Linear
+    k: Linear | None
+    v: Linear | None
+    o: Linear
+    q_norm: Norm | Sequence[Norm] | None
+    k_norm: Norm | Sequence[Norm] | None
+    v_norm: Norm | None
+    gate: Linear | None
+    sinks: Parameter | None
+
+    @cached_property
+    def sight(self) -> Sight:
+        """What a query may look at."""
+        return Sight(self.spec.reach, self.spec.alibi, self.spec.heads if self.spec.alibi else 0)
+
+    def memory(self, room: int) -> Memory:
+        """As far back as the queries see; none where another layer's keys are read."""
+        if room and not self.spec.causal:
+            raise LlamathError("this model looks ahead as well as back, so it cannot read on from what it remembers")
+        return None if self.k is None else Keys(min(room, self.sight.room or room))
+
+    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
+        s = self.spec
+        memory = step.cache.memories[i if s.kv_layer is None else s.kv_layer]
+        assert isinstance(memory, Keys)
+        q = self._turned(self._heads(self.q, x), self.q_norm, step.turn(s.rope))  # (B, T, H, h)
+        if s.temperature is not None:
+            q = q * step.warmth(s.temperature).to(q.dtype)
+        k, v = memory.held if self.k is None else self._remember(x, memory, step)  # (B, K, S, h)
+        sinks = None if self.sinks is None else own(self.sinks)
+        scores = Scores(s.head_dim**-0.5 if s.scale is None else s.scale, s.softcap, sinks)
+        y = attend(q.transpose(1, 2), k, v, step.mask(self.sight, memory.room), scores)
+        y = y.transpose(1, 2).flatten(2)  # (B, T, H·h)
+        return self.o(y if self.gate is None else y * torch.sigmoid(self.gate(x)))
+
+    def _remember(self, x: Tensor, memory: Keys, step: Step) -> tuple[Tensor, Tensor]:
+        """Keys and values of these tokens, remembered; and of those before, as far as a query sees."""
+        assert self.k is not None
+        k = self._heads(self.k, x)
+        v = k if self.v is None else self._heads(self.v, x)
+        k, v = self._turned(k, self.k_norm, step.turn(self.spec.rope)), self._normed(v, self.v_norm)
+        k, v = memory.add((k.transpose(1, 2), v.transpose(1, 2)), step.past)
+        return k, v
+
+    def _heads(self, linear: Linear, x: Tensor) -> Tensor:
+        """`(B, T, d)` → `(B, T, heads, h)`."""
+        return self._clipped(linear(x), False).unflatten(-1, (-1, self.spec.head_dim))
+
+    def _turned(self, y: Tensor, norm: Norm | Sequence[Norm] | None, turn: Turn | None) -> Tensor:
+        """Heads normed, if at all, and rotated; in the family's order."""
+        if self.spec.norm_after_rope:
+            return self._normed(rotate(y, turn), norm)
+        return rotate(self._normed(y, norm), turn)
+
+    def _normed(self, y: Tensor, norm: Norm | Sequence[Norm] | None) -> Tensor:
+        """Each head alone, or all of them as one vector, or each with a norm of its own."""
+        if isinstance(norm, Norm):
+            y = norm(y.flatten(2)).view(y.shape) if self.spec.norm_whole else norm(y)
+        elif norm is not None:
+            y = torch.stack([own(head) for own, head in zip(norm, y.unbind(2), strict=True)], 2)
+        return self._clipped(y, True)
+
+    def _clipped(self, y: Tensor, normed: bool) -> Tensor:
+        clip = self.spec.clip
+        return y if clip is None or clip.normed != normed else y.clamp(-clip.limit, clip.limit)
+
+
+@runs(blocks.LatentAttention)
+class LatentAttention(Mixer):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): what is remembered is one small vector for all heads.
+
+    A pass over several tokens unpacks keys and values from it; a pass over one takes the unpacking into the query instead.
+    """
+
+    spec: blocks.LatentAttention
+    q: Linear | None
+    q_down: Linear
+    q_norm: Norm
+    q_up: Linear
+    kv_down: Linear
+    kv_norm: Norm
+    k_up: Linear
+    v_up: Linear
+    o: Linear
+
+    def memory(self, room: int) -> Memory:
+        """The latent vectors, each with the one rotated key."""
+        return Keys(room)
+
+    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
+        s = self.spec
+        memory = step.cache.memories[i]
+        assert isinstance(memory, Keys)
+        q = self.q_up(self.q_norm(self.q_down(x))) if self.q is None else self.q(x)
+        q = q.unflatten(-1, (-1, s.nope_dim + s.rope_dim))  # (B, T, H, n + p)
+        if s.temperature is not None:
+            q = q * step.warmth(s.temperature).to(q.dtype)
+        content, place = q.split((s.nope_dim, s.rope_dim), -1)
+        place = rotate(place, step.turn(s.rope))
+        kept = self._remember(x, memory, step)  # (B, 1, S, r + p)
+        meet = self._absorbed if step.new == 1 else self._unpacked
+        y = meet(content.transpose(1, 2), place.transpose(1, 2), kept, step.mask(Sight(s.reach), memory.room))  # (B, H, T, v)
+        return self.o(y.transpose(1, 2).flatten(2))
+
+    def _remember(self, x: Tensor, memory: Keys, step: Step) -> Tensor:
+        """A latent vector and a rotated key for each of these tokens, side by side, remembered; and those of the tokens before."""
+        latent, key = self.kv_down(x)[:, :, None].split((self.spec.latent, self.spec.rope_dim), -1)
+        both = torch.cat((self.kv_norm(latent), rotate(key, step.turn(self.spec.rope))), -1)
+        (kept,) = memory.add((both.transpose(1, 2),), step.past)
+        return kept
+
+    def _unpacked(self, content: Tensor, place: Tensor, kept: Tensor, mask: Mask) -> Tensor:
+        latent, key = kept[:, 0, :, : self.spec.latent], kept[..., self.spec.latent :]
+        k = self.k_up(latent).unflatten(-1, (-1, self.spec.nope_dim)).transpose(1, 2)  # (B, H, S, n)
+        v = self.v_up(latent).unflatten(-1, (-1, self.spec.v_dim)).transpose(1, 2)  # (B, H, S, v)
+        k = torch.cat((k, key.expand(-1, k.shape[1], -1, -1)), -1)
+        return attend(torch.cat((content, place), -1), k, v, mask, self._scores)
+
+    def _absorbed(self, content: Tensor, place: Tensor, kept: Tensor, mask: Mask) -> Tensor:
+        content = content @ own(self.k_up.weight).unflatten(0, (-1, self.spec.nope_dim))  # (B, H, 1, r)
+        y = attend(torch.cat((content, place), -1), kept, kept[..., : self.spec.latent], mask, self._scores)
+        return y @ own(self.v_up.weight).unflatten(0, (-1, self.spec.v_dim)).mT
+
+    @property
+    def _scores(self) -> Scores:
+        s = self.spec
+        return Scores((s.nope_dim + s.rope_dim) ** -0.5 if s.scale is None else s.scale)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Scores) -> Tensor:
+    """softmax(q kᵀ · scale, masked) v: q `(B, H, T, h)`, k and v `(B, K, S, h)` → `(B, H, T, h)`."""
+    if has_torch_function((q, k, v)):  # somebody watches
+        out: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, mask, scores)
+        return out
+    narrow = mask.values is not None and mask.values.dtype not in (torch.bool, q.dtype)
+    if scores.softcap is None and scores.sinks is None and not narrow:
+        grouped = q.shape[1] != k.shape[1]
+        if grouped and q.shape[2] == 1 and (mask.values is None or mask.values.dim() < 3 or mask.values.shape[-3] == 1):
+            together = q.unflatten(1, (k.shape[1], -1)).squeeze(3)  # the heads of a group as its queries: (B, K, H / K, h)
+            return F.scaled_dot_product_attention(together, k, v, mask.values, scale=scores.scale).flatten(1, 2).unsqueeze(2)
+        return F.scaled_dot_product_attention(q, k, v, mask.values, is_causal=mask.causal, scale=scores.scale, enable_gqa=grouped)
+    shares = weigh(q, k, mask, scores).to(v.dtype).unflatten(1, (k.shape[1], -1))
+    return (shares @ v[:, :, None]).flatten(1, 2)
+
+
+def weigh(q: Tensor, k: Tensor, mask: Mask, scores: Scores) -> Tensor:
+    """How much each query takes of each key, `(B, H, T, S)`, in float32."""
+    found = (q.unflatten(1, (k.shape[1], -1)) @ k[:, :, None].mT).flatten(1, 2).float() * scores.scale
+    if scores.softcap is not None:
+        found = scores.softcap * torch.tanh(found / scores.softcap)
+    visible = torch.ones(found.shape[-2:], dtype=torch.bool, device=q.device).tril() if mask.causal else mask.values
+    if visible is not None:
+        found = found.masked_fill(~visible, -torch.inf) if visible.dtype == torch.bool else found + visible
+    if scores.sinks is None:
+        return found.softmax(-1)
+    sink = scores.sinks.float()[:, None, None].expand(*found.shape[:-1], 1)
+    return torch.cat((found, sink), -1).softmax(-1)[..., :-1]

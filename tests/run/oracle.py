@@ -1,0 +1,126 @@
+"""transformers' model of a tiny configuration, and ours with the same numbers, out of the checkpoint that transformers saves."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import llamath
+from llamath.run import Decoder, build, from_named, load
+
+torch.set_num_threads(1)  # models this small are slower with more
+
+
+SHAKE = 0.05  # enough to tell every number apart, little enough that rounding does not grow layer by layer
+
+
+class Pair(NamedTuple):
+    """A model twice."""
+
+    config: dict[str, Any]
+    theirs: Any
+    ours: Decoder
+
+    def ids(self, tokens: int, rows: int = 2) -> Tensor:
+        """Some tokens, alike in every run; no more than there are learned positions for."""
+        places = self.ours.positions
+        most = tokens if places is None else min(tokens, places.weight.shape[0] - places.spec.offset)
+        beside = self.ours.per_layer
+        known = min(self.ours.spec.vocab, beside.embed.weight.shape[0] if beside else self.ours.spec.vocab)
+        return torch.randint(1, known, (rows, most), generator=torch.Generator().manual_seed(2))
+
+
+def pair(config: dict[str, Any], dtype: str = "float32") -> Pair:
+    """Both models of a configuration; numbers that transformers starts with at 0 or 1 are moved away from there."""
+    return _pair(json.dumps(config), dtype)
+
+
+@cache
+def _pair(text: str, dtype: str) -> Pair:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    config = json.loads(text)
+    if dtype != "float32":
+        theirs, ours = _copied(pair(config), getattr(torch, dtype))
+        return Pair(config, theirs, ours)
+    made = transformers.AutoConfig.for_model(**config)
+    attention = "sdpa" if config.get("alibi") else "eager"  # eager adds Falcon's ALiBi twice
+    torch.manual_seed(0)
+    theirs = kind(config).from_config(made, attn_implementation=attention, experts_implementation="eager").eval()
+    shake(theirs)
+    with TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        tensors = load_file(f"{folder}/model.safetensors")
+    model = llamath.load(config)
+    ours = build(model)
+    load(ours, from_named(model.tree, model.scheme("hf"), tensors))
+    return Pair(config, theirs, ours)
+
+
+def kind(config: dict[str, Any]) -> Any:
+    """The class that makes a model of this configuration."""
+    import transformers
+
+    if config["model_type"] == "mistral4":
+        one = transformers.Mistral4ForCausalLM
+        one.from_config = classmethod(one._from_config.__func__)
+        return one
+    return transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
+
+
+def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
+    """The same numbers in another type."""
+    from copy import deepcopy
+
+    ours = build(both.ours.spec, dtype)
+    load(ours, ((name, x.to(dtype)) for name, x in both.ours.state_dict().items()))
+    return deepcopy(both.theirs).to(dtype), ours
+
+
+@torch.no_grad()
+def shake(model: Any) -> None:
+    """Add a little to every number that is saved."""
+    saved = model.state_dict()
+    for name, x in (*model.named_parameters(), *model.named_buffers()):
+        if name in saved and x.is_floating_point():
+            x.add_(torch.randn_like(x) * SHAKE)
+
+
+@torch.no_grad()
+def logits(theirs: Any, ids: Tensor, **how: Any) -> Tensor:
+    """What transformers says of these tokens in one pass."""
+    return theirs(ids, use_cache=False, **how).logits
+
+
+def off(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, as a share of the largest number."""
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+def alike(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
+    """Within 1e-5; or within what rounding alone makes of it, in a model that magnifies it to more than that (one of Gemma 4's)."""
+    return off(found, wanted) < 1e-5 or off(found, wanted) < wobble(both, ids)
+
+
+@torch.no_grad()
+def wobble(both: Pair, ids: Tensor) -> float:
+    """By how much transformers' own logits move when each number of its embedding moves by about its last bit."""
+    weight, before = both.theirs.get_input_embeddings().weight, logits(both.theirs, ids)
+    kept = weight.clone()
+    weight.mul_(1 + torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)) * 2**-23)
+    moved = logits(both.theirs, ids)
+    weight.copy_(kept)
+    return off(moved, before)
+
+
+def blind(config: dict[str, Any]) -> bool:
+    """Whether its queries look at tokens to come, so that there is no reading on."""
+    return bool(config.get("use_bidirectional_attention"))

@@ -1,0 +1,318 @@
+"""`llamath logits`: what is the same, where the first difference is, and what rows of q and k in another order look like."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from checkpoints import SMALL, Q, copied, saved
+from click.testing import CliRunner, Result
+from oracle import pair
+from torch import Tensor
+
+from gguf_files import configs
+from llamath.cli import cli
+from llamath.convert.convert import Order, convert
+from llamath.errors import LlamathError
+from llamath.run import opened
+from llamath.run.agree import Heard, agreement, listen
+from llamath.run.order import halves, pairs, reordered
+
+pytestmark = pytest.mark.transformers
+IDS = [1, 5, 9, 96, 3, 3, 40, 17, 60, 2]
+
+
+@pytest.fixture(scope="module")
+def hf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("hf"), "F32")
+
+
+@pytest.fixture(scope="module")
+def gguf_file(hf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    convert(str(hf), str(path), Order(to="gguf"))
+    return path
+
+
+def heard(path: Path, ids: list[int] = IDS) -> Heard:
+    return listen(opened(str(path), "float32"), str(path), ids)
+
+
+def asked(*args: object) -> Result:
+    return CliRunner().invoke(cli, ["logits", *map(str, args)])
+
+
+def test_one_model_in_two_formats(hf: Path, gguf_file: Path) -> None:
+    done = asked(hf, gguf_file)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("the same, to the last bit")
+    assert "same likeliest token    64    of 64" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80 or str(hf) in done.stdout
+    data = json.loads(asked(hf, gguf_file, "--json", "--ids", "1,2,3").stdout)
+    assert data["identical"]
+    assert data["tokens"] == [1, 2, 3]
+    assert data["logits"]["max"] == data["kl"]["max"] == 0
+    assert data["first"] is None
+
+
+def test_nothing_of_a_model_stays_in_memory(hf: Path) -> None:
+    """Without the collector of cycles, which the command line does without."""
+    import gc
+    import weakref
+
+    found = opened(str(hf))
+    alive = weakref.ref(found.module)
+    gc.disable()
+    try:
+        kept = listen(found, "it", IDS)
+        del found
+        assert alive() is None
+    finally:
+        gc.enable()
+    assert kept.outputs
+
+
+def test_ids_are_drawn_alike_for_a_seed(hf: Path, gguf_file: Path) -> None:
+    drawn = [json.loads(asked(hf, gguf_file, "--json", "--tokens", 8, "--seed", seed).stdout)["tokens"] for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(len(x) == 8 and max(x) < 97 for x in drawn)
+
+
+def test_the_numbers_are_those_of_torch(hf: Path, tmp_path: Path) -> None:
+    other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
+    a, b = (opened(str(x), "float32").module for x in (hf, other))
+    with torch.no_grad():
+        ours, theirs = (x(torch.tensor([IDS]))[0].double() for x in (a, b))
+    data = json.loads(asked(hf, other, "--ids", ",".join(map(str, IDS)), "--json").stdout)
+    divergence = torch.distributions.kl_divergence(*(torch.distributions.Categorical(logits=x) for x in (ours, theirs)))
+    assert data["logits"]["max"] == pytest.approx(float((ours - theirs).abs().max()))
+    assert data["logits"]["mean"] == pytest.approx(float((ours - theirs).abs().mean()))
+    assert data["logits"]["relative"] == pytest.approx(float((ours - theirs).abs().max() / ours.abs().max()))
+    assert data["kl"]["mean"] == pytest.approx(float(divergence.mean()), rel=1e-4)
+    assert data["kl"]["max"] == pytest.approx(float(divergence.max()), rel=1e-4)
+    assert data["top1"] == {"same": int((ours.argmax(-1) == theirs.argmax(-1)).sum()), "of": len(IDS)}
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("model.embed_tokens.weight", "embed"),
+        ("model.layers.0.self_attn.v_proj.weight", "layers.0.attn.v"),
+        ("model.layers.1.self_attn.o_proj.weight", "layers.1.attn.o"),
+        ("model.layers.1.mlp.down_proj.weight", "layers.1.mlp.down"),
+        ("model.layers.1.post_attention_layernorm.weight", "layers.1.mlp_norm"),
+        ("lm_head.weight", "head"),
+    ],
+)
+def test_the_first_weight_that_differs_is_named(hf: Path, gguf_file: Path, name: str, module: str, tmp_path: Path) -> None:
+    other = copied(hf, tmp_path, lambda x: x[name].mul_(1.1))
+    done = asked(gguf_file, other)
+    assert done.exit_code == 1
+    assert f"first to differ: {module} (" in done.stdout
+    data = json.loads(asked(gguf_file, other, "--json").stdout)
+    assert data["first"]["module"] == module
+    assert data["first"]["stored"][1] == name
+    assert data["first"]["difference"] == pytest.approx(0.1, rel=1e-3) or module == "embed"
+    assert data["hints"] == [f"what {module} reads is the same, so its weight is not: {data['first']['stored'][0]} in A, {name} in B"]
+
+
+def test_what_is_configured_otherwise_is_listed(hf: Path, tmp_path: Path) -> None:
+    turned = {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+    done = asked(hf, copied(hf, tmp_path, lambda _: None, turned))
+    assert done.exit_code == 1
+    assert "first to differ: layers.0.attn, by" in done.stdout
+    assert "layers.attn.rope.theta   A 10000.0   B 500000.0   (2 layers)" in done.stdout
+    done = asked(hf, copied(hf, tmp_path, lambda _: None, {"hidden_act": "gelu"}))
+    assert "first to differ: layers.0.mlp, by" in done.stdout
+    assert "layers.mlp.activation   A silu   B gelu   (2 layers)" in done.stdout
+
+
+def test_rounded_numbers_are_called_that(hf: Path, tmp_path: Path) -> None:
+    convert(str(hf), str(tmp_path / "half"), Order(to="hf", dtype="F16"))
+    data = json.loads(asked(hf, tmp_path / "half", "--json", "--tolerance", "1e-6").stdout)
+    assert (data["a"]["dtype"], data["b"]["dtype"]) == ("F32", "F16")
+    assert 1e-6 < data["logits"]["relative"] < 1e-2
+    assert data["hints"][0].startswith("A is F32 and B F16: rounded numbers are a little apart everywhere")
+
+
+def test_parts_that_agree_and_a_whole_that_does_not(hf: Path) -> None:
+    a, b = heard(hf), heard(hf)
+    b.inputs["layers.1.mlp.down"] = b.inputs["layers.1.mlp.down"] * 1.5
+    b = b._replace(logits=b.logits * 1.5)
+    assert agreement(a, b, IDS, "", 1e-4).hints == ("the parts of layers.1.mlp say the same, and together they do not",)
+    b.outputs["layers.1.mlp.up"] = b.outputs["layers.1.mlp.up"] * 1.4  # not so if a part is as far apart
+    assert agreement(a, b, IDS, "", 0.45).hints == ()
+
+
+def test_a_key_of_b_can_be_changed(hf: Path) -> None:
+    done = asked(hf, hf, "--set", "rms_norm_eps=0.1")
+    assert done.exit_code == 1
+    assert "layers.attn_norm.eps   A 1e-05   B 0.1   (2 layers)" in done.stdout
+
+
+def rows(source: Path, target: Path, change: Callable[[Tensor], Tensor], kinds: str = "qk") -> Path:
+    """With the rows of q and k in another order, of heads of 8."""
+
+    def reorder(x: dict[str, Tensor]) -> None:
+        for name in x:
+            if name.endswith(tuple(f"self_attn.{kind}_proj.weight" for kind in kinds)):
+                x[name] = change(x[name]).contiguous()
+
+    return copied(source, target, reorder)
+
+
+CASES = [
+    (lambda x: pairs(x, 8), "unpermuted", "permuted twice"),  # Meta's rows under Hugging Face's names
+    (lambda x: halves(x, 8), "permuted twice", "unpermuted"),
+]
+
+
+@pytest.mark.parametrize(("change", "theirs", "ours"), CASES)
+def test_rows_of_safetensors_in_another_order(hf: Path, change: Callable[[Tensor], Tensor], theirs: str, ours: str, tmp_path: Path) -> None:
+    other = rows(hf, tmp_path, change)
+    data = json.loads(asked(hf, other, "--json").stdout)
+    assert not data["same"]
+    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are reordered: B's look {theirs}, or A's {ours}"]
+    data = json.loads(asked(other, hf, "--json").stdout)
+    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are reordered: B's look {ours}, or A's {theirs}"]
+
+
+@pytest.mark.parametrize(("change", "said"), [(lambda x: halves(x, 8), "unpermuted"), (lambda x: pairs(x, 8), "permuted twice")])
+def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
+    """A converter that forgets to permute writes what the permutation of `halves` would be; one that does it twice, that of `pairs`."""
+    convert(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), Order(to="gguf"))
+    stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
+    as_it_was = opened(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
+    wanted = as_it_was if said == "unpermuted" else pairs(pairs(as_it_was, 8), 8)
+    assert torch.equal(torch.from_numpy(stored.copy()), wanted)
+    done = asked(hf, tmp_path / "model.gguf")
+    assert done.exit_code == 1
+    assert f"B's look {said}, or A's" in " ".join(done.stdout.split())
+
+
+def test_rows_of_q_alone(hf: Path, tmp_path: Path) -> None:
+    (hint,) = json.loads(asked(hf, rows(hf, tmp_path, CASES[0][0], "q"), "--json").stdout)["hints"]
+    assert hint.startswith("q of 2 layers is the same once the rows of each head are reordered: B's looks unpermuted")
+
+
+def test_quantised_rows_in_another_order_are_still_known(hf: Path, tmp_path: Path) -> None:
+    other = rows(hf, tmp_path, lambda x: pairs(x, 8) + 0.03 * x.abs().max() * torch.rand(x.shape))
+    assert "B's look unpermuted" in " ".join(asked(hf, other).stdout.split())
+
+
+def test_a_text_that_one_of_them_knows_says_which_is_wrong(hf: Path, tmp_path: Path) -> None:
+    a, b = heard(hf), heard(rows(hf, tmp_path, CASES[0][0]))
+    found = agreement(a, b, IDS, "", 1e-4)
+    for losses, end in {(1.2, 4.0): ": B's look unpermuted", (4.0, 1.2): ": A's look permuted twice"}.items():
+        (hint,) = reordered(a, b, found.replace(losses=losses))
+        assert hint.endswith(end)
+    for losses in ((4.5, 4.9), (1.2, 1.3)):  # neither knows it; both do
+        (hint,) = reordered(a, b, found.replace(losses=losses))
+        assert ", or A's" in hint
+
+
+def test_a_tolerance(hf: Path, tmp_path: Path) -> None:
+    other = copied(hf, tmp_path, lambda x: x["lm_head.weight"].mul_(1.001))
+    assert asked(hf, other).exit_code == 1
+    done = asked(hf, other, "--tolerance", "0.01")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("the same, within 0.01 of the largest logit")
+    assert asked(hf, other, "--dtype", "bfloat16").exit_code == 0  # 2e-2 there
+
+
+@pytest.mark.parametrize("label", ["mixtral-plain", "deepseek_v3-plain", "gpt2-plain", "qwen3_next-plain", "gemma3-plain"])
+def test_families_with_other_parts(label: str, tmp_path: Path) -> None:
+    both = pair(configs()[label])
+    both.theirs.save_pretrained(tmp_path / "a")
+    other = copied(tmp_path / "a", tmp_path / "b", lambda _: None)
+    assert asked(tmp_path / "a", other).exit_code == 0
+
+    def change(x: dict[str, Tensor]) -> None:
+        last = next(name for name in reversed(list(x)) if ".1." in name and name.endswith("weight") and x[name].dim() == 1)
+        x[last] += 1
+
+    done = json.loads(asked(tmp_path / "a", copied(tmp_path / "a", tmp_path / "c", change), "--json").stdout)
+    assert done["first"]["layer"] == 1
+
+
+def words(folder: Path) -> None:
+    """A tokenizer of single characters."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    letters = [chr(i) for i in range(32, 127)]
+    made = Tokenizer(models.WordLevel({x: i for i, x in enumerate(letters)} | {"?": 31, "<unk>": 96}, "<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made.save(str(folder / "tokenizer.json"))
+
+
+def test_a_text_is_read_where_there_is_a_tokenizer(hf: Path, tmp_path: Path) -> None:
+    other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
+    words(other)
+    data = json.loads(asked(hf, other, "ab c", "--json").stdout)
+    assert data["tokens"] == [65, 66, 0, 67]
+    assert data["text"] == "ab c"
+    with torch.no_grad():
+        logits = opened(str(hf), "float32").module(torch.tensor([data["tokens"]]))[0]
+    assert data["losses"][0] == pytest.approx(float(torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(data["tokens"][1:]))))
+    assert "of “ab c”" in asked(hf, other, "ab c").stdout
+    assert len(json.loads(asked(hf, other, "--json").stdout)["tokens"]) == 64  # a text of its own, as far as the model reads
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["some text"], "expected a tokenizer"),
+        (["text", "--ids", "1"], "either a PROMPT or --ids"),
+        ([""], "the prompt is empty"),
+        (["--ids", "1,x"], "--ids wants numbers with commas between them, not 'x'"),
+        (["--ids", "1,97"], "there is no token 97 in"),
+        (["--dtype", "int3"], "is no type that is computed in"),
+        (["--tolerance", "-1"], "-1.0 is not in the range"),
+    ],
+)
+def test_bad_input(hf: Path, more: list[str], message: str) -> None:
+    done = main(str(hf), str(hf), *more)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def main(*args: str, before: str = "pass") -> subprocess.CompletedProcess[str]:
+    code = f"import sys; {before}; sys.argv = ['llamath', 'logits', *{args!r}]; from llamath.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_what_cannot_be_read_ends_with_2(hf: Path, tmp_path: Path) -> None:
+    done = main(str(hf), str(copied(hf, tmp_path, lambda x: x.pop(Q))))
+    assert done.returncode == 2
+    assert "q_proj.weight" in done.stderr
+    done = main(str(hf), "nowhere/at-all")
+    assert done.returncode == 2
+    assert "nowhere/at-all is not on this machine" in done.stderr
+
+
+def test_numbers_that_are_none_are_named(hf: Path, tmp_path: Path) -> None:
+    other = copied(hf, tmp_path, lambda x: x[Q][0].fill_(torch.nan))
+    with pytest.raises(LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 numbers"):
+        heard(other)
+
+
+def test_without_torch_the_command_says_what_to_install(hf: Path) -> None:
+    done = main(str(hf), str(hf), before="sys.modules['torch'] = None")
+    assert done.returncode == 2
+    assert "this needs torch, which is not installed" in done.stderr
+    assert "pip install 'llamath[run]'" in done.stderr
+
+
+def test_other_models_are_compared_by_their_logits(hf: Path, tmp_path: Path) -> None:
+    other = saved(tmp_path / "deep", "F32", num_hidden_layers=3, vocab_size=90)
+    data = json.loads(asked(hf, other, "--json").stdout)
+    assert max(data["tokens"]) < 90
+    assert {"path": "layers", "a": "2", "b": "3", "layers": 1} in data["facts"]
+    assert SMALL["num_hidden_layers"] == 2 == len(data["layers"])

@@ -1,0 +1,20 @@
+"""GGML's block types, bit for bit what the gguf package makes of the same bytes, random ones and its own."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from llamath.formats.dtypes import DTYPES
+from llamath.run.blocks import KINDS, plain
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_bytes_mean_what_the_reference_says(kind: str) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (512, DTYPES[kind].bytes), dtype=np.uint8)
+    theirs = gguf.dequantize(data, gguf.GGMLQuantizationType[kind])
+    ours = plain(torch.from_numpy(data.reshape(-1)), kind)
+    assert np.array_equal(ours.numpy(), theirs.reshape(-1), equal_nan=True)

@@ -1,0 +1,142 @@
+"""Quick layers compute what the plain ones do, for every family that has some, and leave the canonical weights alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor
+
+import llamath
+from conftest import tiny_configs
+from llamath import run
+from llamath.errors import LlamathError
+from llamath.run.fast import able, quicken
+from llamath.run.product import Whole, whole
+
+torch.set_num_threads(1)
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 56,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+BRIEF = pytest.mark.skipif(not able(torch.float32, "int8"), reason="this processor has no VNNI")
+
+
+def tiny(config: dict[str, Any], dtype: torch.dtype = torch.float32) -> run.Decoder:
+    return run.initialise(run.build(llamath.load(config), dtype), seed=1, std=0.1)
+
+
+@torch.inference_mode()
+def said(module: run.Decoder) -> Tensor:
+    """Logits of a pass over all, and of padded rows read first together, then token by token."""
+    ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
+    found = [module(ids)]
+    if all(x.attn is None or getattr(x.attn.spec, "causal", True) for x in module.layers):
+        cache = module.cache(12)
+        found.append(module(ids, cache, torch.tensor([0, 3])))
+        found += [module(ids[:, i : i + 1], cache) for i in range(3)]
+    return torch.cat(found, 1).float()
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_quick_layers_say_what_plain_ones_do(config: dict[str, Any]) -> None:
+    plain, quick = tiny(config), tiny(config)
+    quicken(quick)
+    expected = said(plain)
+    assert (said(quick) - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("config", [LLAMA, LLAMA | {"model_type": "qwen3"}, LLAMA | {"model_type": "qwen2"}])
+def test_in_bfloat16_they_are_no_further_from_float32(config: dict[str, Any]) -> None:
+    plain, quick = (tiny(config, torch.bfloat16) for _ in range(2))
+    exact = tiny(config)
+    run.load(exact, ((path, x.float()) for path, x in plain.state_dict().items()))
+    quicken(quick)
+    expected = said(exact)
+    ours, theirs = ((said(x) - expected).abs().mean() for x in (quick, plain))
+    assert 0 < ours <= 1.2 * theirs
+
+
+def test_most_families_have_quick_layers() -> None:
+    counts = {config.values[0]["model_type"]: quicken(tiny(config.values[0])) for config in tiny_configs()}
+    assert counts["llama"] and counts["qwen2"] and counts["qwen3"] and counts["gemma"] and counts["phi3"] and counts["smollm3"]
+    assert not counts["gpt2"] and not counts["bloom"]
+
+
+def test_the_canonical_weights_stay() -> None:
+    module = tiny(LLAMA)
+    before = {name: (x.data_ptr(), x.clone()) for name, x in module.state_dict().items()}
+    assert quicken(module) == 3
+    after = module.state_dict()
+    assert list(after) == list(before)
+    assert all(x.data_ptr() == before[name][0] and torch.equal(x, before[name][1]) for name, x in after.items())
+
+
+def test_what_cannot_be_quick_runs_as_it_is() -> None:
+    module = tiny(LLAMA).half()
+    assert quicken(module) == 0
+    with pytest.raises(LlamathError, match="int8"):
+        quicken(module, "int8")
+    assert said(module).isfinite().all()
+
+
+def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
+    """The file is mapped; after quicken its own numbers are read from it again."""
+    module = tiny(LLAMA)
+    names = {"embed.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"}
+    model = llamath.load(LLAMA)
+    assert model.family.hf is not None
+    tensors = {
+        (names.get(path) or model.family.hf.stored(path.replace(path.split(".")[1], "{l}", 1)).replace("{l}", path.split(".")[1])): x
+        for path, x in module.state_dict().items()
+        if path != "head.weight"
+    }
+    save_file({name: x.contiguous() for name, x in tensors.items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    found = run.opened(str(tmp_path))
+    expected, calls = said(module), []
+    assert quicken(found.module, forget=lambda: calls.append(found.files.forget())) == 3
+    assert len(calls) == 4  # each layer, and the head
+    assert (said(found.module) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert all(torch.equal(x, module.state_dict()[name]) for name, x in found.module.state_dict().items())
+
+
+@given(st.integers(1, 40), st.integers(1, 70), st.floats(1e-3, 1e3), st.integers(0, 9))
+def test_a_weight_in_eight_bits_is_off_by_half_a_step(rows: int, columns: int, size: float, seed: int) -> None:
+    weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
+    numbers, scale = whole(weight)
+    assert numbers.dtype == torch.int8 and torch.equal(scale * 127, (weight.abs().amax(1) / 127) * 127)
+    assert ((numbers * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
+
+
+@BRIEF
+@given(st.integers(1, 20), st.integers(1, 9), st.floats(1e-3, 1e3), st.integers(0, 9))
+def test_what_it_is_multiplied_by_keeps_sixteen_bits(tokens: int, blocks: int, size: float, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    weight, x = torch.randn(24, 16 * blocks, generator=random), torch.randn(2, tokens, 16 * blocks, generator=random) * size
+    numbers, scale = whole(weight)
+    known = numbers.double() * scale.double()[:, None]
+    step = x.abs().amax(-1, keepdim=True).double() / 32_512
+    bound = 0.51 * step * known.abs().sum(1) + 1e-5 * (x.double().abs() @ known.abs().T)
+    assert ((Whole(weight, None)(x).double() - x.double() @ known.T).abs() <= bound).all()
+
+
+@BRIEF
+def test_a_model_in_eight_bits_says_nearly_the_same() -> None:
+    module = tiny(LLAMA)
+    expected = said(module)
+    quicken(module, "int8")
+    assert 0 < (said(module) - expected).abs().max() < 0.03 * expected.abs().max()

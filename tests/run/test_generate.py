@@ -1,0 +1,308 @@
+"""Texts go on token by token as transformers' greedy ones, in any company; and end where, and for the reason, that they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracle import blind, pair
+from speakers import CONFIG, speaker, words
+
+from conftest import tiny_configs
+from llamath.config import Config
+from llamath.errors import LlamathError
+from llamath.families import find
+from llamath.run import Decoder, Generation, Limits, Llama, Sampling, build, initialise
+from llamath.run import batch as batches
+from llamath.run import room as rooms
+from llamath.run.llama import agree, completions
+from llamath.text import Tokenizer
+from llamath.views.cache import cache as predicted
+
+NEW = 12
+
+
+def tiny(std: float = 0.3, **config: Any) -> Decoder:
+    keys = CONFIG | config
+    return initialise(build(find(keys["model_type"])(Config(keys))), 0, std)
+
+
+def ids(module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, **limits: Any) -> list[list[int]]:
+    """Every text's tokens, when all are over."""
+    made = Generation(module, prompts, sampling or Sampling(), Limits(**limits))
+    assert all(piece.row >= 0 for piece in made)
+    return [row.ids for row in made.rows]
+
+
+def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
+    """transformers' own, alone."""
+    row = torch.tensor([prompt])
+    how = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
+    return theirs.generate(row, attention_mask=torch.ones_like(row), **how)[0, len(prompt) :].tolist()
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("config", tiny_configs())
+def test_greedy_texts_are_transformers_own(config: dict[str, Any]) -> None:
+    both = pair(config)
+    context = both.ours.spec.context or 99
+    long, short = both.ids(min(40, context - NEW)).tolist()  # beyond every window
+    if blind(config):
+        with pytest.raises(LlamathError, match="looks ahead"):
+            ids(both.ours, [long], max_tokens=NEW)
+        return
+    prompts = [long, short[:5], short[:19]]
+    reads = batches.CHUNK
+    found = ids(both.ours, prompts, max_tokens=NEW)
+    assert reads == 2048
+    for prompt, own in zip(prompts, found, strict=True):
+        known = both.ours.per_layer.embed.weight.shape[0] if both.ours.per_layer else max(own) + 1
+        wanted = greedy(both.theirs, prompt, NEW) if max(own) < known and both.ours.spec.vocab <= known else own
+        assert own == wanted
+
+
+@pytest.mark.transformers
+def test_longrope_crosses_its_original_context_as_transformers_does() -> None:
+    long = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 6.0]}
+    scaling = {"rope_scaling": long, "original_max_position_embeddings": 16, "max_position_embeddings": 64, "rope_theta": 500.0}
+    config = {
+        "model_type": "phi3",
+        "vocab_size": 99,
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    both = pair(config | scaling | {"num_key_value_heads": 2, "pad_token_id": 0})
+    first, second = both.ids(30).tolist()
+    prompts = [first[:10], second[:14], first]
+    assert ids(both.ours, prompts, max_tokens=20) == [greedy(both.theirs, prompt, 20) for prompt in prompts]
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
+def test_long_prompts_are_read_in_parts(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tiny(**config)
+    prompts = [list(range(5, 60)), [9, 8, 7], list(range(30, 50))]
+    wanted = ids(module, prompts, max_tokens=NEW)
+    monkeypatch.setattr(batches, "CHUNK", 20)
+    assert ids(module, prompts, max_tokens=NEW) == wanted
+    assert [ids(module, [prompt], max_tokens=NEW)[0] for prompt in prompts] == wanted
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
+def test_a_cache_grows_where_nobody_says_how_far(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tiny(**config)
+    wanted = ids(module, [[5, 6, 7]], max_tokens=60)
+    monkeypatch.setattr(batches, "AHEAD", 2)
+    assert ids(module, [[5, 6, 7]], context=63) == wanted
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"model_type": "mistral", "sliding_window": 6},
+        {"model_type": "gpt2", "tie_word_embeddings": True},
+        {"model_type": "lfm2", "conv_L_cache": 3, "layer_types": ["conv", "full_attention"], "block_dim": 32, "num_hidden_layers": 2},
+    ],
+    ids=["llama", "window", "learned positions", "states"],
+)
+def test_a_text_is_the_same_in_any_company(config: dict[str, Any]) -> None:
+    module = tiny(**config)
+    how = Sampling(temperature=1.0, top_k=40, repetition_penalty=1.2, seed=11)
+    prompts = [[5, 6, 7], list(range(5, 45)), [8], [9, 10, 11, 12]]
+    ends = frozenset(range(20, 60))
+    together = ids(module, prompts, how, max_tokens=50, stop=ends)
+    assert len({len(x) for x in together}) > 2  # rows leave one by one
+    for i, prompt in enumerate(prompts):
+        assert ids(module, [prompt], how.replace(seed=11 + i), max_tokens=50, stop=ends) == [together[i]]
+    assert ids(module, prompts, how, max_tokens=50, stop=ends) == together
+
+
+def test_learned_positions_end_for_each_row_on_its_own() -> None:
+    module = tiny(model_type="gpt2", max_position_embeddings=32)
+    found = ids(module, [list(range(5, 34)), [5, 6]], context=32)
+    assert [len(x) for x in found] == [3, 30]
+
+
+def test_why_a_text_is_over(tmp_path: Path) -> None:
+    llama = Llama.open(speaker(tmp_path))
+    whole = llama.generate("The cat", max_tokens=20)
+    assert whole.finish == "length"
+    assert len(whole.ids) == 20
+    ended = llama.begin([llama.encode("The cat")], limits=Limits(stop=frozenset({whole.ids[3]}))).speak(
+        llama.tokenizer, [llama.encode("The cat")]
+    )
+    (made,) = completions(ended)
+    assert (made.finish, made.ids) == ("stop", whole.ids[:4])
+    assert made.text == llama.tokenizer.decode(whole.ids[:3])
+    stop = whole.text[3:6]
+    cut = llama.generate("The cat", max_tokens=20, strings=(stop,))
+    assert (cut.finish, cut.text) == ("string", whole.text[: whole.text.index(stop)])
+    full = llama.generate("The cat", max_tokens=500)
+    assert full.finish in ("length", "stop")
+    assert full.prompt_tokens + len(full.ids) <= 128
+    assert llama.generate("The cat", max_tokens=500, context=10).ids == whole.ids[: 10 - whole.prompt_tokens]
+    assert full.tokens_per_second > 0
+
+
+def test_a_stream_is_the_whole_text(tmp_path: Path) -> None:
+    llama = Llama.open(speaker(tmp_path))
+    for seed in range(5):
+        how = Sampling(temperature=1.0, seed=seed)
+        pieces = list(llama.stream("A dog", sampling=how, max_tokens=40, logprobs=2))
+        whole = llama.generate("A dog", sampling=how, max_tokens=40, logprobs=0)
+        assert "".join(x.text for x in pieces) == whole.text
+        assert [x.token for x in pieces] == list(whole.ids)
+        assert [x.finish for x in pieces[:-1]] == [""] * (len(pieces) - 1)
+        assert pieces[-1].finish == whole.finish
+        assert [x.logprob for x in pieces] == pytest.approx(whole.logprobs)
+        assert all(len(x.top) == 2 for x in pieces)
+
+
+def test_logprobs_are_those_of_one_pass() -> None:
+    module = tiny()
+    prompt = [5, 6, 7]
+    pieces = list(Generation(module, [prompt], Sampling(temperature=1.0, seed=1), Limits(max_tokens=9, logprobs=0)))
+    text = [*prompt, *(x.token for x in pieces)]
+    with torch.inference_mode():
+        wanted = module(torch.tensor([text[:-1]])).log_softmax(-1)[0, len(prompt) - 1 :]
+    own = wanted.gather(1, torch.tensor([[x.token] for x in pieces]))[:, 0].tolist()
+    assert [x.logprob for x in pieces] == pytest.approx(own, abs=1e-4)
+
+
+def test_an_interruption_leaves_what_there_is(tmp_path: Path) -> None:
+    llama = Llama.open(speaker(tmp_path))
+    whole = llama.generate("The cat", max_tokens=20)
+    calls = iter(range(9))
+
+    def tired(*_: object) -> None:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+
+    handle = llama.module.get_submodule("layers.1.mlp").register_forward_hook(tired)
+    inside = llama.generate("The cat", max_tokens=20)
+    handle.remove()
+    assert (inside.finish, inside.ids) == ("interrupted", whole.ids[:5])
+    assert whole.text.startswith(inside.text.rstrip("\ufffd"))
+    generation = llama.stream("The cat", max_tokens=20)
+    pieces = []
+    for piece in generation:
+        pieces.append(piece)
+        if len(pieces) == 4:
+            break
+    pieces += generation.interrupt()
+    assert pieces[-1].finish == "interrupted"
+    assert list(generation.interrupt()) == []
+    assert whole.text.startswith("".join(x.text for x in pieces).rstrip("\ufffd"))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "limits", "said"),
+    [
+        ([], {}, "no prompts"),
+        ([[]], {}, "empty"),
+        ([[5], [320]], {}, "token 320, and the model's embedding has 320 rows"),
+        ([[5] * 9], {"context": 8}, "9 tokens is longer than the context of 8"),
+        ([[5] * 8], {"context": 8}, "fills the context"),
+        ([[5]], {"max_tokens": 0}, "max_tokens is 0"),
+        ([[5]], {"logprobs": -1}, "logprobs is -1"),
+    ],
+)
+def test_what_cannot_go_on_is_refused(prompts: list[list[int]], limits: dict[str, Any], said: str) -> None:
+    with pytest.raises(LlamathError, match=said):
+        ids(tiny(), prompts, **limits)
+
+
+def test_a_model_without_a_head_says_nothing() -> None:
+    tree = find("llama")(Config(CONFIG)).replace(head=None)
+    with pytest.raises(LlamathError, match="no head"):
+        ids(build(tree), [[5]])
+
+
+def test_what_is_not_a_number_is_named() -> None:
+    module = tiny()
+    with torch.no_grad():
+        module.get_parameter("layers.1.mlp.up.weight")[3, 4] = float("nan")
+    with pytest.raises(LlamathError, match=r"so is the weight layers\.1\.mlp\.up\.weight"):
+        ids(module, [[5, 6]], max_tokens=3)
+    module = initialise(build(module.spec, torch.float16), 0, 30.0)
+    with pytest.raises(LlamathError, match=r"the first to be not is what layers\.\d") as error:
+        ids(module, [[5, 6]], max_tokens=3)
+    assert "float16 ends" in error.value.hint
+
+
+def test_a_batch_that_memory_has_no_room_for_is_refused_with_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama = Llama.open(speaker(tmp_path))
+    assert llama.model is not None
+    monkeypatch.setattr(rooms, "free", lambda _: 1000)
+    with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 takes? [\d,]+ bytes") as error:
+        llama.generate(["The cat", "A dog ran", "home"], max_tokens=20)
+    need = int(str(error.value).split(" bytes")[0].split()[-1].replace(",", ""))
+    assert need > predicted(llama.model.tree, 24, 3, "fp32").bytes
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("of cuda"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_memory_that_runs_out_all_the_same_is_said(error: Exception) -> None:
+    def full(*_: object) -> None:
+        raise error
+
+    module = tiny()
+    module.layers[1].register_forward_hook(full)
+    with pytest.raises(LlamathError, match="cpu has no memory left after 0 tokens"):
+        ids(module, [[5, 6]])
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
+def test_a_tokenizer_of_another_model_is_refused(rows: int, fits: bool) -> None:
+    ours = Tokenizer(words(), "tokenizer.json")
+    assert ours.size == 316
+    if fits:
+        agree(ours, rows)
+    else:
+        with pytest.raises(LlamathError, match=f"316 tokens, and the model's embedding {rows} rows"):
+            agree(ours, rows)
+
+
+def test_an_earlier_reading_is_read_on_from(tmp_path: Path) -> None:
+    llama = Llama.open(speaker(tmp_path))
+    passes: list[int] = []
+    llama.module.register_forward_pre_hook(lambda _, given: passes.append(given[0].shape[1]))
+    first = llama.begin([[5, 6, 7, 8]], limits=Limits(max_tokens=6))
+    assert list(first)
+    assert first.past is not None
+    known = first.past.tokens
+    longer = [*known, 9, 10]
+    wanted = completions(llama.begin([longer], limits=Limits(max_tokens=6)))
+    passes.clear()
+    assert completions(llama.begin([longer], limits=Limits(max_tokens=6)).resume(first.past))[0].ids == wanted[0].ids
+    assert passes[0] == 2
+    other = [*known[:6], 99, 98, 97]
+    wanted = completions(llama.begin([other], limits=Limits(max_tokens=6)))
+    second = llama.begin([longer], limits=Limits(max_tokens=6))
+    assert list(second)
+    assert second.past is not None
+    passes.clear()
+    assert completions(llama.begin([other], limits=Limits(max_tokens=6)).resume(second.past))[0].ids == wanted[0].ids
+    assert passes[0] == 3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mistral", "sliding_window": 6},
+        {"model_type": "lfm2", "conv_L_cache": 3, "block_dim": 32, "layer_types": ["conv", "full_attention"]},
+    ],
+)
+def test_what_is_forgotten_is_read_again(config: dict[str, Any]) -> None:
+    module = tiny(**config)
+    first = Generation(module, [[5, 6, 7, 8]], Sampling(), Limits(max_tokens=8))
+    assert list(first)
+    assert first.past is not None
+    other = [5, 6, 7, 9]
+    again = Generation(module, [other], Sampling(), Limits(max_tokens=8)).resume(first.past)
+    assert [x.token for x in again] == ids(module, [other], max_tokens=8)[0]

@@ -1,0 +1,23 @@
+"""In bfloat16 a model is no further from float32 than transformers' own is, family by family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from oracle import logits, pair
+
+from conftest import tiny_configs
+
+pytestmark = pytest.mark.transformers
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+@torch.no_grad()
+def test_bfloat16_is_as_near_to_float32_as_transformers_is(config: dict[str, Any]) -> None:
+    exact, both = pair(config), pair(config, "bfloat16")
+    ids = both.ids(30, rows=16)
+    wanted = logits(exact.theirs, ids)
+    ours, theirs = ((x.float() - wanted).abs().median() for x in (both.ours(ids), logits(both.theirs, ids)))
+    assert ours < 1.1 * theirs  # the median, and a margin: where two experts are nearly tied, either may be chosen

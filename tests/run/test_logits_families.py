@@ -1,0 +1,84 @@
+"""Logits are transformers' own: every family, with its options there and not there; in one pass, by the cache, in padded batches."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from oracle import alike, blind, logits, pair
+
+from conftest import tiny_configs
+from llamath.errors import LlamathError
+from llamath.positions import LongRope
+
+pytestmark = pytest.mark.transformers
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 56,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+LONG = 44  # beyond every window of the tiny configurations
+
+
+@pytest.fixture(params=tiny_configs())
+def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.param
+
+
+@torch.no_grad()
+def test_logits_are_transformers_own(config: dict[str, Any]) -> None:
+    both = pair(config)
+    ids = both.ids(LONG)
+    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+def rope(layer: Any) -> object:
+    return getattr(getattr(layer.attn, "spec", None), "rope", None)
+
+
+@torch.no_grad()
+def test_reading_on_is_reading_at_once(config: dict[str, Any]) -> None:
+    both = pair(config)
+    ids = both.ids(LONG)
+    end = ids.shape[1]
+    if blind(config):
+        with pytest.raises(LlamathError, match="looks ahead"):
+            both.ours.cache(end)
+        return
+    cache = both.ours.cache(end)
+    ropes = [x for x in map(rope, both.ours.layers) if isinstance(x, LongRope) and x.original < end]
+    first = max((x.original + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
+    cuts = [0, first, first + 2, *range(first + 3, min(first + 12, end - 6)), end - 4, *range(end - 3, end + 1)]
+    found = [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
+    assert alike(torch.cat(found, 1), both.ours(ids), both, ids)
+    with pytest.raises(LlamathError, match="do not fit"):
+        both.ours(ids[:, :1], cache)
+
+
+@torch.no_grad()
+def test_padded_rows_are_as_if_alone(config: dict[str, Any]) -> None:
+    both = pair(config)
+    ids = both.ids(LONG, rows=3)
+    end, pads = ids.shape[1], torch.tensor([0, 3, 17])
+    alone = [logits(both.theirs, row[None, pad:]) for row, pad in zip(ids, pads, strict=True)]
+    if blind(config):
+        found = both.ours(ids, None, pads)
+    else:
+        cache = both.ours.cache(end)
+        found = torch.cat(
+            [both.ours(ids[:, : end - 3], cache, pads), *(both.ours(ids[:, t : t + 1], cache) for t in range(end - 3, end))], 1
+        )
+    for row, pad, wanted in zip(found, pads, alone, strict=True):
+        assert alike(row[None, pad:], wanted, both, ids)
+
+
+@torch.no_grad()
+def test_the_last_logits_alone() -> None:
+    both = pair(LLAMA)
+    ids = both.ids(9)
+    assert alike(both.ours(ids, None, None, True), both.ours(ids)[:, -1:], both, ids)

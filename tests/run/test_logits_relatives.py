@@ -1,0 +1,90 @@
+"""Models that transformers has no class of their own for: a relative's class computes the same, or a wrapper's that holds them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from oracle import alike, logits, pair
+
+import llamath
+from conftest import TINY
+from llamath.run import build, load
+
+pytestmark = pytest.mark.transformers
+BASE = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6}
+SMALL = {"vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4}
+DYNAMIC = {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "rope_theta": 1e6, "max_position_embeddings": 64}
+GRANITE = {"embedding_multiplier": 12, "attention_multiplier": 8**-0.5, "residual_multiplier": 1.4 / 2**0.5, "logits_scaling": 3.0}
+RELATIVES: dict[str, dict[str, Any]] = {
+    "internlm-unbiased-origin": BASE | {"model_type": "llama", "rope_theta": 20000.0},
+    "internlm-llama-keys": BASE | DYNAMIC | {"model_type": "llama", "num_key_value_heads": 2},
+    "internlm2-plain": BASE | DYNAMIC | {"model_type": "llama", "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
+    "internlm2-tied": BASE | {"model_type": "llama", "num_key_value_heads": 3, "tie_word_embeddings": True},
+    "minicpm-plain": BASE | GRANITE | {"model_type": "granite", "tie_word_embeddings": True, "rms_norm_eps": 1e-5},
+    "minicpm-moe": BASE | GRANITE | {"model_type": "granitemoe", "num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 2, "tie_word_embeddings": True},
+    "orion-plain": BASE | {"model_type": "stablelm", "partial_rotary_factor": 1.0, "num_key_value_heads": 6},
+    "orion-grouped-tied": BASE | {"model_type": "stablelm", "partial_rotary_factor": 1.0, "num_key_value_heads": 2, "tie_word_embeddings": True, "layer_norm_eps": 1e-6},
+    "qwen-short": BASE | {"model_type": "qwen2", "intermediate_size": 28, "num_key_value_heads": 6, "rope_theta": 1e6},
+    "phi-msft": SMALL | {"model_type": "phi", "intermediate_size": 128, "partial_rotary_factor": 0.5},
+    "stablelm-epoch": SMALL | {"model_type": "stablelm", "num_key_value_heads": 4, "use_qkv_bias": True},
+    "falcon-RefinedWebModel 7B": {"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "new_decoder_architecture": False},
+    "falcon-RefinedWeb 40B": {"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "num_kv_heads": 2, "new_decoder_architecture": True},
+}  # fmt: skip
+EYES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+QWEN_EYES = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "out_hidden_size": 32, "mlp_ratio": 1}
+
+
+def unproven(name: str) -> dict[str, Any]:
+    family, _, label = name.partition("-")
+    return dict(json.loads((TINY.with_name("tiny_unproven") / f"{family}.json").read_text())[label])
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+@torch.no_grad()
+def test_a_relative_computes_the_same(name: str) -> None:
+    both = pair(RELATIVES[name])
+    ours = build(llamath.load(unproven(name)))
+    load(ours, both.ours.state_dict().items())
+    ids = both.ids(40)
+    logits(both.theirs, ids[:, :9])
+    assert alike(ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("label", ["plain", "without a latent query, biased, tied, one dense"])
+@torch.no_grad()
+def test_mistral4(label: str) -> None:
+    both = pair(unproven(f"mistral4-{label}"))
+    ids = both.ids(40)
+    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("label", ["plain", "biased, tied"])
+@torch.no_grad()
+def test_muse_glimmer_in_its_wrapper(label: str) -> None:
+    text = unproven(f"muse_glimmer-{label}")
+    eyes = EYES | {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
+    outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
+    both = pair({"model_type": "muse_glimmer", "text_config": text, "vision_config": eyes} | outer)
+    ids = both.ids(40)
+    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+@torch.no_grad()
+def test_qwens_text_model_in_its_wrapper(outer: str) -> None:
+    text = SMALL | {"model_type": f"{outer}_text", "num_key_value_heads": 2, "max_position_embeddings": 64}
+    text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
+    both = pair({"model_type": outer, "text_config": text | ({"head_dim": 8} if outer == "qwen3_vl" else {}), "vision_config": QWEN_EYES})
+    ids = both.ids(40)
+    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@torch.no_grad()
+def test_falcon_rounds_what_alibi_adds_to_bfloat16() -> None:
+    twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2
+    both = pair({"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "alibi": True, "bias": True} | twelve)
+    ids = both.ids(40)
+    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)

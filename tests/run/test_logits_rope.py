@@ -1,0 +1,94 @@
+"""Every scaling of rotary positions, before and past the original context, against transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from oracle import alike, logits, off, pair
+
+from llamath.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+
+pytestmark = pytest.mark.transformers
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 99,
+    "hidden_size": 48,
+    "intermediate_size": 56,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0]}
+SCALINGS: dict[str, tuple[type[Rope], dict[str, Any]]] = {
+    "none": (Rope, {"rope_type": "default"}),
+    "linear": (LinearRope, {"rope_type": "linear", "factor": 4.0}),
+    "llama3": (
+        Llama3Rope,
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+    ),
+    "yarn": (YarnRope, YARN),
+    "yarn, both mscales": (YarnRope, YARN | {"mscale": 0.7, "mscale_all_dim": 1.3}),
+    "yarn, its factor said": (YarnRope, YARN | {"attention_factor": 0.8}),
+    "yarn, other betas, not truncated": (YarnRope, YARN | {"beta_fast": 8.0, "beta_slow": 0.5, "truncate": False}),
+    "longrope": (LongRope, LONG | {"original_max_position_embeddings": 32}),
+    "longrope, its factor said": (LongRope, LONG | {"original_max_position_embeddings": 32, "attention_factor": 1.3}),
+}
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.parametrize("tokens", [24, 60])
+def test_logits_past_the_original_context(name: str, tokens: int) -> None:
+    kind, scaling = SCALINGS[name]
+    both = pair(LLAMA | {"rope_scaling": {"rope_theta": 500.0} | scaling})
+    assert type(both.ours.layers[0].attn.spec.rope) is kind
+    ids = both.ids(tokens)
+    with torch.no_grad():
+        assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("tokens", [24, 60, 90])
+def test_dynamic_angles_grow_with_the_sequence(tokens: int) -> None:
+    both = pair(LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 3.0}})
+    assert type(both.ours.layers[0].attn.spec.rope) is DynamicRope
+    ids = both.ids(tokens)
+    logits(both.theirs, ids[:, :9])  # transformers keeps the longest length so far until it sees a short one
+    with torch.no_grad():
+        assert off(both.ours(ids), logits(both.theirs, ids)) < 1e-5
+
+
+@torch.no_grad()
+def test_reading_on_with_dynamic_angles_is_what_transformers_does() -> None:
+    both = pair(LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 3.0}})
+    ids, cache = both.ids(60), both.ours.cache(60)
+    logits(both.theirs, ids[:, :9])
+    first = both.theirs(ids[:, :40], use_cache=True)
+    found, wanted = [both.ours(ids[:, :40], cache)], [first.logits]
+    for t in range(40, 60):
+        wanted.append(both.theirs(ids[:, t : t + 1], past_key_values=first.past_key_values, use_cache=True).logits)
+        found.append(both.ours(ids[:, t : t + 1], cache))
+    assert off(torch.cat(found, 1), torch.cat(wanted, 1)) < 1e-5
+
+
+@torch.no_grad()
+def test_padding_does_not_count_towards_the_length() -> None:
+    both = pair(LLAMA | {"rope_scaling": LONG | {"original_max_position_embeddings": 32}})
+    ids, pads = both.ids(40), torch.tensor([0, 20])  # one row past the original context, one not
+    found = both.ours(ids, None, pads)
+    for row, pad in enumerate(pads):
+        assert alike(found[row : row + 1, pad:], logits(both.theirs, ids[row : row + 1, pad:]), both, ids)
+
+
+@torch.no_grad()
+def test_longrope_says_when_all_must_be_read_again() -> None:
+    ours = pair(LLAMA | {"rope_scaling": LONG | {"original_max_position_embeddings": 32}}).ours
+    cache = ours.cache(64)
+    assert not ours.outgrown(cache, 40)  # nothing is remembered yet
+    ours(torch.ones(2, 30, dtype=torch.long), cache, torch.tensor([0, 10]))
+    assert [ours.outgrown(cache, n) for n in (2, 3, 12, 13)] == [False, True, True, True]
+    ours(torch.ones(2, 13, dtype=torch.long), cache)
+    assert not ours.outgrown(cache, 20)

@@ -1,0 +1,106 @@
+"""A cache forgets nothing that is still seen: any cut of any rows, with any window, is read as in one pass; rings keep the last tokens."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llamath.blocks import Layer
+from llamath.build import decoder, gqa, mla, rms, swiglu
+from llamath.dims import Dim
+from llamath.errors import LlamathError
+from llamath.mixers import gated_delta, short_conv
+from llamath.positions import Alibi, Rope
+from llamath.run import Decoder, build, initialise
+from llamath.run.cache import Keys, seen
+from llamath.tree import repeat, sequence
+
+HEADS = Dim("H", 4), Dim("K", 2), Dim("h", 6)
+NORM = rms(Dim("d", 16), 1e-6)
+
+
+def model(*mixers: Any) -> Decoder:
+    """A small model with these mixers, one in each layer."""
+    layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Dim("d", 16), Dim("F", 20))) for x in mixers]
+    return initialise(build(decoder(Dim("V", 30), Dim("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
+
+
+def attention(**facts: Any) -> Any:
+    return gqa(Dim("d", 16), HEADS, **({"rope": Rope(theta=100.0, dim=6)} | facts))
+
+
+LATENT = mla(Dim("d", 16), (HEADS[0], Dim("n", 6), Dim("p", 4), Dim("v", 5)), (None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4))
+DELTA = gated_delta(Dim("d", 16), (Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
+KINDS = {
+    **{f"window {n}": model(attention(window=n), attention()) for n in (1, 2, 3, 5, 8)},
+    **{f"chunk {n}": model(attention(chunk=n), attention(rope=None)) for n in (1, 3, 4)},
+    "alibi": model(attention(rope=None, alibi=Alibi()), attention(rope=None, alibi=Alibi(), window=4)),
+    "soft caps in a window": model(attention(softcap=2.0, window=3), attention(softcap=2.0)),
+    "latent": model(LATENT, LATENT),
+    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(window=4)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+@torch.no_grad()
+def test_any_cut_of_any_rows_reads_as_in_one_pass(kind: str, data: st.DataObject) -> None:
+    made, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, end - 1)), "cuts")), end]
+    pads = torch.tensor(data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding"))
+    ids = torch.randint(0, 30, (2, end), generator=torch.Generator().manual_seed(end))
+    cache = made.cache(data.draw(st.integers(end, end + 5), "room"))
+    found = torch.cat([made(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
+    for row, pad in enumerate(pads):
+        wanted = made(ids[row : row + 1, pad:])
+        assert torch.allclose(found[row : row + 1, pad:], wanted, atol=1e-4, rtol=1e-4)
+
+
+@given(room=st.integers(1, 6), cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8))
+def test_a_ring_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
+    ring, past = Keys(room), 0
+    for new in cuts:
+        (held,) = ring.add((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
+        assert held.flatten().tolist() == seen(new, past, room).tolist()
+        past += new
+        assert set(range(max(0, past - room), past)) <= set(ring.rows[0].flatten().int().tolist())
+        assert set(held.flatten().int().tolist()) >= set(range(max(0, past - room), past))
+
+
+def test_a_window_remembers_no_more_than_it_sees() -> None:
+    made = model(attention(window=5), attention(), attention(chunk=3))
+    cache = made.cache(12)
+    made(torch.zeros(1, 9, dtype=torch.long), cache)
+    assert [x.rows[0].shape[2] for x in cache.memories] == [5, 12, 3]
+    assert cache.length == 9
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
+    made = model(attention())
+    cache = made.cache(8)
+    made(torch.zeros(1, 6, dtype=torch.long), cache)
+    with pytest.raises(LlamathError, match="9 tokens do not fit a cache for 8"):
+        made(torch.zeros(1, 3, dtype=torch.long), cache)
+    assert made(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
+
+
+def test_borrowed_keys_are_the_lenders() -> None:
+    lender = attention()
+    borrower = lender.replace(k=None, v=None, kv_layer=0)
+    made = model(lender, borrower)
+    cache = made.cache(6)
+    made(torch.zeros(1, 4, dtype=torch.long), cache)
+    assert [type(x).__name__ for x in cache.memories] == ["Keys", "NoneType"]
+    assert cache.bytes == 2 * 2 * 6 * 6 * 4
+
+
+def test_the_same_block_in_many_layers_is_as_many_modules() -> None:
+    tree = decoder(Dim("V", 30), Dim("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
+    layers = build(tree).layers
+    assert len({id(x.attn.q.weight) for x in layers}) == 3

@@ -1,0 +1,149 @@
+"""The module is the tree: on the meta device, in every dtype, with what is shared shared; and it can be trained."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+import torch
+from oracle import blind, pair
+
+import llamath
+from conftest import TINY, tiny_configs
+from llamath import run
+from llamath.config import Config
+from llamath.errors import LlamathError
+from llamath.families import find
+from llamath.tree import walk
+from llamath.views.cache import cache as predicted
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 56,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+IDS = torch.randint(0, 99, (3, 12), generator=torch.Generator().manual_seed(0))
+
+
+def tiny(**changes: Any) -> run.Decoder:
+    return run.initialise(run.build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
+
+
+def unproven() -> list[Any]:
+    """Families that transformers has no class for."""
+    folder = TINY.with_name("tiny_unproven")
+    return [
+        pytest.param(config, id=f"{path.stem}-{label}")
+        for path in sorted(folder.glob("*.json"))
+        for label, config in json.loads(path.read_text()).items()
+    ]
+
+
+@pytest.mark.parametrize("config", tiny_configs() + unproven())
+def test_parameters_and_names_are_the_trees(config: dict[str, Any]) -> None:
+    tree = find(config["model_type"])(Config(config))
+    made = run.build(tree, torch.bfloat16, "meta")
+    leaves = list(walk(tree))
+    assert {name: x.shape for name, x in made.state_dict().items()} == {x.path: x.shape for x in leaves}
+    assert sum(x.numel() for x in made.parameters()) == sum(x.parameters for x in leaves if not x.weight.buffer)
+    assert sum(x.numel() for x in made.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
+
+
+@pytest.mark.parametrize("config", tiny_configs() + unproven())
+def test_a_configuration_alone_runs_on_the_meta_device(config: dict[str, Any]) -> None:
+    made = run.build(find(config["model_type"])(Config(config)), device="meta")
+    out = config["vocab_size"] if made.head is None else made.head.weight.shape[0]
+    assert made(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
+
+
+@pytest.mark.parametrize("config", unproven())
+@torch.no_grad()
+def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str, Any]) -> None:
+    made = run.initialise(run.build(find(config["model_type"])(Config(config))), std=0.1)
+    ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), made.cache(30)
+    whole = made(ids)
+    assert torch.isfinite(whole).all()
+    first = 29 if config["model_type"] == "qwen" else 11  # whose angles are those of the prompt's length
+    cuts = [0, first, *range(first + 1, 20), 30]
+    found = torch.cat([made(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1)
+    assert torch.allclose(found, whole, atol=1e-5 * float(whole.abs().max()))
+    padded = made(ids, None, pads)
+    assert torch.allclose(padded[1:, 7:], made(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not blind(x.values[0])])
+@torch.no_grad()
+def test_the_cache_takes_what_was_predicted(config: dict[str, Any]) -> None:
+    tree = find(config["model_type"])(Config(config))
+    made = run.build(tree, torch.bfloat16, "meta")
+    cache = made.cache(40)
+    made(torch.zeros(3, 8, dtype=torch.long, device="meta"), cache)
+    assert cache.bytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
+
+
+def test_a_tied_head_is_the_embedding_itself() -> None:
+    made = tiny()
+    assert made.head is not None and made.head.weight is made.embed.weight
+    run.load(made, {name: x.clone() for name, x in made.state_dict().items() if name != "head.weight"}.items())
+    assert made.head.weight is made.embed.weight
+    assert tiny(tie_word_embeddings=False).head.weight is not made.embed.weight
+
+
+def test_weights_are_mapped_where_their_type_is_the_modules() -> None:
+    made, x = tiny(), torch.randn(99, 32)
+    run.load(made, [("embed.weight", x)])
+    assert made.embed.weight.data_ptr() == x.data_ptr()
+    run.load(made, [("embed.weight", x.bfloat16())])
+    assert made.embed.weight.dtype == torch.float32
+
+
+def test_it_learns() -> None:
+    made = tiny()
+    descent = torch.optim.AdamW(made.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(30):
+        loss = torch.nn.functional.cross_entropy(made(IDS[:, :-1]).flatten(0, 1), IDS[:, 1:].flatten())
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 4
+
+
+@pytest.mark.transformers
+def test_gradients_are_transformers_own() -> None:
+    both = pair(LLAMA)
+    for model in (both.ours, both.theirs):
+        out = model(IDS)
+        torch.nn.functional.cross_entropy(getattr(out, "logits", out)[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()).backward()
+    theirs = {name: x.grad for name, x in both.theirs.named_parameters()}
+    scheme = find("llama").hf
+    for name, x in run.from_named(both.ours.spec, scheme, theirs):
+        assert torch.allclose(both.ours.get_parameter(name).grad, x, rtol=1e-4, atol=1e-6), name
+
+
+def test_initial_norms_change_nothing() -> None:
+    made = run.initialise(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
+    x = torch.randn(2, 3, made.spec.width)
+    assert torch.allclose(made.norm(x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4)
+
+
+@torch.no_grad()
+def test_more_tokens_than_learned_positions_are_refused() -> None:
+    made = run.initialise(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
+    assert made(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
+    with pytest.raises(LlamathError, match="learned 8 positions, and this is 9 tokens"):
+        made(IDS, None, torch.tensor([3, 5, 6]))
+
+
+def test_printing_a_module_shows_letters_and_numbers() -> None:
+    text = repr(tiny())
+    assert "(q): Linear(weight (H·h, d) = (32, 32))" in text
+    assert "(head): Linear(weight is embed.weight)" in text

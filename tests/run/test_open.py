@@ -1,0 +1,538 @@
+"""Checkpoints opened: every format gives the same numbers, mapped where they lie; what cannot be opened says why."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from checkpoints import IDS, SMALL, TYPES, Q, copied, saved
+from oracle import logits, off, pair
+from safetensors.torch import load_file
+from torch import Tensor
+
+import llamath
+from gguf_files import CONVERTED, configs, shapes
+from gguf_files import _writer as writer
+from llamath.convert.convert import Order, convert
+from llamath.errors import LlamathError
+from llamath.run import opened, room
+
+pytestmark = pytest.mark.transformers
+
+
+@pytest.fixture(scope="module")
+def hf(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Where transformers saved a small Llama, in this type, with these keys changed; once for all tests."""
+    known: dict[str, Path] = {}
+
+    def get(dtype: str = "BF16", shard: str = "5GB", **changes: Any) -> Path:
+        key = f"{dtype} {shard} {changes}"
+        if key not in known:
+            known[key] = saved(tmp_path_factory.mktemp("hf"), dtype, shard, **changes)
+        return known[key]
+
+    return get
+
+
+@torch.no_grad()
+def said(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor:
+    return opened(str(path), dtype).module(ids)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 1}], ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_three_formats_are_one_model(hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    source = hf(dtype, **changes)
+    wanted = said(source)
+    assert wanted.dtype == TYPES[dtype]
+    for kind in ("meta", "gguf"):
+        convert(str(source), str(tmp_path / kind), Order(to=kind))
+        assert torch.equal(said(tmp_path / kind), wanted)
+
+
+@torch.no_grad()
+def test_they_are_what_transformers_computes(hf: Callable[..., Path]) -> None:
+    import transformers
+
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(hf("F32"), attn_implementation="eager")
+    assert off(said(hf("F32")), logits(theirs, IDS)) < 1e-5
+
+
+def test_shards_and_single_files_are_the_same_model(hf: Callable[..., Path]) -> None:
+    whole, cut = hf(), hf(shard="40KB")
+    assert len(list(cut.glob("*.safetensors"))) > 2
+    wanted = said(whole)
+    assert torch.equal(said(cut), wanted)
+    assert torch.equal(said(whole / "model.safetensors"), wanted)
+    assert torch.equal(said(cut / "model.safetensors.index.json"), wanted)
+
+
+def test_a_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
+    numbers = load_file(hf() / "model.safetensors")
+    numbers["model.layers.1.mlp.up_proj.weight"] = numbers["model.layers.1.mlp.up_proj.weight"].T.contiguous().T  # strides of its own
+    torch.save(numbers, tmp_path / "pytorch_model.bin")
+    (tmp_path / "config.json").write_bytes((hf() / "config.json").read_bytes())
+    assert torch.equal(said(tmp_path), said(hf()))
+
+
+ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("embedding", [0, 1])
+def test_parts_of_a_parallel_run_are_joined(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
+    """Cut as fairscale's layers cut; with more ranks than key/value heads, neighbours have the same head."""
+    source = hf("F32", vocab_size=96, num_attention_heads=4, hidden_size=32)
+    convert(str(source), str(tmp_path / "one"), Order(to="meta"))
+    whole = torch.load(tmp_path / "one" / "consolidated.00.pth")
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for rank in range(ranks):
+        mine = {}
+        for name, x in whole.items():
+            word = name.split(".")[-2]
+            axis = 0 if word in ROWS else 1 if word in COLUMNS else embedding if word == "tok_embeddings" else None
+            if axis is None:
+                mine[name] = x
+            elif word in ("wk", "wv") and ranks > 2:
+                mine[name] = x.chunk(2)[rank * 2 // ranks].clone()
+            else:
+                mine[name] = x.chunk(ranks, axis)[rank].clone()
+        torch.save(mine, folder / f"consolidated.{rank:02}.pth")
+    params = json.loads((tmp_path / "one" / "params.json").read_text())
+    (folder / "params.json").write_text(json.dumps(params | {"vocab_size": -1}))
+    ids = IDS % 96
+    assert torch.equal(said(folder, ids=ids), said(source, ids=ids))
+    broken = torch.load(folder / "consolidated.01.pth")
+    broken["norm.weight"] += 1
+    torch.save(broken, folder / "consolidated.01.pth")
+    with pytest.raises(LlamathError, match=r"norm\.weight should be the same in several files"):
+        opened(str(folder))
+
+
+FOLDERS = [
+    "bloom-plain", "cohere-plain", "deepseek_v3-plain", "exaone4-global", "falcon-plain", "gemma3-plain", "gpt2-plain", "gpt_neox-plain", "gpt_oss-plain",
+    "lfm2-plain", "llama4-plain", "mixtral-plain", "mpt-plain", "nemotron_h-plain", "olmo2-plain", "opt-plain", "phi3-plain", "qwen3_moe-plain",
+    "qwen3_next-plain",
+]  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("label", FOLDERS)
+def test_a_folder_of_any_family(label: str, tmp_path: Path) -> None:
+    both = pair(configs()[label])
+    both.theirs.save_pretrained(tmp_path)
+    found, ids = opened(str(tmp_path)), both.ids(20)
+    assert torch.equal(found.module(ids), both.ours(ids))
+
+
+PAIRED = ("llama", "granite")
+
+
+def permuted(x: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """Halves to neighbouring pairs, head by head: what llama.cpp's converter does to q and k of these architectures."""
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def converted(name: str, x: np.ndarray[Any, Any], arch: str, config: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """What llama.cpp's converter makes of a tensor; a name that begins with `blk.` is final."""
+    block = f"blk.{name.split('.')[2]}." if ".layers." in name else ""
+    if arch in PAIRED and name.endswith(("q_proj.weight", "q_proj.bias")):
+        x = permuted(x, config.num_attention_heads)
+    if arch in PAIRED and name.endswith(("k_proj.weight", "k_proj.bias")):
+        x = permuted(x, config.num_key_value_heads)
+    if arch.startswith("gemma") and name.endswith("norm.weight"):
+        x = x + np.float32(1)
+    if arch == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+        x = x.T
+    if name.endswith("experts.gate_up_proj"):
+        gate, up = np.split(x, 2, 1)
+        yield from ((f"{block}ffn_gate_exps.weight", gate), (f"{block}ffn_up_exps.weight", up))
+    elif name.endswith("experts.down_proj"):
+        yield f"{block}ffn_down_exps.weight", x
+    elif name.endswith("kv_b_proj.weight"):
+        keys, values = np.split(x.reshape(config.num_attention_heads, -1, x.shape[-1]), [config.qk_nope_head_dim], 1)
+        yield from ((f"{block}attn_k_b.weight", keys.swapaxes(1, 2)), (f"{block}attn_v_b.weight", values))
+    elif not (name == "lm_head.weight" and config.tie_word_embeddings):
+        yield name.replace("e_score_correction_bias", "e_score_correction.bias"), x
+
+
+def written(label: str, theirs: Any, path: Path) -> Path:
+    """A GGUF file as llama.cpp's converter would write it: names by the gguf package, metadata as it wrote them."""
+    entry = CONVERTED[label]
+    names = gguf.get_tensor_name_map({name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[entry["arch"]], 4)
+    file = writer(path, entry["arch"], entry["keys"], entry["tokens"])
+    for name, tensor in theirs.state_dict().items():
+        for own, x in converted(name, tensor.numpy(), entry["arch"], theirs.config):
+            found = own if own.startswith("blk.") else names.get_name(own, (".weight", ".bias"))
+            assert found is not None, own
+            file.add_tensor(found, np.ascontiguousarray(x))
+    for name, factors in entry.get("values", {}).items():
+        file.add_tensor(name, np.array(factors, np.float32))
+    return finished(file, path)
+
+
+def finished(file: gguf.GGUFWriter, path: Path) -> Path:
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+    return path
+
+
+GGUFS = [
+    "llama-plain", "llama-grouped, biased, tied", "mixtral-plain", "gemma-plain", "gpt2-plain", "phi3-plain", "qwen2-plain", "qwen3-plain",
+    "olmo2-plain", "starcoder2-plain", "granite-scaled", "qwen3_moe-plain", "deepseek_v2-plain", "glm4_moe-plain", "cohere-plain", "stablelm-plain", "olmoe-plain",
+]  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("label", GGUFS)
+def test_a_gguf_file_of_any_family(label: str, tmp_path: Path) -> None:
+    both = pair(configs()[label])
+    ids = both.ids(20)
+    found = opened(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
+    assert off(found, logits(both.theirs, ids)) < 1e-5
+
+
+BLOCKS = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+"""Where the scales of a block lie."""
+WIDE = SMALL | {"vocab_size": 99, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4}
+
+
+def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any, Any]:
+    """Any blocks at all, with scales that are small numbers."""
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    random = np.random.default_rng(seed)
+    data = random.integers(0, 256, (rows * width // block, size), dtype=np.uint8)
+    for at in BLOCKS[kind]:
+        data[:, at : at + 2] = random.normal(0, 2e-3, len(data)).astype("<f2").view(np.uint8).reshape(-1, 2)
+    return data.reshape(rows, -1)
+
+
+def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+    """A file whose matrices are of this type, in either byte order; and its numbers, as the gguf package reads them."""
+    layer = {"attn_q": (256, 256), "attn_k": (128, 256), "attn_v": (128, 256), "attn_output": (256, 256)}
+    layer |= {"ffn_gate": (256, 256), "ffn_up": (256, 256), "ffn_down": (256, 256)}
+    matrices = {f"blk.0.{name}.weight": shape for name, shape in layer.items()}
+    matrices |= {"token_embd.weight": (99, 256), "output.weight": (99, 256)}
+    keys = {
+        "block_count": 1, "context_length": 64, "embedding_length": 256, "feed_forward_length": 256, "attention.head_count": 4,
+        "attention.head_count_kv": 2, "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": 64,
+    }  # fmt: skip
+    file = gguf.GGUFWriter(path, "llama", endianess=gguf.GGUFEndian.BIG if big else gguf.GGUFEndian.LITTLE)
+    for key, value in keys.items():
+        (file.add_uint32 if isinstance(value, int) else file.add_float32)(f"llama.{key}", value)
+    file.add_token_list([f"t{i}" for i in range(99)])
+    numbers: dict[str, np.ndarray[Any, Any]] = {}
+    for i, (name, shape) in enumerate(matrices.items()):
+        data = random_blocks(kind, *shape, seed=i)
+        numbers[name] = gguf.dequantize(data, gguf.GGMLQuantizationType[kind])
+        if big:
+            blocks = data.reshape(-1, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]).copy()
+            for at in BLOCKS[kind]:
+                blocks[:, [at, at + 1]] = blocks[:, [at + 1, at]]
+            data = blocks.reshape(data.shape)
+        file.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType[kind])
+    for name in ("blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"):
+        numbers[name] = np.random.default_rng(99).normal(1, 0.1, 256).astype(np.float32)
+        file.add_tensor(name, numbers[name].copy())
+    finished(file, path)
+    return numbers
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_block_types_are_what_the_gguf_package_reads(kind: str, tmp_path: Path) -> None:
+    numbers = quantised(tmp_path / "q.gguf", kind)
+    found = opened(str(tmp_path / "q.gguf"), "float32")
+    for name, x in found.module.state_dict().items():
+        stored = numbers[found.stored(name)]
+        heads = {"q": 4, "k": 2}.get(name.split(".")[-2], 0)
+        if heads:  # pairs to halves
+            stored = stored.reshape(heads, 32, 2, 256).swapaxes(1, 2).reshape(stored.shape)
+        assert np.array_equal(x.numpy(), stored), name
+    narrow = opened(str(tmp_path / "q.gguf"))
+    assert narrow.place.dtype == torch.bfloat16
+    assert all(torch.equal(x, found.module.state_dict()[name].bfloat16()) for name, x in narrow.module.state_dict().items())
+    assert torch.isfinite(found.module(IDS)).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_big_endian_files_are_the_same_model(kind: str, tmp_path: Path) -> None:
+    quantised(tmp_path / "little.gguf", kind)
+    quantised(tmp_path / "big.gguf", kind, big=True)
+    little, big = (opened(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
+    assert all(torch.equal(big[name], x) for name, x in little.items())
+
+
+def test_a_type_that_is_not_computed_with(tmp_path: Path) -> None:
+    path = written_iq(tmp_path / "iq.gguf")
+    with pytest.raises(LlamathError, match=r"token_embd\.weight is IQ4_NL, which is not computed with here"):
+        opened(str(path))
+
+
+def written_iq(path: Path) -> Path:
+    entry = CONVERTED["llama-plain"]
+    file = writer(path, "llama", entry["keys"], 99)
+    for name, shape in shapes(entry).items():
+        if name == "token_embd.weight":
+            file.add_tensor(name, np.zeros((99, 18), np.uint8), raw_dtype=gguf.GGMLQuantizationType.IQ4_NL)
+        else:
+            file.add_tensor(name, np.zeros(shape, np.float32))
+    return finished(file, path)
+
+
+def maps(path: Path) -> list[tuple[int, int]]:
+    """Where in this process's memory a file is."""
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    spans = [line[0].split("-") for line in lines if line[-1] == str(path.resolve())]
+    return [(int(a, 16), int(b, 16)) for a, b in spans]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="a list of mappings is Linux's own")
+def test_numbers_lie_in_the_file(hf: Callable[..., Path], tmp_path: Path) -> None:
+    source = hf()
+    convert(str(source), str(tmp_path / "m.gguf"), Order(to="gguf"))
+    convert(str(source), str(tmp_path / "meta"), Order(to="meta"))
+    turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbours
+    files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
+    for place, name in files.items():
+        found = opened(str(place))
+        spans = maps(place / name if name else place)
+        inside = {path for path, x in found.module.state_dict().items() if any(a <= x.data_ptr() < b for a, b in spans)}
+        wanted = {
+            path
+            for path in found.module.state_dict()
+            if place == source or (not path.endswith(turned) and not ("norm" in path and name == ""))  # GGUF's vectors are F32
+        }
+        assert inside == wanted
+
+
+def test_a_weight_that_is_changed_leaves_the_file_as_it_is(hf: Callable[..., Path]) -> None:
+    source = hf() / "model.safetensors"
+    before = source.read_bytes()
+    found = opened(str(hf()))
+    with torch.no_grad():
+        for x in found.module.parameters():
+            x.fill_(1.0)
+    assert source.read_bytes() == before
+
+
+def test_a_system_that_gives_no_room_for_changes(hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, mapped = said(hf()), mmap.mmap
+
+    def refused(*args: Any, access: int) -> mmap.mmap:
+        if access == mmap.ACCESS_COPY:
+            raise OSError(12, "Cannot allocate memory")
+        return mapped(*args, access=access)
+
+    monkeypatch.setattr("llamath.run.mapped.mmap.mmap", refused)
+    assert torch.equal(said(hf()), wanted)
+    monkeypatch.setattr("llamath.run.mapped.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
+    with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
+        opened(str(hf()))
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read as Linux says it")
+def test_opening_a_large_file_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SMALL | {"vocab_size": 200_000, "hidden_size": 2048, "num_attention_heads": 8, "torch_dtype": "bfloat16"}
+    model = llamath.load(config)
+    header: dict[str, Any] = {}
+    end = 0
+    for x in model.scheme("hf").tensors(model.tree):
+        header[x.name] = {
+            "dtype": "BF16",
+            "shape": list(map(int, x.shape)),
+            "data_offsets": [end, end := end + 2 * prod(map(int, x.shape))],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)  # 1.6 GB of nothing
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(room, "free", lambda _: 2 << 30)
+    before = resident()
+    found = opened(str(tmp_path))
+    assert resident() - before < 50 << 20
+    assert sum(x.numel() for x in found.module.parameters()) == model.parameters.total > 8e8
+    need = f"{4 * model.parameters.total:,}"
+    with pytest.raises(LlamathError, match=rf"float32 takes {need} bytes \(3\.1 GiB\), and 2,147,483,648 \(2\.0 GiB\) are free on cpu"):
+        opened(str(tmp_path), "float32")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.pop(Q), r"1 tensors with 2,304 parameters are missing: model\.layers\.1\.self_attn\.q_proj\.weight"),
+        (lambda x: x.update(more=torch.ones(3)), "1 tensors are no part of the text model: more"),
+        (lambda x: x.update({Q: torch.ones(48, 24)}), r"q_proj\.weight is \[48, 24\]; the config says \(H·h, d\) = \(48, 48\)"),
+        (lambda x: [x.pop(k) for k in list(x) if ".layers.1." in k], "the file has layers 0–0; the config says L = 2"),
+    ],
+)
+def test_what_verify_finds_is_the_error(
+    hf: Callable[..., Path], change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llamath.run.open.build", lambda *_: pytest.fail("something was built"))
+    with pytest.raises(LlamathError, match=message):
+        opened(str(copied(hf(), tmp_path, change)))
+
+
+def test_a_file_that_is_cut_short(hf: Callable[..., Path], tmp_path: Path) -> None:
+    place = copied(hf(), tmp_path, lambda _: None) / "model.safetensors"
+    data = place.read_bytes()
+    place.write_bytes(data[:-100])
+    with pytest.raises(LlamathError, match=r"model\.safetensors"):
+        opened(str(tmp_path))
+
+
+def test_a_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
+    for file in hf(shard="40KB").iterdir():
+        if "00002-of" not in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(LlamathError, match=r"1 of the \d+ shards that the index names are missing: model-00002-of"):
+        opened(str(tmp_path))
+
+
+def test_a_wrong_index_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
+    for file in hf(shard="40KB").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    index = tmp_path / "model.safetensors.index.json"
+    data = json.loads(index.read_text())
+    data["metadata"]["total_size"] += 1
+    index.write_text(json.dumps(data))
+    assert any("the index says that all tensors have" in x for x in opened(str(tmp_path)).notes)
+
+
+def test_what_is_wrong_is_named_weight_by_weight(hf: Callable[..., Path], tmp_path: Path) -> None:
+    assert opened(str(hf())).flaw() == ""
+
+    def spoil(x: dict[str, Tensor]) -> None:
+        x["model.layers.0.mlp.up_proj.weight"][3, 5] = torch.nan
+        x[Q][0, :7] = torch.inf
+
+    found = opened(str(copied(hf(), tmp_path / "a", spoil)))
+    assert found.flaw() == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 numbers"
+    found = opened(str(copied(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf))))
+    assert found.flaw() == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 numbers"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "message"),
+    [
+        ("float17", "cpu", "'float17' is no type that is computed in"),
+        ("int8", "cpu", "'int8' is no type that is computed in"),
+        (None, "toaster", "toaster cannot compute in bfloat16 here"),
+        (torch.int32, "cpu", "cpu cannot compute in int32 here"),
+        pytest.param(
+            None, "cuda", "cuda cannot compute in bfloat16 here", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it can")
+        ),
+    ],
+)
+def test_where_it_should_go_must_be_there(hf: Callable[..., Path], dtype: Any, device: str, message: str) -> None:
+    with pytest.raises(LlamathError, match=message):
+        opened(str(hf()), dtype, device)
+
+
+def test_a_name_is_no_checkpoint() -> None:
+    with pytest.raises(LlamathError, match="llama-3-8b is not on this machine"):
+        opened("llama-3-8b")
+
+
+def test_a_scheme_that_is_not_computed_with_is_named(hf: Callable[..., Path], tmp_path: Path) -> None:
+    def awq(x: dict[str, Tensor]) -> None:
+        for name in [name for name in x if name.endswith("proj.weight")]:
+            out, into = x.pop(name).shape
+            base = name.removesuffix("weight")
+            x[f"{base}qweight"] = torch.zeros(into, out // 8, dtype=torch.int32)
+            x[f"{base}qzeros"] = torch.zeros(into // 16, out // 8, dtype=torch.int32)
+            x[f"{base}scales"] = torch.zeros(into // 16, out, dtype=torch.float16)
+
+    place = copied(
+        hf("F16"), tmp_path, awq, {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True}}
+    )
+    with pytest.raises(LlamathError, match=r"is quantised as awq \(model\.layers\.0\..*\), which is not computed with here"):
+        opened(str(place))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("blocks", [(16, 16), (128, 128), (1, 48)], ids=str)
+def test_eight_bit_floats_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_path: Path) -> None:
+    """Against the same products made here, block by block in a loop; sizes that blocks do not divide included."""
+    wanted: dict[str, Tensor] = {}
+
+    def pack(x: dict[str, Tensor]) -> None:
+        for name in [name for name in x if name.endswith("proj.weight")]:
+            rows, columns = x[name].shape
+            x[name] = (x[name] * 20).to(torch.float8_e4m3fn)
+            scales = torch.rand(-(-rows // blocks[0]), -(-columns // blocks[1])) + 0.5
+            x[f"{name}_scale_inv"] = scales
+            plain = x[name].float()
+            for i in range(rows):
+                for j in range(columns):
+                    plain[i, j] *= scales[i // blocks[0], j // blocks[1]]
+            wanted[name] = plain
+
+    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": list(blocks), "activation_scheme": "dynamic"}}
+    place = copied(hf(), tmp_path, pack, config)
+    found = opened(str(place), "float32")
+    for path, x in found.module.state_dict().items():
+        if (name := found.stored(path)) in wanted:
+            assert torch.equal(x, wanted[name]), name
+    assert opened(str(place)).place.dtype == torch.bfloat16
+
+
+@torch.no_grad()
+def test_four_bit_floats_are_what_transformers_unpacks(tmp_path: Path) -> None:
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    both = pair({**configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32})  # `down` is square
+    both.theirs.save_pretrained(tmp_path)
+    unpacked: dict[str, Tensor] = {}
+
+    def pack(x: dict[str, Tensor]) -> None:
+        random = torch.Generator().manual_seed(0)
+        for name in [name for name in x if name.endswith(("gate_up_proj", "down_proj"))]:
+            experts, into, out = x.pop(name).shape
+            values = torch.randint(0, 256, (experts, out, into // 32, 16), dtype=torch.uint8, generator=random)
+            scales = torch.randint(118, 128, (experts, out, into // 32), dtype=torch.uint8, generator=random)
+            x[f"{name}_blocks"], x[f"{name}_scales"] = values, scales
+            unpacked[name] = convert_moe_packed_tensors(values, scales, dtype=torch.float32)
+
+    config = {"quantization_config": {"quant_method": "mxfp4"}}
+    packed = copied(tmp_path, tmp_path / "packed", pack, config)
+    plain = copied(tmp_path, tmp_path / "plain", lambda x: x.update({k: v.contiguous() for k, v in unpacked.items()}))
+    found, wanted = (opened(str(x), "float32").module.state_dict() for x in (packed, plain))
+    assert all(torch.equal(found[name], x) for name, x in wanted.items())
+    assert opened(str(packed)).place.dtype == torch.bfloat16
+
+
+def test_what_the_files_do_not_say_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
+    convert(str(hf(tie_word_embeddings=True)), str(tmp_path), Order(to="meta"))
+    found = opened(str(tmp_path))
+    assert "embedding and output share one matrix" in found.notes
+    assert found.module.head is not None
+    assert found.module.head.weight is found.module.embed.weight
+
+
+def test_progress_ends_with_everything(hf: Callable[..., Path]) -> None:
+    seen: list[tuple[int, int]] = []
+    found = opened(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
+    size = 4 * sum(x.numel() for x in found.module.parameters())
+    assert seen[-1] == (size, size)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)

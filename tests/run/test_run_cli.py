@@ -1,0 +1,334 @@
+"""`llamath run` and `llamath chat` as somebody types them: texts on stdout, figures on stderr, and a way out at any time."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from safetensors.torch import load_file, save_file
+from speakers import CHATML, speaker
+
+from llamath import embedded, run
+from llamath.cli import main
+from llamath.run import room as rooms
+from llamath.run.llama import Llama
+
+
+class Answer(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Typed = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speaker(tmp_path_factory.mktemp("models") / "plain")
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speaker(tmp_path_factory.mktemp("models") / "talker", template=CHATML)
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """The command line in this process."""
+
+    def answer(*words: object, stdin: bytes = b"") -> Answer:
+        monkeypatch.setattr(sys, "argv", ["llamath", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Answer(status, *capsys.readouterr())
+
+    return answer
+
+
+def test_a_text_goes_on(typed: Typed, plain: Path) -> None:
+    found = typed("run", plain, "The cat", "--max-tokens", 12)
+    assert found.status == 0
+    assert found.out == Llama.open(plain).generate("The cat", max_tokens=12).text + "\n"
+    assert found.err.startswith("12 tokens, ")
+    assert found.err.endswith("cut at its longest; the likeliest tokens\n")
+
+
+def test_json_has_the_figures(typed: Typed, plain: Path) -> None:
+    found = json.loads(typed("run", plain, "The cat", "--max-tokens", 5, "--json", "--top-logprobs", 2).out)
+    assert {"text", "tokens", "finish", "prompt_tokens", "tokens_per_second", "ids", "logprobs"} == found.keys()
+    whole = Llama.open(plain).generate("The cat", max_tokens=5, logprobs=2)
+    assert (found["text"], found["tokens"], found["finish"], found["prompt_tokens"]) == (whole.text, 5, "length", whole.prompt_tokens)
+    assert found["tokens_per_second"] > 0
+    assert [x["id"] for x in found["logprobs"]] == found["ids"] == list(whole.ids)
+    assert all(x["top"][0]["id"] == x["id"] and x["top"][0]["logprob"] == x["logprob"] for x in found["logprobs"])
+
+
+def test_drawn_texts_come_again_with_their_seed(typed: Typed, plain: Path) -> None:
+    how = ("--max-tokens", 20, "--temperature", 1, "--top-k", 50, "--min-p", 0.01, "--repetition-penalty", 1.1)
+    first = typed("run", plain, "The cat", *how, "--json")
+    second = typed("run", plain, "The cat", *how)
+    seed = second.err.split("seed ")[1].strip()
+    assert typed("run", plain, "The cat", *how, "--seed", seed).out == second.out
+    assert json.loads(first.out)["ids"] != json.loads(typed("run", plain, "The cat", *how, "--seed", 1, "--json").out)["ids"]
+    assert "changes nothing" in typed("run", plain, "The cat", "--seed", 1, "--max-tokens", 1).err
+    assert "temperature 1, top-p 0.5, seed" in typed("run", plain, "The cat", "--top-p", 0.5, "--max-tokens", 1).err
+
+
+def test_the_publishers_settings_are_taken_unless_others_are_given(typed: Typed, tmp_path: Path) -> None:
+    place = speaker(tmp_path)
+    (place / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": 1}')
+    assert "temperature 0.6, top-p 0.9 (generation_config.json), seed" in typed("run", place, "The cat", "--max-tokens", 2).err
+    assert "temperature 0.9, top-p 0.9, seed 4" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0.9, "--seed", 4).err
+    assert "the likeliest tokens" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0).err
+    (place / "generation_config.json").write_text('{"do_sample": true, "top_p": 9}')
+    assert "generation_config.json: top_p is 9, and should be from 0 to 1" in typed("run", place, "The cat").err
+
+
+def test_quiet_is_the_text_alone(typed: Typed, plain: Path) -> None:
+    found = typed("run", plain, "The cat", "--max-tokens", 3, "--quiet")
+    assert found.err == ""
+    assert found.out == typed("run", plain, "The cat", "--max-tokens", 3).out
+
+
+def test_a_template_that_nobody_knows_is_told_of(typed: Typed, tmp_path: Path) -> None:
+    place = speaker(tmp_path, template="<<{{ messages[0].content }}>>")
+    text = (place / "tokenizer.json").read_text()
+    (place / "tokenizer.json").write_text(text.replace("<|im_start|>", "<|jm_start|>"))
+    found = typed("run", place, "The cat", "--max-tokens", 3)
+    assert found.err.startswith("note: its chat template is none that is known here, so it goes on from the prompt as it stands")
+    assert "is none that is known here" in typed("chat", place).err
+
+
+def test_a_stop_string_ends_a_text(typed: Typed, plain: Path) -> None:
+    whole = typed("run", plain, "The cat", "--max-tokens", 12).out
+    found = typed("run", plain, "The cat", "--max-tokens", 12, "--stop", whole[2:5], "--stop", "never")
+    assert found.out == whole[:2] + "\n"
+    assert "a stop string ended it" in found.err
+
+
+def test_prompts_from_a_pipe_and_from_a_file(typed: Typed, plain: Path, tmp_path: Path) -> None:
+    alone = [typed("run", plain, x, "--max-tokens", 6, "--json") for x in ("The cat", "A dog ran")]
+    assert typed("run", plain, "-", "--max-tokens", 6, stdin=b"The cat\n").out == json.loads(alone[0].out)["text"] + "\n"
+    lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
+    lines.write_text("The cat\n\nA dog ran\r\n")
+    objects.write_text('{"prompt": "The cat", "id": 1}\n"A dog ran"\n')
+    for file in (lines, objects):
+        for batch in (1, 8):
+            found = typed("run", plain, "--batch-file", file, "--max-tokens", 6, "--batch", batch)
+            rows = [json.loads(x) for x in found.out.splitlines()]
+            assert [x["prompt"] for x in rows] == ["The cat", "A dog ran"]
+            assert [x["ids"] for x in rows] == [json.loads(x.out)["ids"] for x in alone]
+    drawn = [
+        typed("run", plain, "--batch-file", lines, "--max-tokens", 6, "--temperature", 1, "--seed", 3, "--batch", n).out for n in (1, 2)
+    ]
+    one, two = ([json.loads(x)["ids"] for x in part.splitlines()] for part in drawn)
+    assert one == two
+
+
+def test_a_prompt_is_answered_where_a_template_says_so(typed: Typed, talker: Path) -> None:
+    llama = Llama.open(talker)
+    wanted = llama.chat([("system", "Be brief."), ("user", "The cat")], max_tokens=6)
+    found = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--system", "Be brief.").out)
+    assert (found["ids"], found["text"]) == (list(wanted.ids), wanted.text)
+    assert typed("run", talker, "The cat", "--max-tokens", 6, "--system", "Be brief.").err.endswith("; as chatml has it\n")
+    asked = llama.chat([{"role": "user", "content": "The cat"}], max_tokens=6)
+    assert json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json").out)["ids"] == list(asked.ids)
+    raw = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--raw").out)
+    assert raw["ids"] == list(llama.generate("The cat", max_tokens=6).ids)
+    assert "not with --system" in typed("run", talker, "The cat", "--raw", "--system", "Be brief.").err
+
+
+def test_logprobs_are_a_line_for_each_token(typed: Typed, plain: Path) -> None:
+    lines = typed("run", plain, "The cat", "--max-tokens", 4, "--top-logprobs", 2).out.splitlines()
+    assert len(lines) == 4
+    assert all(float(line.split()[0]) < 0 and '"' in line for line in lines)
+
+
+BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
+    "an empty prompt": ((".", ""), b"", "the prompt is empty"),
+    "an empty pipe": ((".", "-"), b"\n", "the prompt is empty"),
+    "a pipe that is not UTF-8": ((".", "-"), b"caf\xe9", "standard input is not UTF-8: byte 3 is 0xe9"),
+    "an argument that is not UTF-8": ((".", os.fsdecode(b"caf\xe9")), b"", "the prompt is not UTF-8: byte 3 is 0xe9"),
+    "no prompt": ((), b"", "expected [MODEL] and PROMPT"),
+    "no prompt but a model": ((".",), b"", "is a MODEL"),
+    "no prompt but the small model": (("embedded",), b"", "is a MODEL"),
+    "no prompt but a preset": (("llama-3-8b",), b"", "is a MODEL"),
+    "a preset has no weights": (("llama-3-8b", "hi"), b"", "not on this machine"),
+    "a prompt unquoted": ((".", "The", "cat"), b"", "quote a prompt"),
+    "a prompt beyond the context": ((".", "The cat " * 100), b"", "is longer than the context of 128"),
+    "a context of its own": ((".", "The cat", "--context", 3), b"", "fills the context of 3"),
+    "no share": ((".", "The cat", "--top-p", 2), b"", "top_p is 2.0, and should be from 0 to 1"),
+    "a type": ((".", "The cat", "--dtype", "bf17"), b"", "bf17"),
+    "a device": ((".", "The cat", "--device", "tpu9"), b"", "tpu9"),
+    "an empty stop string": ((".", "The cat", "--stop", ""), b"", "--stop wants some text"),
+    "no tokens": ((".", "The cat", "--max-tokens", 0), b"", "--max-tokens"),
+    "a file of prompts that is not there": ((".", "--batch-file", "nowhere"), b"", "nowhere cannot be read"),
+    "a pipe of no prompts": ((".", "--batch-file", "-"), b"\n\n", "has no prompts"),
+    "a line that is no prompt": ((".", "--batch-file", "-"), b'{"prompt": "a"}\n{"text": "b"}\n', "line 2: expected"),
+    "a line too long": ((".", "--batch-file", "-"), b"a\n" + b"The cat " * 200, "prompt 2: the prompt of"),
+    "both": ((".", "The cat", "--batch-file", "-"), b"a", "not both"),
+    "a format": ((".", "The cat", "--format", "chatlm"), b"", "no chat format is called"),
+    "a base model": ((".", "The cat", "--chat"), b"", "has no format for conversations: a base model"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_a_sentence_and_exit_code_2(case: str, typed: Typed, plain: Path) -> None:
+    words, stdin, said = BAD[case]
+    found = typed("run", *(plain if x == "." else x for x in words), stdin=stdin)
+    assert found.status == 2
+    assert found.err.startswith("error: ")
+    assert said in found.err
+    assert found.out == ""
+
+
+def test_a_batch_too_large_for_memory_is_refused(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Llama.open(plain)
+    monkeypatch.setattr(rooms, "free", lambda _: 200_000)
+    found = typed("run", plain, "--batch-file", "-", "--max-tokens", 100, "--batch", 99, stdin=b"The cat\n" * 99)
+    assert found.status == 2
+    assert "for 99 sequences of 103 tokens in float32" in found.err
+    assert "200,000" in found.err
+
+
+def test_weights_that_are_no_numbers_are_named(typed: Typed, tmp_path: Path) -> None:
+    place = speaker(tmp_path)
+    weights = load_file(place / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
+    save_file(weights, place / "model.safetensors")
+    found = typed("run", place, "The cat")
+    assert found.status == 2
+    assert "layers.1.mlp.up.weight" in found.err
+
+
+def test_a_tokenizer_of_another_model(typed: Typed, tmp_path: Path) -> None:
+    found = typed("run", speaker(tmp_path, vocab_size=1000), "The cat")
+    assert found.status == 2
+    assert "the tokenizer has 316 tokens, and the model's embedding 1,000 rows" in found.err
+
+
+def test_a_folder_without_a_tokenizer(typed: Typed, tmp_path: Path) -> None:
+    place = speaker(tmp_path)
+    (place / "tokenizer.json").unlink()
+    found = typed("run", place, "The cat")
+    assert found.status == 2
+    assert "expected a tokenizer" in found.err
+
+
+def test_a_gguf_file_without_a_vocabulary_takes_the_one_beside_it(typed: Typed, plain: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    assert typed("convert", plain, file, "--to", "gguf").status == 0
+    assert "needs a tokenizer.json beside it" in typed("run", file, "The cat").err
+    (tmp_path / "tokenizer.json").write_bytes((plain / "tokenizer.json").read_bytes())
+    assert typed("run", file, "The cat", "--max-tokens", 6).out == typed("run", plain, "The cat", "--max-tokens", 6).out
+
+
+def test_without_a_model_the_small_one_goes_on(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "path", lambda: str(plain))
+    assert typed("run", "The cat", "--max-tokens", 5).out == typed("run", plain, "The cat", "--max-tokens", 5).out
+
+
+def test_without_torch_the_command_to_install_it(plain: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'run', sys.argv[1], 'hi']; from llamath.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, str(plain)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'llamath[run]'" in done.stderr
+
+
+TALK = """hi
+/system Be brief.
+Who?
+
+/nonsense
+/system
+/help
+/reset
+hi
+/regenerate
+/quit
+never read
+"""
+
+
+def test_a_conversation_through_a_pipe(typed: Typed, talker: Path) -> None:
+    llama = Llama.open(talker)
+    found = typed("chat", talker, "--max-tokens", 8, stdin=TALK.encode())
+    assert found.status == 0
+    brief = ("system", "Be brief.")
+    wanted = [[("user", "hi")], [brief, ("user", "Who?")], [brief, ("user", "hi")], [brief, ("user", "hi")]]
+    assert found.out == "".join(llama.chat(x, max_tokens=8).text + "\n" for x in wanted)
+    for said in ("nothing is called /nonsense", "\nBe brief.\n", "/regenerate   the last", "4 answers, 32 tokens, ", "are the same again"):
+        assert said in found.err
+
+
+def test_a_conversation_remembers(typed: Typed, talker: Path) -> None:
+    llama = Llama.open(talker)
+    found = typed("chat", talker, "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
+    first = llama.chat([("user", "hi")], max_tokens=8).text
+    second = llama.chat([("user", "hi"), ("assistant", first), ("user", "Who are you?")], max_tokens=8).text
+    assert found.out == f"{first}\n{second}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        ((), b"", "has no format for conversations: a base model, it seems"),
+        (("--format", "chatlm"), b"", "no chat format is called"),
+        (("--format", "chatml"), b"caf\xe9\n", "standard input is not UTF-8"),
+        (("--format", "chatml"), b"/regenerate\n", "no answer yet"),
+        (("--format", "chatml"), b"The cat " * 100, "longer than the context of 128"),
+    ],
+)
+def test_a_conversation_that_cannot_be_held(words: tuple[str, ...], stdin: bytes, said: str, typed: Typed, plain: Path) -> None:
+    found = typed("chat", plain, *words, stdin=stdin)
+    assert found.status == 2
+    assert said in found.err
+
+
+def test_turns_of_any_writing() -> None:
+    assert run.llama.turned({"role": "user", "content": "hi"}) == run.llama.turned(("user", "hi"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_ends_with_what_there_is(tmp_path: Path) -> None:
+    place = speaker(tmp_path, eos_token_id=None, max_position_embeddings=1 << 20)
+    words = [sys.executable, "-m", "llamath", "run", str(place), "The cat", "--max-tokens", "500000"]
+    env: dict[str, Any] = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+        assert process.stdout is not None
+        head = process.stdout.read(40)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (head + out).endswith(b"\n")
+    assert b"Traceback" not in err
+    assert b"interrupted; the likeliest tokens" in err
+
+
+@pytest.mark.parametrize("words", [("The cat", "--json"), ("--batch-file", "-", "--batch", 2)], ids=["json", "batch"])
+def test_programs_get_what_there_is_too(words: tuple[object, ...], typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, read = iter(range(99)), run.Decoder.forward
+
+    def tired(*given: Any) -> Any:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+        return read(*given)
+
+    monkeypatch.setattr(run.Decoder, "forward", tired)
+    found = typed("run", plain, *words, stdin=b"The cat\nA dog ran\nthe\n")
+    assert found.status == 130
+    rows = [json.loads(x) for x in found.out.splitlines()]
+    assert [(x["finish"], x["tokens"]) for x in rows] == [("interrupted", 5)] * (2 if "--batch" in words else 1)

@@ -1,0 +1,143 @@
+"""Every step between logits and a token is transformers' own; draws follow their shares, and come again with their seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from llamath.errors import LlamathError
+from llamath.run import Sampling
+from llamath.run.sample import Sampler, drawn, min_p, narrowed, penalised, top_k, top_p
+
+CPU = torch.device("cpu")
+
+
+def scores(seed: int, rows: int = 3, vocab: int = 60, size: float = 3.0) -> Tensor:
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * size
+
+
+@pytest.mark.transformers
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 70), st.sampled_from([0.3, 1.0, 4.0]))
+def test_top_k_is_transformers_own(seed: int, k: int, size: float) -> None:
+    from transformers import TopKLogitsWarper
+
+    x = scores(seed, size=size).bfloat16().float()  # so that some are alike
+    assert torch.equal(top_k(x, k), TopKLogitsWarper(k)(None, x))
+
+
+@pytest.mark.transformers
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.floats(0.01, 0.999), st.sampled_from([0.01, 1.0, 5.0]), st.sampled_from([40, 3000, 20000]))
+def test_top_p_is_transformers_own(seed: int, p: float, size: float, vocab: int) -> None:
+    from transformers import TopPLogitsWarper
+
+    x = scores(seed, vocab=vocab, size=size)
+    ours, theirs = top_p(x, p), TopPLogitsWarper(p)(None, x)
+    shares = x.softmax(-1).double()
+    above = torch.stack(
+        [shares[i, shares[i] > s].sum() for i, row in enumerate(shares) for s in row[ours[i].isinf() != theirs[i].isinf()]]
+        or [shares.new_tensor(p)]
+    )
+    assert ((above - p).abs() < 1e-4).all()  # they differ, if at all, where rounding decides
+    assert (ours.isinf() != theirs.isinf()).sum() <= 3 * max(1, vocab // 1000)
+
+
+@pytest.mark.transformers
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.0, 1.0), st.sampled_from([0.3, 1.0, 4.0]))
+def test_min_p_is_transformers_own(seed: int, p: float, size: float) -> None:
+    from transformers import MinPLogitsWarper
+
+    x = scores(seed, size=size)
+    assert torch.equal(min_p(x, p), MinPLogitsWarper(p)(None, x))
+
+
+@pytest.mark.transformers
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.5, 2.0), st.lists(st.integers(0, 59), min_size=1, max_size=30))
+def test_the_repetition_penalty_is_transformers_own(seed: int, penalty: float, used: list[int]) -> None:
+    from transformers import RepetitionPenaltyLogitsProcessor
+
+    x = scores(seed, rows=1)
+    sampler = Sampler(Sampling(repetition_penalty=penalty), [0])
+    sampler.begin([used], 60, CPU)
+    seen = sampler.used if sampler.used is not None else torch.zeros(1, 60, dtype=torch.bool)
+    assert torch.equal(penalised(x, seen, penalty), RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([used]), x))
+
+
+@pytest.mark.transformers
+def test_all_together_are_transformers_own_in_its_order() -> None:
+    from transformers import LogitsProcessorList, MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    theirs = LogitsProcessorList([TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8), MinPLogitsWarper(0.1)])
+    x = scores(1, rows=50)
+    assert torch.equal(narrowed(x, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1)), theirs(None, x))
+
+
+def test_a_draw_is_the_token_whose_share_holds_the_number() -> None:
+    shares = torch.tensor([0.5, 0.0, 0.25, 0.25, 0.0])
+    x = shares.log().expand(8, -1)
+    ids, sound = drawn(x, (torch.arange(8, dtype=torch.float64)[:, None] + 0.5) / 8)
+    assert ids.tolist() == [0, 0, 0, 0, 2, 2, 3, 3]
+    assert sound.all()
+    assert drawn(x[:1], torch.tensor([[1 - 2**-50]], dtype=torch.float64))[0].tolist() == [3]
+
+
+def test_draws_follow_their_shares() -> None:
+    x = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
+    sampler = Sampler(Sampling(temperature=1.0, seed=3), [3])
+    sampler.begin([[0]], 4, CPU)
+    found = torch.bincount(torch.cat([sampler(x).ids for _ in range(4000)]), minlength=4) / 4000
+    assert (found - x.exp()[0]).abs().max() < 0.03
+
+
+def test_a_row_draws_the_same_in_any_company() -> None:
+    x = scores(5, rows=4)
+    how = Sampling(temperature=1.0)
+    together, alone = Sampler(how, [7, 8, 9, 10]), Sampler(how, [9])
+    ids = [together(x).ids[2] for _ in range(3)]
+    together.keep(torch.tensor([1, 2]))
+    ids += [together(x[1:3]).ids[1] for _ in range(100)]
+    assert ids == [alone(x[2:3]).ids[0] for _ in range(103)]
+
+
+def test_logprobs_are_the_models_own() -> None:
+    x = scores(2)
+    sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], logprobs=4)
+    sampler.begin([[1], [2], [3]], 60, CPU)
+    choice = sampler(x)
+    wanted = x.log_softmax(-1)
+    assert choice.logprobs == wanted.gather(1, choice.ids[:, None])[:, 0].tolist()
+    assert choice.top is not None
+    assert [[i for i, _ in row] for row in choice.top] == x.topk(4).indices.tolist()
+
+
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.5}, {"temperature": 2.0, "top_k": 3}])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_no_number_is_no_token(how: dict[str, float], bad: float) -> None:
+    x = scores(4, rows=2)
+    x[1, 7] = bad
+    ids = Sampler(Sampling(**how), [1, 2])(x).ids
+    assert ids[0] >= 0
+    assert ids[1] == -1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 1.5},
+        {"min_p": -0.1},
+        {"repetition_penalty": 0.0},
+        {"seed": -1},
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(how: dict[str, float]) -> None:
+    with pytest.raises(LlamathError, match=f"{next(iter(how))} is"):
+        Sampling(**how)

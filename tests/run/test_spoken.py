@@ -1,0 +1,84 @@
+"""Text in pieces is the text as a whole; a stop string ends it wherever the pieces are cut."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from speakers import words
+
+from llamath.run.spoken import Spoken, Stops
+from llamath.text import Tokenizer
+
+WORDS = Tokenizer(words(), "test")
+LETTERS = st.text("abé🙂", max_size=12)
+
+
+def upto(text: str, stops: list[str]) -> tuple[str, str]:
+    """The text before the first stop string that is complete, letter by letter."""
+    for said in accumulate(text):
+        ending = [x for x in stops if said.endswith(x)]
+        if ending:
+            longest = max(ending, key=len)
+            return said.removesuffix(longest), longest
+    return text, ""
+
+
+@settings(deadline=None)
+@given(st.lists(LETTERS, max_size=8), st.lists(st.text("abé🙂", min_size=1, max_size=4), min_size=1, max_size=3))
+def test_a_stop_string_straddles_pieces(pieces: list[str], stops: list[str]) -> None:
+    ours = Stops(stops)
+    said = ""
+    for piece in pieces:
+        said += ours.add(piece)
+        if ours.found:
+            break
+        assert not any(stop in said for stop in stops)
+    assert (said + ours.rest(), ours.found) == upto("".join(pieces), stops)
+
+
+@given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=4))
+def test_no_more_is_held_back_than_could_become_a_stop_string(text: str, stop: str) -> None:
+    ours = Stops([stop])
+    said = "".join(ours.add(x) for x in text)
+    if not ours.found:
+        held = text.removeprefix(said)
+        assert stop.startswith(held)
+        assert held != stop
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_pieces_are_the_whole(text: str) -> None:
+    ours = Spoken(WORDS)
+    pieces = [ours.add(x) for x in WORDS.encode(text, start=False)]
+    assert "".join(pieces) + ours.rest() == text
+    assert not any(piece.endswith("\ufffd") for piece in pieces) or "\ufffd" in text
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_text_goes_on_from_other_text(before: str, text: str) -> None:
+    ours = Spoken(WORDS, WORDS.encode(before))
+    assert "".join(ours.add(x) for x in WORDS.encode(text, start=False)) + ours.rest() == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 319), max_size=60))
+def test_tokens_that_are_no_text_are_said_all_the_same(ids: list[int]) -> None:
+    ours = Spoken(WORDS)
+    said = "".join(ours.add(x) for x in ids) + ours.rest()
+    assert said.replace("\ufffd", "") == WORDS.decode(ids).replace("\ufffd", "")
+
+
+def test_a_space_that_sentencepiece_puts_first_is_there_only_between_words() -> None:
+    from tokenizers import Tokenizer as Engine
+    from tokenizers import decoders, models
+
+    engine = Engine(models.BPE(vocab={"▁a": 0, "b": 1, "▁c": 2}, merges=[]))
+    engine.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    pieces = Tokenizer(engine, "test")
+    first, later = Spoken(pieces), Spoken(pieces, [0, 1])
+    assert [first.add(x) for x in (0, 1, 2)] == ["a", "b", " c"]
+    assert [later.add(x) for x in (2, 1, 0)] == [" c", "b", " a"]

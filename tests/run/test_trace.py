@@ -1,0 +1,313 @@
+"""trace: every shape that is said is a tensor's, sums are the tree's to the last unit, torch counts the same FLOPs, and mistakes end well."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from speakers import speaker
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import llamath
+from conftest import TINY, tiny_configs
+from llamath import run
+from llamath.catalog import slugs
+from llamath.cli import main
+from llamath.errors import LlamathError
+from llamath.passes import Pass
+from llamath.run.trace import Seen, Trace, trace
+from llamath.views.cache import cache
+from llamath.views.count import count
+from llamath.views.flops import forward_flops
+from llamath.views.walkthrough import following, prompt, reads_on, walkthrough
+from llamath.views.wiring import ASKED, wiring
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
+UNSEEN = {"mlp.shared_out", "mlp_add", "per_layer_add", "attn.q_rope", "attn.k_rope", "attn.q_norm", "attn.k_norm"}
+"""Steps that in some layers have no tensor that can be caught: sums on the way to another sum, what many small norms make together."""
+Typed = Callable[..., tuple[int, str, str]]
+
+
+def unproven() -> list[Any]:
+    folder = TINY.with_name("tiny_unproven")
+    return [
+        pytest.param(config, id=f"{path.stem}-{label}")
+        for path in sorted(folder.glob("*.json"))
+        for label, config in json.loads(path.read_text()).items()
+    ]
+
+
+def plain() -> list[Any]:
+    """One configuration of each family."""
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven())}.values())
+
+
+def held(seen: Seen | None) -> None:
+    """Every step is the tensor that it says."""
+    if seen is None:
+        return
+    assert not seen.wrong
+    for stage, shapes in zip(seen.walk.stages, seen.shapes, strict=True):
+        assert {x.name for x in stage.steps} - shapes.keys() <= UNSEEN
+        for x in stage.steps:
+            assert x.name not in shapes or shapes[x.name] == tuple(map(int, x.shape)), x.name
+
+
+@pytest.mark.parametrize("config", tiny_configs() + unproven())
+def test_shapes_are_those_of_tensors(config: dict[str, Any]) -> None:
+    model = llamath.load(config)
+    found = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialise(run.build(model), std=0.1))
+    assert found.numbers
+    held(found.first)
+    held(found.then)
+    if found.then is not None:
+        assert found.kept.numbers == found.then.walk.keeps == cache(model.tree, 8).elements
+
+
+@pytest.mark.parametrize("config", plain())
+@pytest.mark.parametrize("tokens", [1, 9])
+def test_shapes_are_those_of_tensors_without_numbers(config: dict[str, Any], tokens: int) -> None:
+    found = trace(llamath.load(config), [0] * tokens)
+    assert (found.device, found.numbers, found.likely) == ("meta", False, ())
+    held(found.first)
+    held(found.then)
+
+
+@pytest.mark.parametrize("config", tiny_configs() + unproven())
+def test_steps_sum_to_the_model(config: dict[str, Any]) -> None:
+    sums_are_exact(llamath.load(config).tree)
+
+
+@pytest.mark.parametrize("slug", slugs()[::3])
+def test_steps_of_presets_sum_to_the_model(slug: str) -> None:
+    sums_are_exact(llamath.load(slug).tree)
+
+
+def sums_are_exact(tree: llamath.Decoder) -> None:
+    for at in (prompt(9), prompt(1), *([following(9)] if reads_on(tree) else [])):
+        for batch in (1, 2):
+            found = walkthrough(tree, at, batch)
+            assert found.parameters == count(tree).parameters.total
+            assert found.flops == forward_flops(tree, at, batch).total
+            assert found.keeps == cache(tree, at.context, batch).elements
+            assert sum(x.times for x in found.layers) == tree.layers.n
+
+
+@pytest.mark.parametrize("config", plain())
+def test_steps_read_what_is_there(config: dict[str, Any]) -> None:
+    for stage in walkthrough(llamath.load(config).tree, prompt(5)).stages:
+        known = {"x", "told"}
+        for x in stage.steps:
+            assert set(x.takes) <= known, x.name
+            assert x.name not in known
+            known.add(x.name)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "mixtral", "deepseek_v3", "qwen3", "phi3", "falcon", "opt"])
+def test_torch_counts_the_same_flops(family: str) -> None:
+    config = next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))
+    tree = llamath.load(config).tree
+    made, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        made(ids)
+    assert walkthrough(tree, Pass.prefill(9, masked=False), 2).flops == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_the_largest_are_run_without_memory(slug: str) -> None:
+    found = trace(llamath.load(slug), [0] * 7)
+    assert found.device == "meta"
+    held(found.first)
+    held(found.then)
+
+
+def test_watching_changes_nothing() -> None:
+    for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h"):
+        model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
+        made = run.initialise(run.build(model), std=0.1)
+        ids = [3, 1, 4, 1, 5]
+        with torch.inference_mode():
+            wanted = made(torch.tensor([ids]))[0, -1].softmax(-1)
+        likely = trace(model, ids, made).likely
+        assert likely[0][0] == int(wanted.argmax())
+        assert all(abs(share - float(wanted[token])) < 1e-5 for token, share in likely)
+
+
+def test_a_window_is_what_the_next_token_sees() -> None:
+    model = llamath.load("gemma-3-270m", changes={"sliding_window": 4, "num_hidden_layers": 6})
+    near, far = trace(model, [0] * 9).then.walk.layers  # type: ignore[union-attr]
+    assert [int(x.shape[1]) for stage in (near, far) for x in stage.steps if x.name == "attn.keys"] == [4, 10]
+
+
+def test_a_weight_that_no_step_uses_is_noticed() -> None:
+    from llamath.build import rms
+    from llamath.views.steps import Trail
+
+    with pytest.raises(AssertionError, match="no step uses"):
+        Trail(rms(8, 1e-5), prompt(1), 1, 8).closed()
+
+
+def test_a_wrong_shape_is_noticed() -> None:
+    model = llamath.load("gpt2", changes={"n_layer": 1})
+    found = trace(model, [0] * 3).first
+    other = walkthrough(model.tree, prompt(4))
+    assert "attn.scores should be (1, 12, 4, 4), is (1, 12, 3, 3)" in Seen(walk=other, shapes=found.shapes).wrong
+
+
+def test_where_205_billion_come_from() -> None:
+    """ai.stackexchange.com/questions/40592: 32 heads × 766 × 2,048 positions × 4,096."""
+    assert ASKED == 205_621_559_296
+    found = wiring(llamath.load("llama-1-7b").tree)
+    assert found is not None and found.learned is None
+    assert (int(found.joined), int(found.matrix.size)) == (4096, 16_777_216)
+    assert found.mistaken == 32 * 4096 * 2048 * 4096
+    learned = wiring(llamath.load("gpt2").tree)
+    assert learned is not None and learned.learned is not None and learned.context == 1024
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """The command line in this process."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def answer(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["llamath", "trace", *map(str, words)])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, *capsys.readouterr()
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speaker(tmp_path_factory.mktemp("models") / "speaker")
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_golden(slug: str, typed: Typed) -> None:
+    _, shown, _ = typed(slug)
+    path = GOLDEN / f"trace-{slug}.txt"
+    if os.environ.get("LLAMATH_GOLDEN"):
+        path.write_text(shown)
+    assert shown == path.read_text()
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_wide_terminal_is_told_what_steps_do(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    _, out, _ = typed("llama-3-8b")
+    assert "4 query heads to a key head" in out and max(map(len, out.splitlines())) <= 160
+
+
+def test_a_prompt_is_read(folder: Path, typed: Typed) -> None:
+    status, out, _ = typed(folder, "The cat sat", "--json", "--top", 3)
+    found = json.loads(out)
+    assert status == 0 and found["numbers"]
+    assert [x["text"] for x in found["tokens"]] == ["<s>", "The", " cat", " sat"]
+    ours = run.Llama.open(folder)
+    with torch.inference_mode():
+        wanted = ours.module(torch.tensor([ours.encode("The cat sat")]))[0, -1].softmax(-1).topk(3)
+    assert [x["id"] for x in found["likely"]] == wanted.indices.tolist()
+    assert [x["probability"] for x in found["likely"]] == pytest.approx(wanted.values.tolist(), rel=1e-4)
+    steps = [x for stage in found["prompt"]["stages"] for x in stage["steps"]]
+    assert all(x["tensor"] == x["shape"] for x in steps)
+    assert next(x for x in steps if x["name"] == "attn.scores")["weights"] == []
+    assert found["cached"] == {"tokens": 5, "numbers": 2 * 2 * 5 * 16, "bytes": 4 * 2 * 2 * 5 * 16}
+    assert found["next"]["context"] == 5
+    _, text, _ = typed(folder, "The cat sat")
+    assert "tokens: '<s>' 'The' ' cat' ' sat'" in text and "probability" in text
+
+
+def test_a_folder_without_weights_reads_a_prompt_without_numbers(folder: Path, tmp_path: Path, typed: Typed) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    status, out, _ = typed(tmp_path, "The cat sat", "--json")
+    found = json.loads(out)
+    assert status == 0 and (found["device"], len(found["tokens"]), found["likely"]) == ("meta", 4, [])
+
+
+def test_one_layer_alone(typed: Typed) -> None:
+    _, out, _ = typed("deepseek-v3", "--layer", 1)
+    assert "layers 0–2 × 3" in out and "layer 1, and the others alike" in out and "layers 3–60 × 58" in out
+    assert "mlp.router" not in out and "mlp.gate" in out and "671B" in out
+
+
+def test_the_token_after(typed: Typed) -> None:
+    _, out, _ = typed("deepseek-v3", "--next", "--tokens", 9)
+    assert "[B, H, T, M] = [1, 128, 1, 10]" in out and "[B, H, T, r]" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["llama-3-8b", "--layer", "32"], "there is no layer 32: the model has 32"),
+        (["llama-3-8b", "--layer", "-1"], "there is no layer -1"),
+        (["llama-3-8b", "a prompt"], "has no tokenizer for the prompt"),
+        (["llama-3-8b", " "], "the prompt is empty"),
+        (["llama-3-8b", "--tokens", "0"], "--tokens"),
+        (["gpt2", "--tokens", "1025"], "longer than the context of 1,024"),
+        (["/nowhere/at/all"], "does not exist"),
+        ([], "which MODEL?"),
+    ],
+)
+def test_mistakes_end_with_a_sentence(words: list[str], said: str, typed: Typed) -> None:
+    status, out, err = typed(*words)
+    assert (status, out) == (2, "") and said in err and "Traceback" not in err
+
+
+def test_mistakes_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> None:
+    assert "is longer than the context of 128" in typed(folder, "cat " * 200)[2]
+    assert "cannot compute" in typed(folder, "cat", "--device", "mars")[2]
+    broken = speaker(tmp_path / "broken")
+    numbers = load_file(broken / "model.safetensors")
+    numbers["model.layers.1.mlp.up_proj.weight"][0, 0] = torch.nan
+    save_file(numbers, broken / "model.safetensors")
+    status, _, err = typed(broken, "cat")
+    assert status == 2 and "layers.1.mlp.up.weight" in err
+    model = llamath.load(str(folder))
+    with pytest.raises(LlamathError, match="token 320, and the model's embedding has 320 rows"):
+        trace(model, [320])
+    with pytest.raises(LlamathError, match="the prompt is empty"):
+        trace(model, [])
+
+
+def test_a_prompt_may_fill_the_context(typed: Typed) -> None:
+    status, out, _ = typed("gpt2", "--tokens", 1024)
+    assert status == 0 and "fills the context" in out and "cached after 1,024 tokens" in out
+
+
+def test_a_picture_is_written_once(tmp_path: Path, typed: Typed) -> None:
+    place = tmp_path / "block.svg"
+    assert typed("llama-3-8b", "--svg", place)[0] == 0
+    assert "there already" in typed("llama-3-8b", "--svg", place)[2]
+    assert typed("llama-3-8b", "--svg", place, "--force", "--next")[0] == 0
+    assert "[B, H, T, M] = [1, 32, 1, 8]" in place.read_text()
+
+
+def test_a_model_without_a_head(typed: Typed) -> None:
+    status, out, _ = typed("llama-3-8b", "--set", 'architectures=["LlamaModel"]')
+    assert status == 0 and "probabilities" not in out
+
+
+def test_a_billion_layers(typed: Typed) -> None:
+    status, out, _ = typed("llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layer", 999999999)
+    assert status == 0 and "layers × 1,000,000,000" in out
+
+
+def test_a_report_is_frozen() -> None:
+    found: Trace = trace(llamath.load("gpt2"), [0])
+    with pytest.raises(AttributeError):
+        found.ids = ()  # type: ignore[misc]

@@ -1,0 +1,166 @@
+"""What the model is worth, measured on texts that it was not trained on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy
+
+from llamath.run import Decoder, opened
+
+from .reader import read
+from .stories import Teller, cast, scene
+from .talk import KINDS, Exchange, animal, plus, small_talk, things, unknown
+from .texts import CLOSE, END, START, asked, texts
+from .words import ANIMALS, SKILLS
+
+SEED = 1000
+ROOM = 160  # tokens at most that are written
+
+
+class Known(NamedTuple):
+    """A model and its tokenizer."""
+
+    module: Decoder
+    tokenizer: Tokenizer
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def known(folder: Path) -> Known:
+    """What lies in a folder, its weights as float32."""
+    return Known(opened(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
+
+
+@torch.inference_mode()
+def written(model: Known, prompts: list[str], temperature: float = 0.0, seed: int = 0) -> list[str]:
+    """How each prompt goes on; temperature 0 takes the likeliest token."""
+    found: list[str] = []
+    dice = torch.Generator().manual_seed(seed)
+    for i in range(0, len(prompts), 50):
+        found += _batch(model, prompts[i : i + 50], temperature, dice)
+    return found
+
+
+def _batch(model: Known, prompts: list[str], temperature: float, dice: torch.Generator) -> list[str]:
+    given = [model.ids(x) for x in prompts]
+    width = max(map(len, given))
+    stops = torch.tensor([model.tokenizer.token_to_id(x) for x in (END, CLOSE)])
+    ids = torch.tensor([[0] * (width - len(x)) + x for x in given])
+    cache, pads = model.module.cache(width + ROOM), torch.tensor([width - len(x) for x in given])
+    logits, chosen = model.module(ids, cache, pads, True), []
+    over = torch.zeros(len(given), dtype=torch.bool)
+    for _ in range(ROOM):
+        chosen.append(_next(logits[:, -1], temperature, dice))
+        over |= torch.isin(chosen[-1], stops)
+        if over.all():
+            break
+        logits = model.module(chosen[-1][:, None], cache, None, True)
+    rows = torch.stack(chosen, 1).tolist()
+    ends = set(stops.tolist())
+    return [model.tokenizer.decode(row[: next((i for i, x in enumerate(row) if x in ends), len(row))]) for row in rows]
+
+
+def _next(logits: torch.Tensor, temperature: float, dice: torch.Generator) -> torch.Tensor:
+    if not temperature:
+        return logits.argmax(-1)
+    return torch.multinomial(torch.softmax(logits / temperature, -1), 1, generator=dice)[:, 0]
+
+
+@torch.inference_mode()
+def loss(model: Known, count: int = 300) -> float:
+    """Nats per token of held-out texts, each alone."""
+    total, tokens = 0.0, 0
+    for text in islice(texts(SEED, held=True), count):
+        ids = torch.tensor([model.ids(text)])
+        total += cross_entropy(model.module(ids[:, :-1])[0], ids[0, 1:], reduction="sum").item()
+        tokens += ids.shape[1] - 1
+    return total / tokens
+
+
+def held_out(make: Callable[[random.Random], list[Exchange]], count: int, seed: int = SEED) -> Iterator[list[Exchange]]:
+    """Conversations of this kind that were not trained on."""
+    dice = random.Random(seed)
+    return islice((x for x in iter(lambda: make(dice), None) if x and x[0].held), count)
+
+
+def questions(count: int) -> dict[str, list[tuple[str, str]]]:
+    """Prompts with right answers, by what they test: about held-out stories and sums, and all facts of the world."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for make in KINDS:
+        if make.__name__ in ("about_story", "about_numbers"):
+            for talk in held_out(make, count):
+                found.setdefault(f"{talk[0].kind}, after a story", []).append((asked(talk[0]), talk[0].answer))
+    sums = [plus(x, y, "What is {}?") for x in range(11) for y in range(11)]
+    found["sums, seen"] = [(asked(x), x.answer) for x in sums if not x.held]
+    found["sums, held out"] = [(asked(x), x.answer) for x in sums if x.held]
+    facts = {animal(x, kind, skill) for x in ANIMALS for kind in ("says", "eats", "legs", "can", "bird") for skill in SKILLS}
+    found["animals, seen"] = [(asked(x), x.answer) for x in sorted(facts)]
+    dice = random.Random(SEED)
+    for name, make in {"words, seen": things, "manners, seen": small_talk, "words of no world, held out": unknown}.items():
+        said = sorted({x for _ in range(200) for x in make(dice)})
+        found[name] = [(asked(x), x.answer) for x in dice.sample(said, min(len(said), 60))]
+    return found
+
+
+def openings(count: int, seed: int = SEED) -> list[str]:
+    """Beginnings of stories: who and what there is, and where."""
+    dice, found = random.Random(seed), []
+    for _ in range(count):
+        teller = Teller(dice)
+        scene(teller, *cast(dice))
+        found.append(START + teller.text)
+    return found
+
+
+class Told(NamedTuple):
+    """Shares of sentences and of stories."""
+
+    known: float
+    true: float
+    whole: float
+
+
+def stories(model: Known, begun: list[str], temperature: float, seed: int = 0) -> tuple[Told, list[str]]:
+    """Stories told to their end, and how many of the new sentences are the world's, and can be so."""
+    counts: Counter[str] = Counter()
+    told = []
+    for opening, rest in zip(begun, written(model, begun, temperature, seed), strict=True):
+        before = opening.removeprefix(START)
+        told.append(before + rest)
+        verdicts = list(read(told[-1]))[len(list(read(before))) :]
+        counts["all"] += len(verdicts)
+        counts["known"] += sum(x.known for x in verdicts)
+        counts["true"] += sum(x.true for x in verdicts)
+        counts["whole"] += all(x.true for x in verdicts) and told[-1].endswith("The end.")
+    all_ = max(1, counts["all"])
+    return Told(counts["known"] / all_, counts["true"] / all_, counts["whole"] / len(begun)), told
+
+
+def right(model: Known, asked_: list[tuple[str, str]], temperature: float = 0.0) -> int:
+    """How many answers are exactly the right one."""
+    said = written(model, [x for x, _ in asked_], temperature)
+    return sum(a == b for a, (_, b) in zip(said, asked_, strict=True))
+
+
+def report(folder: Path, count: int = 300) -> str:
+    """All measures, as a table in Markdown."""
+    model = known(folder)
+    lines = ["| measured | greedy | temperature 0.8 |", "| --- | ---: | ---: |"]
+    for kind, pairs in questions(count).items():
+        plain, warm = (right(model, pairs, t) / len(pairs) for t in (0.0, 0.8))
+        lines.append(f"| {kind} ({len(pairs)} questions) | {plain:.1%} | {warm:.1%} |")
+    begun = openings(100)
+    cold, hot = (stories(model, begun, t)[0] for t in (0.0, 0.8))
+    for i, name in enumerate(("sentences of the world's grammar", "sentences that can be so", "whole stories without a mistake")):
+        lines.append(f"| {name} (100 stories) | {cold[i]:.1%} | {hot[i]:.1%} |")
+    lines.append(f"| loss, nats per token (300 held-out texts) | {loss(model):.4f} | |")
+    return "\n".join(lines)
