@@ -39,6 +39,8 @@ bench: $(VENV)/.oracles
 	$(BIN)/python bench/headers.py
 	$(BIN)/python bench/explain.py
 	$(BIN)/python bench/design.py
+	$(BIN)/python bench/page.py
+	$(BIN)/python bench/run.py
 
 fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'no atheris for this Python: mutations without a guide'
@@ -62,6 +64,7 @@ $(VENV)/.run: $(VENV)/.package
 $(VENV)/.oracles: $(VENV)/.package
 	$(PIP) install $(PINS) torch
 	$(PIP) install $(PINS) --group dev --group oracles
+	@command -v chromium >/dev/null || apt-get install -y -qq chromium >/dev/null 2>&1 || echo 'no chromium: the tests of the page that need a browser are left out'
 	@touch $@
 
 clean:

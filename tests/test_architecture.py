@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / "llamath"
 MAY = {
     "record": "",
     "errors": "",
+    "embedded": "",
     "glossary": "",
     "dims": "",
     "tree": "dims record",
@@ -32,24 +33,25 @@ MAY = {
     "catalog": "errors record strict",
     "names": "dims errors record tree formats",
     "families": "blocks build passes positions mixers config dims errors names record tree",
-    "views": "args blocks config dims errors glossary mixers names passes formats record tree hardware units",
+    "views": "args blocks config dims errors glossary mixers names passes positions formats record tree hardware units",
     "model": "args blocks config errors families names record tree views",
-    "show": "args catalog design errors formats glossary loading model names passes record tree views hardware units",
+    "show": "args catalog design dims errors formats glossary loading model names passes record tree views hardware units",
     "hub": "errors formats strict",
-    "reading": "errors formats hub record strict",
+    "reading": "errors formats hub record strict embedded",
     "gguf_config": "errors formats record strict",
     "held": "errors formats gguf_config model",
     "refusals": "blocks config errors glossary tree",
-    "run": "blocks check convert dims errors loading mixers model names passes positions reading record strict text tree formats views",
+    "run": "blocks check convert dims errors loading mixers model names passes positions reading record strict text tree formats views embedded",
     "text": "errors formats record strict",
-    "loading": "args refusals blocks catalog config errors families formats gguf_config glossary held model names reading record strict tree views",
+    "loading": "args refusals blocks catalog config errors families formats gguf_config glossary held model names reading record strict tree views embedded",
     "__main__": "cli",
     "compare": "model record views",
     "decode": "catalog loading model units views",
     "design": "args blocks catalog config dims errors families loading model record tree views",
-    "check": "config errors families formats loading model names reading record views",
+    "check": "config errors families formats loading model names reading record views embedded",
     "convert": "args blocks check config errors formats gguf_config loading model names positions record strict tree views",
-    "cli": "catalog check compare design convert decode errors formats loading model names passes reading run show strict text views hardware units",
+    "web": "catalog loading compare dims errors formats hardware model names passes record show tree views",
+    "cli": "web catalog check compare design convert decode embedded errors formats loading model names passes reading run show strict text views hardware units",
     "__init__": "args blocks dims errors loading model tree views",
 }
 """Room → the rooms below it that it may import from."""
@@ -57,7 +59,17 @@ MAY = {
 LATE = {("model", "show")}
 """The one upward edge, inside a function: a notebook asks a Model for its picture."""
 
-EXTRAS = {"click": {"cli"}, "torch": {"run"}, "tokenizers": {"text"}, "numpy": {"convert", "run"}, "rich": {"cli"}, "huggingface_hub": {"hub"}, "fsspec": {"hub"}}
+EXTRAS = {
+    "click": {"cli"},
+    "torch": {"run"},
+    "tokenizers": {"text"},
+    "numpy": {"convert", "run"},
+    "rich": {"cli"},
+    "huggingface_hub": {"hub"},
+    "fsspec": {"hub"},
+    "starlette": {"web"},
+    "uvicorn": {"web"},
+}
 """Third-party package → the rooms that may import it."""
 
 

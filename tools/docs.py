@@ -1,7 +1,8 @@
 """Run the commands shown in README and docs, and write their output below them; with --check, fail where it is not what is shown.
 
 A block of ```console that begins with `$ llamath …` is regenerated; `…` alone on a line stands for lines left out, and stays. A block of
-```tree becomes the files of the project, each with its own first sentence; one of ```bench the figures kept in bench/results.
+```tree becomes the files of the project, each with its own first sentence; one of ```bench the figures kept in bench/results, one of
+```speed those of bench/run.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 TREE = re.compile(r"^```tree\n.*?^```$", re.MULTILINE | re.DOTALL)
 BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
+SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
 LINES = {
     "Makefile": "demo, test, lint, docs, fuzz, bench",
@@ -92,11 +94,28 @@ def bench(_: re.Match[str]) -> str:
     return "```bench\n" + "\n".join(lines) + "\n```"
 
 
+def speed(_: re.Match[str]) -> str:
+    """What bench/run.py measured: by how much less processor time each engine takes than transformers."""
+    results = json.loads((ROOT / "bench" / "results" / "run.json").read_text())["results"]
+    lines = []
+    for result in results:
+        where = result["machine"]
+        against = f"transformers {where['transformers']}" if result["against"] == "transformers" else result["against"]
+        lines.append(f"{result['title']}, {result['weights'] / 1e9:.2f} GB, against {against},")
+        threads = f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
+        lines.append(f"  {where['processor']}, {threads}, torch {where['torch']}, rounds: {result['rounds']}")
+        lines.append(f"  {'':24}{'ready':>8}{'512 read':>10}{'decode 1':>10}{'decode 8':>10}{'beyond weights':>16}")
+        for name, row in result["rows"].items():
+            cells = "".join(f"{row[f'{x}_cpu_speedup']:9.2f}×" for x in ("prefill", "decode_1", "decode_8"))
+            lines.append(f"  {name:24}{row['ready_cpu_speedup']:7.2f}×{cells}{row['memory_beyond_weights'] / 1e9:13.2f} GB")
+    return "```speed\n" + "\n".join(lines) + "\n```"
+
+
 def main() -> int:
     stale = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text()
-        fresh = BENCH.sub(bench, TREE.sub(tree, BLOCK.sub(shown, text)))
+        fresh = SPEED.sub(speed, BENCH.sub(bench, TREE.sub(tree, BLOCK.sub(shown, text))))
         if fresh != text:
             stale.append(str(path.relative_to(ROOT)))
             if "--check" not in sys.argv:

@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
     "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": False,
     "mlp_bias": False, "bos_token_id": 0, "eos_token_id": [1, 3], "torch_dtype": "bfloat16",
 }  # fmt: skip
-STEPS, TOKENS, RATE, WARM, STD, SEED = 2400, 2048, 3e-3, 100, 0.08, 1
+STEPS, TOKENS, RATE, WARM, STD, SEED = 2400, 1024, 3e-3, 100, 0.08, 1
 EASY = 600  # steps with short scenes alone
 ROWS = {"easy": 128, "short": 128, "long": 512}  # tokens in a row
 

@@ -24,8 +24,8 @@ It is made by `tools/train_tiny.py`, from nothing but texts that `tools/tiny` ma
 
 - **Architecture**: llama; {layers} layers, width {width}, {heads} heads of {head} on {kv} key/value heads, SwiGLU of {ffn}, rotary,
   {vocab} tokens of byte-level BPE, output and embedding tied; bfloat16, {bytes:,} bytes; trained on at most {context} tokens.
-- **Training**: {steps:,} steps of {tokens:,} tokens in float32, Muon and AdamW, on a processor: {easy} steps with scenes alone, then all texts, the
-  last quarter in rows of {context} tokens. Seed {seed}; another processor or number of threads may round otherwise.
+- **Training**: {steps:,} steps of {tokens:,} tokens in float32, Muon and AdamW, on a processor: {easy} steps with scenes alone, then all
+  texts, the last quarter in rows of {context} tokens. Seed {seed}; another processor or number of threads may round otherwise.
 - **World**: `tools/tiny/world.py` says which event is possible when; the same rules make the stories and judge the model's.
 - **Conversations** are ChatML.
 

@@ -138,6 +138,23 @@ def story(dice: random.Random, about: str = "", thing: str = "") -> str:
     return teller.text
 
 
+def drill(dice: random.Random) -> str:
+    """Who and what is where, said again and again in any order: what is learned first is to find it in what was said."""
+    teller = Teller(dice)
+    people = dice.sample(PEOPLE, dice.choice((2, 3, 4)))
+    places = dice.sample(list(PLACES), len(people) + 1)
+    for p, place in zip(people, places, strict=False):
+        teller.tell(Event("be", p, l=place))
+    o, c = dice.choice(THINGS), dice.choice(COLOURS)
+    p = dice.choice(people)
+    teller.tell(Event("own", p, o=o, c=c) if dice.random() < 0.5 else Event("lie", o=o, c=c, l=places[-1]))
+    last = Event("keep", p, o=o) if o in teller.world.held else Event("rest", o=o, l=places[-1])
+    facts = [*(Event("stay", p, l=place) for p, place in zip(people, places, strict=False)), last]
+    for _ in range(10):
+        teller.tell(dice.choice([x for x in facts if x != teller.last]))
+    return teller.text
+
+
 def counting(dice: random.Random) -> tuple[str, str, str, int]:
     """A story of how many: the text, whose, of what, and how many there are."""
     p, q = dice.sample(PEOPLE, 2)

@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from llamath.text.splits import SPLITS
 
-from .stories import story
+from .stories import drill, story
 from .talk import Exchange, about_scene, arithmetic, exchanges, hashed
 from .words import ANIMALS, a, capital, many
 
@@ -47,8 +47,10 @@ def first(seed: int) -> Iterator[str]:
     """What is learned first: to find in a short text what is asked for."""
     dice = random.Random(seed)
     while True:
-        found = about_scene(dice)
-        if not found[0].held:
+        found = about_scene(dice) if dice.random() < 0.3 else []
+        if not found:
+            yield START + drill(dice) + END
+        elif not found[0].held:
             yield talk(found) + END
 
 

@@ -61,7 +61,7 @@ def processes(device: str) -> AbstractContextManager[Any]:
 
 def opened(model: str | None, asked: dict[str, Any]) -> Llama:
     """The model with its tokenizer, if what is asked of it can be; what is worth knowing of it goes to stderr."""
-    from ..run import Llama, Sampling
+    from ..run import Llama, Sampling, alone
     from ..show.progress import Bar
     from .options import changed
 
@@ -69,6 +69,7 @@ def opened(model: str | None, asked: dict[str, Any]) -> Llama:
     changes = dict(changed(x) for x in asked["changes"])
     with Bar() as bar:
         found = Llama.open(model, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
+    alone(found.module)
     known = found.model.notes if found.model is not None else ()
     for note in found.notes[len(known) :]:
         say(f"note: {note}", err=True)

@@ -20,7 +20,7 @@ from .layers import Decoder
 from .llama import Completion, Llama
 from .load import from_named, load
 from .open import Opened, opened
-from .room import afford
+from .room import afford, alone
 from .sample import Sampling
 from .talk import Talk
 
@@ -40,6 +40,7 @@ __all__ = [
     "Sampling",
     "Talk",
     "afford",
+    "alone",
     "build",
     "from_named",
     "initialise",

@@ -26,6 +26,16 @@ WORDS = {torch.float32: "fp32", torch.float64: "fp32", torch.float16: "fp16", to
 CONTAINER = "/sys/fs/cgroup/memory."
 
 
+SMALL = 1 << 25
+"""Parameters of a model whose products are over before threads have met: 2 threads took 30 times as long as one on a busy machine."""
+
+
+def alone(module: nn.Module) -> None:
+    """Let a small model compute on one thread, unless OMP_NUM_THREADS says how many there are to be."""
+    if "OMP_NUM_THREADS" not in os.environ and sum(x.numel() for x in module.parameters()) < SMALL:
+        torch.set_num_threads(1)
+
+
 def dtype(word: str | torch.dtype) -> torch.dtype:
     """The type of this name."""
     if isinstance(word, torch.dtype):

@@ -74,6 +74,7 @@ def cards_json(model: Model, found: Cards) -> dict[str, Any]:
         "source": model.source,
         "context": found.context,
         "batch": found.batch,
+        "fits": bool(found.found),
         "cards": [_card(x) for x in found.found],
         "too_small": [x.name for x in found.short],
         "notes": list(model.notes),

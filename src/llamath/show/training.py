@@ -22,7 +22,7 @@ Fitting = tuple[int, int | None]
 def training_text(model: Model, report: TrainReport, fitting: Fitting | None = None) -> str:
     """The lines of the fullest stage, its activations one by one, the stages, and what adapters train."""
     request, full = report.request, report.fullest
-    where = "each GPU" if request.layout.gpus > 1 else "one GPU"
+    where = "the fullest GPU" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
     what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapted else f"training in {request.dtype}"
     head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {size(full.total)} on {where}"
     lines = [bold(line) for line in wrapped(head, "")]

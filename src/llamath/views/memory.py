@@ -196,7 +196,10 @@ def unread(model: Model) -> str:
 def _scheme(said: dict[str, object]) -> str:
     method, bits, group = str(said.get("quant_method", "")), said.get("bits"), said.get("group_size")
     if method in ("awq", "gptq") and type(bits) is int and type(group) is int and group > 0:
-        return f"{method}-{bits}bit-g{group}"
+        try:
+            return packer(f"{method}-{bits}bit-g{group}").name
+        except LlamathError:
+            return ""
     if method == "bitsandbytes":
         double = "-dq" if said.get("bnb_4bit_use_double_quant") else ""
         return f"bnb-nf4{double}" if said.get("load_in_4bit") else "bnb-int8"

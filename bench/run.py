@@ -1,0 +1,160 @@
+"""The same random weights run by several engines, each in its own process, in turn: ready, first token, decoding, peak memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import llamath
+from harness import RESULTS
+from llamath import run
+
+PYTHON, WORKER = sys.executable, str(Path(__file__).with_name("engines.py"))
+STORIES = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "vocab_size": 32_000,
+    "max_position_embeddings": 1024,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0,
+    "tie_word_embeddings": True,
+}
+DTYPES = ("float32", "bfloat16", "int8")
+KEYS = ("ready", "first", "prefill", "decode_1", "decode_8")
+
+
+def configuration(shape: str) -> dict[str, object]:
+    if shape == "110m":
+        return STORIES
+    return dict(llamath.load("llama-3.2-1b").config.data) | {"architectures": ["LlamaForCausalLM"]}
+
+
+def make(folder: Path, shape: str, dtype: torch.dtype) -> int:
+    """A checkpoint of random numbers; its size in bytes."""
+    from safetensors.torch import save_file
+
+    from llamath.run.load import joined
+
+    config = configuration(shape) | {"torch_dtype": str(dtype).removeprefix("torch.")}
+    model = llamath.load(config)
+    numbers = run.initialise(run.build(model, dtype)).state_dict()
+    assert model.family.hf is not None
+    tensors = {name: numbers[leaf.path] for name, (leaf,) in joined(model.tree, model.family.hf).items()}
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+    return sum(x.nbytes for x in tensors.values())
+
+
+def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int) -> dict[str, float]:
+    began = repr(time.monotonic())
+    env = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    command = [PYTHON, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    if done.returncode:
+        raise SystemExit(f"{engine} ended with {done.returncode}: {done.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def side_by_side(engines: list[str], folder: Path, dtype: str, asked: argparse.Namespace, size: int) -> dict[str, dict[str, float]]:
+    """Medians over the rounds, each of which runs every engine once, in turn, and measures the memory's bandwidth in between."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for i in range(asked.rounds):
+        for engine in engines:
+            found.setdefault(engine, []).append(once(engine, folder, dtype, asked.threads, asked.tokens))
+        found.setdefault("stream", []).append(once("stream", folder, dtype, asked.threads, size))
+        print(f"  round {i + 1} of {asked.rounds}", file=sys.stderr)
+    return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in found.items()}
+
+
+def shown(title: str, found: dict[str, dict[str, float]], size: int, rounds: int) -> dict[str, object]:
+    """Print times and how often each engine's fits into the one's it is compared with; what is to be kept."""
+    against = "transformers" if "transformers" in found else next(iter(found))
+    limit, base = found["stream"]["wall"], found[against]
+    print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s)")
+    print(f"  {'':24}{'ready':>14}{'first of 512':>16}{'again':>16}{'decode × 1':>18}{'decode × 8':>18}{'beyond weights':>16}")
+    rows = {}
+    for name, x in found.items():
+        if name == "stream":
+            continue
+        cells = "".join(f"{x[key]:9.3f} s {base[key] / x[key]:4.2f}×" for key in KEYS)
+        shares = ", ".join(f"{limit / x[key]:.2f}" for key in KEYS[-2:])
+        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {shares}")
+        rows[name] = {key: round(value, 5) for key, value in x.items()}
+        rows[name]["memory_beyond_weights"] = int(x["memory"] - size)
+        rows[name]["of_limit_1"], rows[name]["of_limit_8"] = round(limit / x["decode_1"], 3), round(limit / x["decode_8"], 3)
+        rows[name] |= {f"{key}_speedup": round(base[key] / x[key], 2) for key in KEYS}
+        rows[name] |= {f"{key}_cpu_speedup": round(base[f"{key}_cpu"] / x[f"{key}_cpu"], 2) for key in KEYS}
+    return {"title": title, "rounds": rounds, "weights": size, "limit_s": round(limit, 5), "against": against, "rows": rows}
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), platform.machine())
+
+
+def machine(threads: int) -> dict[str, object]:
+    import transformers
+
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def keep(result: dict[str, object], where: dict[str, object]) -> None:
+    """Write a result with its machine, in place of what there is under its title."""
+    path = RESULTS / "run.json"
+    fresh = {result["title"]: result | {"date": time.strftime("%Y-%m-%d"), "machine": where}}
+    old = json.loads(path.read_text())["results"] if path.exists() else []
+    kept = {x["title"]: x for x in old} | fresh
+    path.write_text(json.dumps({"results": [kept[title] for title in sorted(kept)]}, indent=1) + "\n")
+    print(f"\nwritten: {path}", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="*", default=["110m", "1b"])
+    parser.add_argument("--dtypes", nargs="*", default=list(DTYPES))
+    parser.add_argument("--engines", nargs="*", default=["llamath", "llamath, plain modules", "transformers"])
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=48)
+    asked = parser.parse_args()
+    for shape in asked.shapes:
+        for dtype in asked.dtypes:
+            kind = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
+            with tempfile.TemporaryDirectory() as place:
+                size = make(Path(place) / "model", shape, kind)
+                engines = [x for x in asked.engines if dtype != "int8" or x == "llamath"]
+                found = side_by_side(engines, Path(place) / "model", dtype, asked, size // (1 + (dtype == "int8")))
+            result = shown(f"{shape}, {dtype}", found, size // (1 + (dtype == "int8")), asked.rounds)
+            keep(result, machine(asked.threads))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Forms: small exact expressions that Python derives and the page evaluates in whole numbers, so that no formula is written twice.
+
+A form is a text or a list. Digits are a number, any other text a variable (`T`, the context); `["let", "K", "8"]` is a letter with its
+value; `["+", …]`, `["*", …]`, `["min", …]` and `["max", …]` take any number of forms; `["floor", a, b]` and `["ceil", a, b]` divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from ..dims import Dim
+
+Form = str | list[Any]
+KINDS: Mapping[str, Callable[[list[int]], int]] = {"+": sum, "*": prod, "min": min, "max": max}
+
+
+def number(n: int) -> Form:
+    """A number; one made of letters keeps them."""
+    if not isinstance(n, Dim) or not n.atoms:
+        return str(int(n))
+    terms: list[Form] = []
+    for monomial, times in n.terms.items():
+        factors: list[Form] = [["let", symbol, str(value)] for symbol, value in monomial]
+        terms.append(times_of(*([str(times)] if times != 1 or not factors else []), *factors))
+    return sum_of(*terms)
+
+
+def sum_of(*forms: Form) -> Form:
+    """The sum of some."""
+    return forms[0] if len(forms) == 1 else ["+", *forms] if forms else "0"
+
+
+def times_of(*forms: Form) -> Form:
+    """The product of some."""
+    flat = [y for x in forms for y in (x[1:] if isinstance(x, list) and x[0] == "*" else [x])]
+    kept = [x for x in flat if x != "1"]
+    return kept[0] if len(kept) == 1 else ["*", *kept] if kept else "1"
+
+
+def evaluate(form: Form, variables: Mapping[str, int]) -> int:
+    """What a form comes to; the page does the same."""
+    if isinstance(form, str):
+        return int(form) if form.lstrip("-").isdigit() else variables[form]
+    kind, *rest = form
+    if kind == "let":
+        return int(rest[1])
+    values = [evaluate(x, variables) for x in rest]
+    if kind in ("floor", "ceil"):
+        over, by = values
+        return over // by if kind == "floor" else -(-over // by)
+    return KINDS[kind](values)

@@ -1,0 +1,169 @@
+"""The report of one or two models as data for the page: exact integers as text, each with what it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from ..compare import compare
+from ..dims import Dim, product, total
+from ..errors import safe
+from ..model import Model
+from ..names.scheme import Scheme, Unnamed
+from ..passes import Pass
+from ..show.numbers import everyday, percent, spans
+from ..tree import fold
+from ..views.causes import TITLES
+from ..views.count import Row, Section
+from ..views.flops import works
+from ..views.memory import Sizes
+from .difference import difference
+from .sizes import cards, kept_as, sizes
+
+MOST = 20_000
+"""A formula is cut after so many characters."""
+
+
+def payload(models: Sequence[Model]) -> dict[str, Any]:
+    """Everything the page shows."""
+    return {
+        "models": [_model(x) for x in models],
+        "cards": cards(),
+        "difference": difference(compare(*models)) if len(models) == 2 else None,
+    }
+
+
+def _model(model: Model) -> dict[str, Any]:
+    found = model.count
+    kept = kept_as(model)
+    return {
+        "name": safe(model.name),
+        "family": model.family.name,
+        "source": safe(model.source),
+        "notes": [safe(x, 500) for x in model.notes],
+        "everyday": everyday(found.parameters.total),
+        "counts": list(_counts(model)),
+        "letters": list(_letters(model)),
+        "groups": [{"name": name, "parameters": str(n)} for name, n in found.groups.items()],
+        "sections": [_section(model, x) for x in found.sections],
+        "tiles": _tiles(model, kept),
+        "sizes": sizes(model, kept),
+    }
+
+
+def _letters(model: Model) -> Iterator[dict[str, str]]:
+    for letter, value in model.count.formula.letters.items():
+        key = model.config.letters.get(letter, "")
+        yield {"letter": letter, "value": str(value), "says": TITLES.get(letter, ""), "key": safe(key)}
+
+
+def _counts(model: Model) -> Iterator[dict[str, str]]:
+    p, formula, groups = model.parameters, model.count.formula, model.count.groups
+    yield _count("total", p.total, "every weight, a tied matrix once", formula.symbols, formula.numbers)
+    folded = fold(model.tree)
+    if p.active != p.total:
+        live = total(product((x.live, x.weight.parameters)) for x in folded)
+        yield _count("active", p.active, "what one token passes through", live.symbol, live.numbers)
+    if p.tied_counted_twice != p.total:
+        twice = p.tied_counted_twice - p.total
+        yield _count("tied counted twice", p.tied_counted_twice, "as a list of tensors has it", "total + tied", f"{p.total} + {twice}")
+    for name, n, less in (
+        ("without embeddings", p.without_embeddings, ("embedding",)),
+        ("without head", p.without_head, ("head",)),
+        ("layers and norms", p.blocks, ("embedding", "head")),
+    ):
+        yield _count(name, n, "", " − ".join(("total", *less)), " − ".join(str(x) for x in (p.total, *(groups[y] for y in less))))
+    if p.per_layer is not None:
+        layer = next(x for x in model.count.sections if x.name == "layers")
+        yield _count("one layer", p.per_layer, "", layer.formula.symbol, layer.formula.numbers)
+    if p.buffers:
+        yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", "", "")
+    for name, n in p.extras.items():
+        yield _count(f"besides: {name}", n, "comes with the model, not in the total", "", "")
+
+
+def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str, str]:
+    return {
+        "name": name,
+        "value": str(n),
+        "everyday": everyday(n),
+        "says": says,
+        "symbols": safe(symbols, MOST),
+        "numbers": safe(numbers, MOST),
+    }
+
+
+def _section(model: Model, section: Section) -> dict[str, Any]:
+    layers, times = bool(section.indices) or section.name == "layers", Dim.const(section.times)
+    where = f"layers {spans(section.indices)}" if section.indices else section.name
+    whole = section.each * int(section.times)
+    return {
+        "where": where,
+        "layers": layers,
+        "times": str(int(times)),
+        "letter": times.symbol,
+        "each": str(section.each),
+        "symbols": section.formula.symbol,
+        "numbers": section.formula.numbers,
+        "total": str(whole),
+        "share": _share(whole, model),
+        "rows": [_row(model, section, x, layers) for x in section.rows],
+    }
+
+
+def _row(model: Model, section: Section, row: Row, layers: bool) -> dict[str, Any]:
+    path = f"layers.{{l}}.{row.pattern}" if layers else row.pattern
+    whole = row.parameters * int(section.times)
+    return {
+        "path": path,
+        "names": {name: _name(model.family.schemes.get(name), path) for name in ("hf", "meta", "gguf")},
+        "group": row.group or "other",
+        "dims": [x.symbol for x in row.weight.shape],
+        "shape": [str(int(x)) for x in row.weight.shape],
+        "each": str(int(row.weight.size)),
+        "copies": str(int(row.copies)),
+        "times": str(int(section.times)),
+        "tied": row.weight.tied,
+        "total": str(whole),
+        "share": "tied" if row.weight.tied else _share(whole, model),
+    }
+
+
+def _share(n: int, model: Model) -> str:
+    share = Fraction(n, model.parameters.total or 1)
+    return "<0.01%" if 0 < share < Fraction(1, 20_000) else percent(share)
+
+
+def _name(scheme: Scheme | None, path: str) -> str:
+    try:
+        return scheme.stored(path) if scheme else ""
+    except Unnamed:
+        return ""
+
+
+def _tiles(model: Model, kept: Mapping[str, Sizes]) -> list[dict[str, Any]]:
+    """The weights with all their copies: parameters, the FLOPs of one token, and the bytes under each dtype."""
+    done = iter(x for x in works(model.tree, Pass.decode(1)) if not x.mixing)
+    made: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    for x in fold(model.tree):
+        key = x.pattern, tuple(map(int, x.weight.shape))
+        flops = int(next(done).flops) if x.weight.role == "matmul" else 0
+        tile = made.setdefault(
+            key,
+            {"path": x.pattern, "group": x.group or "other", "dims": [y.symbol for y in x.weight.shape], "shape": [str(n) for n in key[1]]}
+            | {"copies": 0, "live": 0, "parameters": 0, "flops": 0, "bytes": dict.fromkeys(kept, 0)},
+        )
+        tile["copies"] += int(x.copies)
+        tile["live"] += int(x.live)
+        tile["parameters"] += int(x.weight.parameters) * int(x.copies)
+        tile["flops"] += flops
+    for dtype, one in kept.items():
+        for part in one.storage.kept if one.storage else ():
+            made[part.leaf.pattern, tuple(map(int, part.leaf.weight.shape))]["bytes"][dtype] += part.total
+    return [_texts(x) for x in made.values()]
+
+
+def _texts(tile: dict[str, Any]) -> dict[str, Any]:
+    counts = {name: str(tile[name]) for name in ("copies", "live", "parameters", "flops")}
+    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}}
