@@ -13,29 +13,31 @@ import argparse
 import re
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 import llamath
 from llamath import run
 from tiny.readme import readme
 from tiny.save import save
-from tiny.texts import first, rows, texts, tokenizer
+from tiny.stories import PLOTS
+from tiny.texts import batches, padded, texts, tokenizer
 
 FOLDER = Path(__file__).parents[1] / "src" / "llamath" / "embedded"
 CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 768, "hidden_size": 128, "intermediate_size": 320,
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 896, "hidden_size": 128, "intermediate_size": 320,
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
     "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": False,
     "mlp_bias": False, "bos_token_id": 0, "eos_token_id": [1, 3], "torch_dtype": "bfloat16",
 }  # fmt: skip
-STEPS, TOKENS, RATE, WARM, STD, SEED = 2400, 1024, 3e-3, 100, 0.08, 1
-EASY = 600  # steps with short scenes alone
-ROWS = {"easy": 128, "short": 128, "long": 512}  # tokens in a row
+STEPS, TOKENS, RATE, WARM, STD, SEED = 4500, 2048, 3e-3, 100, 0.08, 1
 
 
 def rate(step: int, steps: int) -> float:
@@ -56,22 +58,16 @@ def optimisers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
 class Training:
     """A model on its way, which may be stopped and taken up again."""
 
-    def __init__(self, seed: int = SEED) -> None:
-        self.module = run.initialise(run.build(llamath.load(CONFIG)), seed, STD)
+    def __init__(self, config: Mapping[str, Any], made: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
+        self.module = run.initialise(run.build(llamath.load(config)), seed, STD)
         self.optimisers, self.done, self.mean = optimisers(self.module), 0, 0.0
-        streams = {"easy": first(seed), "short": texts(seed), "long": texts(seed + 1)}
-        self.streams = {stage: rows(x, tokenizer(CONFIG["vocab_size"]), ROWS[stage]) for stage, x in streams.items()}
-
-    def batch(self, step: int, steps: int) -> tuple[torch.Tensor, ...]:
-        """The rows of a step, and what should follow: short scenes first, long rows in the last quarter."""
-        stage = "easy" if step < EASY else "long" if step >= steps * 3 // 4 else "short"
-        return torch.tensor([next(self.streams[stage]) for _ in range(TOKENS // ROWS[stage])]).unbind(1)
+        self.batches = batches(texts(seed), made, tokens, config["max_position_embeddings"])
 
     def step(self, steps: int) -> float:
         """Learn from one batch; of so many steps in all."""
         for group in (group for x in self.optimisers for group in x.param_groups):
             group["lr"] = rate(self.done, steps)
-        ids, following = self.batch(self.done, steps)
+        ids, following = map(torch.tensor, padded(next(self.batches)))
         loss = cross_entropy(self.module(ids).flatten(0, 1), following.flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
@@ -87,22 +83,22 @@ class Training:
         states = [x.state_dict() for x in self.optimisers]
         torch.save({"module": self.module.state_dict(), "optimisers": states, "done": self.done, "mean": self.mean}, path)
 
-    def resume(self, path: Path, steps: int) -> None:
+    def resume(self, path: Path) -> None:
         """Go on from there, with the texts that come next."""
         found = torch.load(path)
         self.module.load_state_dict(found["module"])
         for x, state in zip(self.optimisers, found["optimisers"], strict=True):
             x.load_state_dict(state)
         self.done, self.mean = found["done"], found["mean"]
-        for step in range(self.done):
-            self.batch(step, steps)
+        for _ in range(self.done):
+            next(self.batches)
 
 
 def train(steps: int, keep: Path | None = None, every: int = 250) -> run.Decoder:
     """The model after so many steps; with `keep` it goes on from the state there, if there is one, and leaves its own."""
-    training, began = Training(), time.monotonic()
+    training, began = Training(CONFIG, tokenizer(CONFIG["vocab_size"])), time.monotonic()
     if keep is not None and keep.exists():
-        training.resume(keep, steps)
+        training.resume(keep)
     first = training.done
     while training.done < steps:
         training.step(steps)
@@ -121,12 +117,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER)
     parser.add_argument("--keep", type=Path, help="a file for the state on the way, to go on from")
     parser.add_argument("--evaluate", action="store_true", help="measure the model that is there")
+    parser.add_argument("--note", default="", help="a sentence for the README: how long the training took, and on what")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.evaluate:
         from tiny.measure import report
 
-        page = readme(CONFIG, facts(args.out), report(args.out))
+        page = readme(CONFIG, {**facts(args.out), "note": args.note}, report(args.out))
         (args.out / "README.md").write_text(page)
         print(page)
         return
@@ -136,8 +133,9 @@ def main() -> None:
 def facts(folder: Path) -> dict[str, Any]:
     """What the README says of the training."""
     size = (folder / "model.safetensors").stat().st_size
-    words = {x.lower() for text in islice(texts(SEED), 3000) for x in re.findall("[A-Za-z]+", text)}
-    return {"steps": STEPS, "tokens": TOKENS, "easy": EASY, "seed": SEED, "bytes": size, "words": round(len(words), -1)}
+    counts = Counter(x.lower() for text in islice(texts(SEED), 3000) for x in re.findall("[A-Za-z]+", text))
+    words = sum(x > 4 for x in counts.values())  # words without a meaning come once or twice
+    return {"steps": STEPS, "tokens": TOKENS, "seed": SEED, "bytes": size, "words": round(words, -1), "plots": len(PLOTS)}
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .words import ANIMALS, PLACES, at
-from .world import GRAMMAR, KNOWN, PRONOUN, Event, World
+from .events import KNOWN, SORTS, Event, happen, possible
+from .words import ANIMALS, PLACES, THINGS, at
+from .world import World
 
 NAMES = "|".join((*KNOWN["p"], "[Hh]e", "[Ss]he"))
 PARTS = {
@@ -18,19 +19,23 @@ PARTS = {
     "at": "(?P<at>(?:in|at|on) the [a-z]+)",
     "l": f"(?P<l>{'|'.join(KNOWN['l'])})",
     "a": f"(?P<a>{'|'.join(KNOWN['a'])})",
+    "does": f"(?P<does>{'|'.join(THINGS.values())})",
     "says": "(?P<says>[A-Z][a-z]+)",
     "eats": "(?P<eats>[a-z]+)",
 }
 
+VOICES = {x.says: name for name, x in ANIMALS.items()}
+NEW = ("own", "lie", "see")
+"""The kinds of events by which a thing comes into a story, with its colour."""
 PLACED = frozenset(map(at, PLACES))
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    parts = re.split(r"\{(\w+)\}", template.replace(" a {a}", " an? {a}"))
-    return re.compile("".join(PARTS[x] if i % 2 else x.replace(".", r"\.") for i, x in enumerate(parts)))
+    parts = re.split(r"\{(\w+)\}", re.sub(r"\b([Aa]) \{a\}", r"\1n? {a}", template))
+    return re.compile("".join(PARTS[x] if i % 2 else x.replace(".", r"\.").replace('?"', r"\?\"") for i, x in enumerate(parts)))
 
 
-PATTERNS = [(kind, _pattern(template)) for kind, templates in GRAMMAR.items() for template in templates]
+PATTERNS = [(kind, _pattern(template)) for kind, sort in SORTS.items() for template in sort.forms]
 
 
 class Verdict(NamedTuple):
@@ -51,10 +56,10 @@ def read(text: str) -> Iterator[Verdict]:
     world = World()
     for line in sentences(text):
         events = list(_events(line, world))
-        true = next((e for e in events if world.possible(e)), None)
+        true = next((e for e in events if possible(world, e)), None)
         yield Verdict(line, any(pattern.fullmatch(line) for _, pattern in PATTERNS), true is not None)
         if true is not None:
-            world.happen(true)
+            happen(world, true)
 
 
 def _events(line: str, world: World) -> Iterator[Event]:
@@ -68,17 +73,23 @@ def _events(line: str, world: World) -> Iterator[Event]:
 
 
 def _event(kind: str, said: dict[str, str], world: World) -> Event | None:
-    p = said.get("p", "")
-    if p.lower() in ("he", "she"):
-        if PRONOUN.get(world.told) != p.lower():
-            return None
-        p = world.told
-    o, c, a = said.get("o", ""), said.get("c", ""), said.get("a", "")
-    if kind not in ("own", "lie") and c and world.colour.get(o) != c:
-        return None
-    if a and (said.get("says", ANIMALS[a].says), said.get("eats", ANIMALS[a].eats)) != (ANIMALS[a].says, ANIMALS[a].eats):
-        return None
+    """What is told of, if all that is said of it is so."""
     place = said.get("at", "").rpartition(" ")[2]
     if place and said["at"] not in PLACED:
         return None
-    return Event(kind, p, said.get("q", ""), o, c, said.get("l", "") or place, a)
+    p, o, c = (said.get(x, "") for x in "poc")
+    who = world.told.get(p.lower(), "") if p.lower() in ("he", "she") else p
+    beast = VOICES.get(said["says"], "") if kind == "hear" else said.get("a", "")
+    if (p and not who) or (kind == "hear" and not beast) or not _true(said, beast):
+        return None
+    if kind not in NEW and c and world.colour.get(o) != c:
+        return None
+    return Event(kind, who, said.get("q", ""), o, c, said.get("l", "") or place, beast)
+
+
+def _true(said: dict[str, str], beast: str) -> bool:
+    """Whether the animal says and eats this, and one does this with the thing."""
+    if said.get("does", THINGS.get(said.get("o", ""))) != THINGS.get(said.get("o", "")):
+        return False
+    x = ANIMALS.get(beast)
+    return x is None or (said.get("says", x.says), said.get("eats", x.eats)) == (x.says, x.eats)

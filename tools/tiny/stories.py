@@ -1,11 +1,62 @@
-"""Stories: events that follow from one another, told one after the other."""
+"""Stories: plots whose events follow from one another, told in several ways about anybody and anything."""
 
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Mapping
+from itertools import groupby
 
-from .words import ANIMALS, COLOURS, FRUIT, PEOPLE, PLACES, THINGS, many
-from .world import GRAMMAR, PRONOUN, Event, World, told
+from .events import SORTS, Event, happen, possible, told
+from .words import ANIMALS, BOYS, COLOURS, FRUIT, GIRLS, PEOPLE, PLACES, THINGS, many
+from .world import PRONOUN, World
+
+PLOTS = (
+    "both p q l, own p, [use,|] want q, [ask q, agree p,|] give p q, thank q p, glad q, [use,|] [keep q,|]",
+    "both p q l, own p, want q, ask q, refuse p, sad q, sorry p, give p q, thank q p, [glad q|merry], [use|laugh]",
+    "both p q l, own p, want q, ask q, refuse p, sad q, leave q",
+    "both p q l, own p, [use,|] lose p, sad p, look, find q, give q p, thank p q, glad p, [use,|]",
+    "both p q l, own p, [use,|] lose p, sad p, look, find p, glad p, [use,|]",
+    "be p l, see p, take p, glad p, go p m, come q p, show p q, use, [merry,|]",
+    "be p l, see p, [take p, alone p,|take p,] [glad p,|] leave p, [keep p,|]",
+    "be p l, lonely p, [sad p,|] come q l, [own q, show q p, use,|walk m, laugh,] [merry|glad p]",
+    "be p l, own p, [alone p,|] go p m, [come q p, want q, give p q, thank q p, glad q,|alone p, leave p,]",
+    "be p l, own p, [alone p,|] come q l, want q, [give p q, thank q p, glad q,|use,]",
+    "both p q l, own p, give p q, [thank q p,|] [use,|] [give q p, thank p q,|give q p,|glad q,|]",
+    "be p l, own p, come q p, give p q, [thank q p,|] [glad q,|] [use, give q p,|use,|leave q,|]",
+    "both p q l, watch, [cry,|] hungry, feed p, eat, [cry,|] merry",
+    "be p l, spot p, cry, [feed p, eat,|] [glad p,|] leave p",
+    "both p q l, own p, use, appear, steal, sad p, [feed q,|cry, feed q,] release, take p, glad p, [use,|]",
+    "both p q l, own p, use, appear, steal, sad p, feed q, release, take q, give q p, thank p q",
+    "both p q l, own p, [use,|] break, sad p, [sorry q,|] mend q, thank p q, glad p, [use,|]",
+    "both p q l, hear p, fear p, explain q, [watch,|] [laugh|merry]",
+    "both p q l, hide p, seek q p, catch q p, laugh, [hide q, seek p q, catch p q, laugh,|]",
+    "both p q l, pet p, [cry,|] stray, sad p, miss, meet q, thank p q, glad p, [feed p, eat,|]",
+    "both p q l, own p, [use,|] walk m, [use,|] [watch, cry,|] [want q, give p q, thank q p, glad q,|merry,]",
+)
+"""What happens: kinds of events, with who does it, to whom and where; of what is in brackets, one part."""
+NOBODY: Mapping[str, str] = {}
+ENDS = ("", "home", "home", "merry", "stay p l", "")
+
+
+class Cast:
+    """Who and what a plot is played with, by the letters that stand for them; `wish` says who and what is asked for."""
+
+    def __init__(self, dice: random.Random, wish: Mapping[str, str]) -> None:
+        girl, boy = dice.choice(GIRLS), dice.choice(BOYS)
+        for name in (wish.get("p", ""), wish.get("q", "")):
+            girl, boy = (name if name in GIRLS else girl), (name if name in BOYS else boy)
+        self.p, self.q = dice.sample((girl, boy), 2)
+        self.o, self.c = wish.get("o") or dice.choice(list(THINGS)), dice.choice(COLOURS)
+        self.a = wish.get("a") or dice.choice(list(ANIMALS))
+        self.l = dice.choice(ANIMALS[self.a].homes if dice.random() < 0.5 else list(PLACES))
+        self.m = dice.choice([x for x in PLACES if x != self.l])
+
+
+def script(dice: random.Random, plot: str) -> list[list[str]]:
+    """One way through a plot: of each event the kind, who and where."""
+    chosen = re.sub(r"\[([^\]]*)\]", lambda found: dice.choice(found[1].split("|")), plot)
+    return [x.split() for x in chosen.split(",") if x.strip()]
 
 
 class Teller:
@@ -16,161 +67,55 @@ class Teller:
         self.lines: list[str] = []
         self.last = Event("")
 
-    def tell(self, e: Event) -> None:
-        """Let it happen, and say so."""
+    def event(self, step: list[str], cast: Cast) -> Event:
+        """What a step of a plot is with this cast."""
+        kind, roles = step[0], step[1:]
+        needs = " ".join(SORTS[kind].forms)
+        p, q = ([getattr(cast, x) for x in roles if x in "pq"] + ["", ""])[:2]
+        where = next((getattr(cast, x) for x in roles if x in "lm"), "")
+        o, c = (cast.o, cast.c) if "{o}" in needs or "{co}" in needs else ("", "")
+        return Event(kind, p, q, o, c, where, cast.a if "{a}" in needs or "{says}" in needs else "")
+
+    def tell(self, e: Event) -> bool:
+        """Let it happen and say so, if it can be."""
         w, dice = self.world, self.dice
-        assert w.possible(e), e
-        who = PRONOUN[e.p] if e.p == w.told and dice.random() < 0.35 else e.p
-        short = e.kind in ("own", "lie") or dice.random() < 0.6
-        thing = e.o if short or not e.o else f"{w.colour[e.o]} {e.o}"
-        forms = GRAMMAR[e.kind]
-        if e.kind == "be":
-            forms = forms[1:] if not self.lines and dice.random() < 0.6 else forms[:1]
-        self.lines.append(told(e, dice.choice(forms), who, thing))
-        w.happen(e)
+        if not possible(w, e):
+            return False
+        forms = [x for x in SORTS[e.kind].forms if all(getattr(e, y) for y in "ql" if f"{{{y}}}" in x)]
+        form = dice.choice(forms if not self.lines else [x for x in forms if not x.startswith("O")] or forms)
+        mentioned = e.p and e.p in (self.last.p, self.last.q) and w.told.get(PRONOUN[e.p]) == e.p
+        who = PRONOUN[e.p] if mentioned and "d {p}" not in form and dice.random() < 0.4 else e.p
+        thing = f"{e.c} {e.o}" if e.o and dice.random() < 0.3 else e.o
+        self.lines.append(told(e, form, who, thing))
+        happen(w, e)
         self.last = e
+        return True
 
     @property
     def text(self) -> str:
         return " ".join(self.lines)
 
 
-def scene(teller: Teller, people: list[str], things: list[tuple[str, str]]) -> None:
-    """Who and what there is, and where."""
-    dice = teller.dice
-    for i, p in enumerate(people):
-        if i < 2 or dice.random() < 0.5:
-            near = list(teller.world.place.values())
-            teller.tell(Event("be", p, l=near[0] if near and dice.random() < 0.2 else dice.choice(list(PLACES))))
-        if i < len(things):
-            c, o = things[i]
-            if dice.random() < 0.5:
-                teller.tell(Event("own", p if p in teller.world.place else people[0], o=o, c=c))
-            else:
-                teller.tell(Event("lie", o=o, c=c, l=dice.choice(list(PLACES))))
-
-
-def cast(dice: random.Random, about: str = "", thing: str = "") -> tuple[list[str], list[tuple[str, str]]]:
-    """Two people, sometimes three, and one or two things."""
-    people = dice.sample([x for x in PEOPLE if x != about], dice.choice((1, 1, 1, 2)) + (not about))
-    nouns = dice.sample([x for x in THINGS if x != thing], dice.choice((1, 1, 2)) - bool(thing))
-    named = ([about] if about else []) + people
-    return named, [(dice.choice(COLOURS), o) for o in ([thing] if thing else []) + nouns]
-
-
-def step(teller: Teller) -> None:
-    """One more event: what the wish asks for, what follows from the last one, or anything."""
-    w, dice = teller.world, teller.dice
-    if w.given[0] and dice.random() < 0.6:
-        return teller.tell(Event("thank", w.given[1], w.given[0]))
-    if w.near and dice.random() < 0.8:
-        following = [Event("cry", a=w.near), Event("feed", w.by, a=w.near)]
-        teller.tell(dice.choice(following))
-        if teller.lines[-1].startswith("The") or dice.random() < 0.5:
-            w.near = w.by = ""
-        return None
-    wish = towards(w, dice) if w.want[0] and dice.random() < 0.7 else None
-    return teller.tell(wish or anything(w, dice, teller.last))
-
-
-def towards(w: World, dice: random.Random) -> Event | None:
-    """The next event on the way to what is wanted."""
-    p, o = w.want
-    if w.has(p, o):
-        return None
-    if o in w.lies:
-        return Event("take", p, o=o) if w.beside(p, o) else Event("go", p, l=w.lies[o])
-    r = w.held[o]
-    if w.together(p, r):
-        return Event("give", r, p, o)
-    return Event("go", p, l=w.place[r]) if dice.random() < 0.5 else Event("go", r, l=w.place[p])
-
-
-WEIGHTS = {"go": 4.0, "take": 3.0, "drop": 1.5, "give": 3.0, "meet": 1.0, "find": 1.0, "spot": 0.5}
-
-
-def anything(w: World, dice: random.Random, last: Event) -> Event:
-    """Some event that can happen and does not undo the last one."""
-    people, things = list(w.place), list(w.colour)
+def play(dice: random.Random, wish: Mapping[str, str], most: int = 99) -> Teller:
+    """A plot played to its end, or its first events."""
     while True:
-        kind = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        p = w.told if w.told and dice.random() < 0.5 else dice.choice(people)
-        need = {"go": "l", "take": "o", "drop": "o", "give": "qo", "meet": "q", "find": "o", "spot": "a"}[kind]
-        pools = {"l": list(PLACES), "o": things, "q": people, "a": list(ANIMALS)}
-        if kind == "go" and dice.random() < 0.4:
-            pools["l"] = list(w.place.values())
-        e = Event(kind, p, **{x: dice.choice(pools[x]) for x in need})
-        idle = (kind == "go" == last.kind and p == last.p) or (e.o and e.o == last.o and kind in ("take", "drop", "give", "find"))
-        if w.possible(e) and not idle:
-            return e
+        plot = dice.choice(PLOTS)
+        for _ in range(20):
+            teller, cast = Teller(dice), Cast(dice, wish)
+            steps = [x for x, _ in groupby([*script(dice, plot), *script(dice, dice.choice(ENDS)), ["end"]])]
+            told_all = all(teller.tell(teller.event(x, cast)) for x in steps[:most])
+            if told_all and {*wish.values()} <= {*re.findall("[A-Za-z]+", teller.text)}:
+                return teller
 
 
-def wish(teller: Teller) -> None:
-    """Somebody wants what somebody else has, or what lies somewhere."""
-    w, dice = teller.world, teller.dice
-    o = dice.choice(list(w.colour))
-    teller.tell(Event("want", dice.choice([p for p in w.place if not w.has(p, o)]), o=o))
-
-
-def close(teller: Teller) -> None:
-    """How things are in the end."""
-    w, dice = teller.world, teller.dice
-    if w.want[0]:
-        teller.tell(Event("glad" if w.has(*w.want) else "sad", w.want[0]))
-    for o in dice.sample(list(w.colour), min(len(w.colour), dice.choice((0, 1, 1, 2)))):
-        teller.tell(Event("keep", w.held[o], o=o) if o in w.held else Event("rest", o=o, l=w.lies[o]))
-    for p in dice.sample(list(w.place), dice.choice((0, 1, 1))):
-        teller.tell(Event("stay", p, l=w.place[p]))
-    teller.tell(Event("end"))
-
-
-def story(dice: random.Random, about: str = "", thing: str = "") -> str:
-    """A story, of somebody and something if asked for."""
-    teller = Teller(dice)
-    people, things = cast(dice, about, thing)
-    scene(teller, people, things)
-    if dice.random() < 0.85:
-        wish(teller)
-    for i in range(dice.randint(5, 10)):
-        if i < 3 or not (teller.world.want[0] and teller.world.has(*teller.world.want)):
-            step(teller)
-    close(teller)
-    return teller.text
-
-
-def drill(dice: random.Random) -> str:
-    """Who and what is where, said again and again in any order: what is learned first is to find it in what was said."""
-    teller = Teller(dice)
-    people = dice.sample(PEOPLE, dice.choice((2, 3, 4)))
-    places = dice.sample(list(PLACES), len(people) + 1)
-    for p, place in zip(people, places, strict=False):
-        teller.tell(Event("be", p, l=place))
-    o, c = dice.choice(THINGS), dice.choice(COLOURS)
-    p = dice.choice(people)
-    teller.tell(Event("own", p, o=o, c=c) if dice.random() < 0.5 else Event("lie", o=o, c=c, l=places[-1]))
-    last = Event("keep", p, o=o) if o in teller.world.held else Event("rest", o=o, l=places[-1])
-    facts = [*(Event("stay", p, l=place) for p, place in zip(people, places, strict=False)), last]
-    for _ in range(10):
-        teller.tell(dice.choice([x for x in facts if x != teller.last]))
-    return teller.text
+def story(dice: random.Random, wish: Mapping[str, str] = NOBODY) -> str:
+    """A whole story, about somebody, with a thing or an animal if that is asked for."""
+    return play(dice, wish).text
 
 
 def counting(dice: random.Random) -> tuple[str, str, str, int]:
     """A story of how many: the text, whose, of what, and how many there are."""
     p, q = dice.sample(PEOPLE, 2)
-    word, number = dice.choice(FRUIT), dice.randint(1, 8)
-    lines = [f"{p} had {many(number, word)}."]
-    for _ in range(dice.choice((1, 1, 2, 3))):
-        up = dice.random() < 0.5 if number else True
-        change = dice.randint(1, min(5, 12 - number) if up else min(5, number)) if number < 12 or not up else 0
-        if not change:
-            break
-        number += change if up else -change
-        lines.append(f"{q} gave {p} {many(change, word)}." if up else _less(dice, p, q, change, word))
-        if dice.random() < 0.5:
-            lines.append(f"Now {p} had {many(number, word)}.")
-    return " ".join(lines), p, word, number
-
-
-def _less(dice: random.Random, p: str, q: str, change: int, word: str) -> str:
-    return dice.choice((f"{p} gave {q} {many(change, word)}.", f"{p} lost {many(change, word)}."))
+    word, number, more = dice.choice(FRUIT), dice.randint(1, 5), dice.randint(1, 5)
+    text = f"{p} had {many(number, word)}. {q} gave {p} {many(more, word)}."
+    return text, p, word, number + more

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .reader import sentences
-from .stories import Teller, cast, counting, scene, step, story
-from .words import ANIMALS, COLOURED, NUMBERS, OPPOSITES, PEOPLE, SKILLS, THINGS, a, at, capital, many
+from .stories import NOBODY, Teller, counting, play, story
+from .words import ANIMALS, BOYS, COLOURED, GIRLS, NUMBERS, OPPOSITES, PEOPLE, PLACES, SKILLS, THINGS, a, at, capital, many
 
 
 class Exchange(NamedTuple):
@@ -26,37 +26,32 @@ def hashed(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def about_scene(dice: random.Random) -> list[Exchange]:
-    """Who and what is where, before anything happens."""
-    return about_story(dice, 0, dice.randint(3, 5))
+def about_story(dice: random.Random) -> list[Exchange]:
+    """The beginning of a story, and who and what is where now."""
+    while True:
+        teller = play(dice, NOBODY, dice.randint(2, 7))
+        found = [x for x in (_asked(teller, dice) for _ in range(dice.choice((1, 1, 2)))) if x]
+        if found and not teller.world.over:
+            held = hashed(teller.text) % 20 == 0
+            found[0] = found[0]._replace(question=f"{teller.text} {found[0].question}")
+            return [x._replace(held=held) for x in found]
 
 
-def about_story(dice: random.Random, most: int = 5, questions: int = 0) -> list[Exchange]:
-    """A few events, and who and what is where now."""
-    teller = Teller(dice)
-    scene(teller, *cast(dice))
-    for _ in range(dice.randint(0, most)):
-        step(teller)
-    asked = [_asked(teller, dice) for _ in range(questions or dice.choice((1, 2, 3)))]
-    held = hashed(teller.text) % 20 == 0
-    asked[0] = asked[0]._replace(question=f"{teller.text} {asked[0].question}")
-    return [x._replace(held=held) for x in asked]
-
-
-def _asked(teller: Teller, dice: random.Random) -> Exchange:
+def _asked(teller: Teller, dice: random.Random) -> Exchange | None:
     w = teller.world
-    p, o = dice.choice(list(w.place)), dice.choice(list(w.colour))
-    kind = dice.choice(("person", "person", "thing", "thing", "holder", "has", "colour"))
-    if kind == "person":
-        return Exchange("where is a person", f"Where is {p}?", f"{p} is {at(w.place[p])}.")
-    if kind == "thing":
-        return Exchange("where is a thing", f"Where is the {o}?", f"The {o} is {at(w.where(o))}.")
-    if kind == "holder":
-        return Exchange("who has it", f"Who has the {o}?", f"{w.held.get(o, 'Nobody')} has the {o}.")
-    if kind == "has":
-        says = f"Yes, {p} has the {o}." if w.has(p, o) else f"No, {p} does not have the {o}."
-        return Exchange("has somebody it", f"Does {p} have the {o}?", says)
-    return Exchange("what colour has it", f"What colour is the {o}?", f"The {o} is {w.colour[o]}.")
+    p, o = dice.choice(list(w.place)), next(iter(w.colour), "")
+    place, holder = w.place[p], w.held.get(o, "")
+    kind = dice.choice(("person", "thing", "holder", "holder", "colour"))
+    if kind == "person" and place in PLACES:
+        return Exchange("where is a person", f"Where is {p}?", f"{p} is {at(place)}.")
+    if kind == "thing" and w.place.get(holder) in PLACES:
+        return Exchange("where is a thing", f"Where is the {o}?", f"The {o} is {at(w.place[holder])}.")
+    if kind == "holder" and holder:
+        who = holder if holder in PEOPLE else f"The {holder}"
+        return Exchange("who has it", f"Who has the {o}?", f"{who} has the {o}.")
+    if kind == "colour" and o:
+        return Exchange("what colour has it", f"What colour is the {o}?", f"The {o} is {w.colour[o]}.")
+    return None
 
 
 def about_numbers(dice: random.Random) -> list[Exchange]:
@@ -65,49 +60,51 @@ def about_numbers(dice: random.Random) -> list[Exchange]:
     return [Exchange("how many", f"{text} How many {word}s does {p} have now?", f"{p} has {many(number, word)}.", hashed(text) % 20 == 0)]
 
 
-def sum_held(x: int, y: int) -> bool:
-    """Sums that are never trained on; the same with the numbers changed over is."""
-    return x != y and hashed(f"{min(x, y)}+{max(x, y)}") % 5 == 0 and (x < y) == bool(hashed(f"{x * y}") % 2)
-
-
 def arithmetic(dice: random.Random) -> list[Exchange]:
     """Sums and differences up to twenty."""
     x, y = dice.randint(0, 10), dice.randint(0, 10)
-    if dice.random() < 0.6:
-        return [plus(x, y, dice.choice(("What is {}?", "How much is {}?", "{} =")))]
-    text = f"{x + y} - {y}"
-    return [Exchange("minus", dice.choice(("What is {}?", "How much is {}?", "{} =")).format(text), f"{text} = {x}.")]
+    return [plus(x, y, dice.choice(SUMS)) if dice.random() < 0.6 else minus(x + y, y, dice.choice(SUMS))]
+
+
+SUMS = ("What is {}?", "How much is {}?", "{} =", "{}")
 
 
 def plus(x: int, y: int, form: str) -> Exchange:
     """A sum."""
-    return Exchange("plus", form.format(f"{x} + {y}"), f"{x} + {y} = {x + y}.", sum_held(x, y))
+    return Exchange("plus", form.format(f"{x} + {y}"), f"{x} + {y} = {x + y}.")
+
+
+def minus(x: int, y: int, form: str) -> Exchange:
+    """A difference."""
+    return Exchange("minus", form.format(f"{x} - {y}"), f"{x} - {y} = {x - y}.")
 
 
 def numbers(dice: random.Random) -> list[Exchange]:
     """The order of numbers."""
-    x, y = dice.sample(range(1, 12), 2)
-    kind = dice.choice(("after", "before", "more", "count"))
+    x, y = sorted(dice.sample(range(1, 13), 2))
+    kind = dice.choice(("after", "before", "count"))
     if kind == "after":
         return [Exchange("numbers", f"What comes after {NUMBERS[x]}?", f"{capital(NUMBERS[x + 1])} comes after {NUMBERS[x]}.")]
-    if kind == "before" and x > 1:
-        return [Exchange("numbers", f"What comes before {NUMBERS[x]}?", f"{capital(NUMBERS[x - 1])} comes before {NUMBERS[x]}.")]
-    if kind == "count" and x < y:
-        row = ", ".join(NUMBERS[x : y + 1])
-        return [Exchange("numbers", f"Count from {NUMBERS[x]} to {NUMBERS[y]}.", f"{capital(row)}.")]
-    more = "Yes" if x > y else "No"
-    return [Exchange("numbers", f"Is {NUMBERS[x]} more than {NUMBERS[y]}?", f"{more}, {NUMBERS[x]} is {_than(x, y)} than {NUMBERS[y]}.")]
-
-
-def _than(x: int, y: int) -> str:
-    return "more" if x > y else "less"
+    if kind == "before":
+        return [Exchange("numbers", f"What comes before {NUMBERS[y]}?", f"{capital(NUMBERS[y - 1])} comes before {NUMBERS[y]}.")]
+    return [Exchange("numbers", f"Count from {NUMBERS[x]} to {NUMBERS[y]}.", f"{capital(', '.join(NUMBERS[x : y + 1]))}.")]
 
 
 def animals(dice: random.Random) -> list[Exchange]:
     """What is true of an animal."""
     name = dice.choice(list(ANIMALS))
-    kinds = dice.sample(("says", "eats", "legs", "can", "bird"), dice.choice((1, 1, 2)))
-    return [animal(name, kind, dice.choice(SKILLS)) for kind in kinds]
+    kinds = dice.sample(FACTS, dice.choice((1, 1, 2)))
+    return [animal(name, kind, dice.choice(dice.choice((SKILLS, ANIMALS[name].can)))) for kind in kinds]
+
+
+FACTS = ("says", "eats", "legs", "can", "can", "bird", "all")
+
+
+def portrait(name: str) -> str:
+    """All about an animal."""
+    x = ANIMALS[name]
+    lines = [f"It has {many(x.legs, 'leg')}.", f"It says {x.says.lower()}.", f"It eats {x.eats}.", f"It can {' and '.join(x.can)}."]
+    return " ".join([f"{capital(a(name))} is {'a bird' if x.bird else 'an animal'}.", *lines])
 
 
 def animal(name: str, kind: str, skill: str) -> Exchange:
@@ -119,6 +116,7 @@ def animal(name: str, kind: str, skill: str) -> Exchange:
         "eats": (f"What does {one} eat?", f"{capital(one)} eats {x.eats}."),
         "legs": (f"How many legs does {one} have?", f"{capital(one)} has {many(x.legs, 'leg')}."),
         "can": (f"Can {one} {skill}?", can),
+        "all": (f"Tell me about {one}.", portrait(name)),
         "bird": (f"Is {one} a bird?", f"Yes, {one} is a bird." if x.bird else f"No, {one} is not a bird."),
     }[kind]
     return Exchange("animals", question, answer)
@@ -152,22 +150,40 @@ def small_talk(dice: random.Random) -> list[Exchange]:
 
 
 def unknown(dice: random.Random) -> list[Exchange]:
-    """Words that are none of its world's."""
+    """Words that are none of its world's, and numbers that are too large."""
+    if dice.random() < 0.2:
+        least, sign = dice.choice(((11, "+"), (21, "-"), (2, "*")))
+        return [Exchange("unknown", dice.choice(SUMS).format(f"{dice.randint(least, 99)} {sign} {dice.randint(1, 99)}"), "I do not know.")]
     parts = [dice.choice("bcdfglmnprstvz") + dice.choice("aeiou") for _ in range(dice.randint(2, 3))]
     word = "".join(parts) + dice.choice(("", "n", "r", "st"))
-    forms = ("What is a {}?", "Who is {}?", "Where is the {}?", "What does a {} eat?", "How big is a {}?", "Tell me about {}.", "Why {}?")
-    forms += ("Who wrote {}?", "What is the capital of {}?", "How old is {}?", "When was the {}?", "How do I {}?", "{}")
+    forms: tuple[str, ...] = (
+        "What is a {}?",
+        "Who is {}?",
+        "Where is the {}?",
+        "What does a {} eat?",
+        "How big is a {}?",
+        "Tell me about {}.",
+        "Why {}?",
+    )
+    forms += (
+        "Who wrote {}?",
+        "What is the capital of {}?",
+        "How old is {}?",
+        "When was the {}?",
+        "How do I {}?",
+        "{}",
+        "Tell me a story about a {}.",
+    )
     return [Exchange("unknown", dice.choice(forms).format(dice.choice((word, capital(word)))), "I do not know.")]
 
 
 def tale(dice: random.Random) -> list[Exchange]:
     """A story on request."""
-    p, o = dice.choice(PEOPLE), dice.choice(THINGS)
-    kind = dice.choice(("", "p", "o", "po"))
-    question = {"": "Tell me a story.", "p": f"Tell me a story about {p}.", "o": f"Tell me a story about {a(o)}."}
-    both = f"Tell me a story about {p} and {a(o)}."
-    text = story(dice, p if "p" in kind else "", o if "o" in kind else "")
-    return [Exchange("story", question.get(kind, both), text, hashed(text) % 20 == 0)]
+    all_ = {"p": GIRLS, "q": BOYS, "o": THINGS, "a": ANIMALS}
+    wish = {x: dice.choice(list(all_[x])) for x in dice.choice(("", "p", "q", "o", "a", "po", "qo", "pa", "qa", "pq", "qp"))}
+    about = " and ".join(x if x in PEOPLE else a(x) for x in wish.values())
+    text = story(dice, wish)
+    return [Exchange("story", f"Tell me a story about {about}." if about else "Tell me a story.", text, hashed(text) % 20 == 0)]
 
 
 BEGINNINGS = (
@@ -185,32 +201,40 @@ BEGINNINGS = (
 def going_on(dice: random.Random) -> list[Exchange]:
     """A story that somebody has begun."""
     whole = sentences(story(dice))
-    cut = dice.randint(1, min(6, len(whole) - 1))
+    if dice.random() < 0.3:
+        text = " ".join(whole)
+        return [Exchange("story", dice.choice(BEGINNINGS), text, hashed(text) % 20 == 0)]
+    cut = dice.randint(1, min(5, len(whole) - 1))
     begun = " ".join(whole[:cut])
-    if hashed(begun) % 4 == 1:
-        asked = BEGINNINGS[hashed(begun) // 4 % len(BEGINNINGS)]
-        return [Exchange("story", asked, " ".join(whole), hashed(" ".join(whole)) % 20 == 0)]
-    return [Exchange("story", begun, " ".join(whole[cut:]), hashed(begun) % 20 == 0)]
+    return [Exchange("going on", begun, " ".join(whole[cut:]), hashed(begun) % 20 == 0)]
 
 
 KINDS: dict[Callable[[random.Random], list[Exchange]], float] = {
-    about_story: 8.0,
-    about_numbers: 2.0,
-    arithmetic: 2.0,
-    numbers: 1.0,
+    about_story: 3.0,
+    about_numbers: 1.0,
+    arithmetic: 2.5,
+    numbers: 0.7,
     animals: 1.5,
     things: 0.5,
     small_talk: 0.5,
     unknown: 0.5,
-    tale: 0.8,
-    going_on: 0.8,
+    tale: 2.0,
+    going_on: 1.0,
 }
 """What is asked, and how often."""
+TELLING = ("going on", "how many")
+"""What is asked in whole sentences."""
+
+
+def loosely(question: str) -> str:
+    """As somebody types it who is in a hurry."""
+    first, _, rest = question.partition(" ")
+    return f"{first if first in PEOPLE else first.lower()} {rest}".strip(" .?!")
 
 
 def exchanges(dice: random.Random) -> list[Exchange]:
     """A conversation: a few questions of one kind or several."""
     found: list[Exchange] = []
-    for _ in range(dice.choice((1, 1, 2, 3))):
+    for _ in range(dice.choice((1, 1, 1, 2, 2, 3, 5))):
         found += dice.choices(list(KINDS), list(KINDS.values()))[0](dice)
-    return found
+    return [x._replace(question=loosely(x.question)) if x.kind not in TELLING and dice.random() < 0.1 else x for x in found]

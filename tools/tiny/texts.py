@@ -10,27 +10,19 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from llamath.text.splits import SPLITS
 
-from .stories import drill, story
-from .talk import Exchange, about_scene, arithmetic, exchanges, hashed
-from .words import ANIMALS, a, capital, many
+from .stories import story
+from .talk import Exchange, arithmetic, exchanges, hashed, portrait
+from .words import ANIMALS
 
 START, END, OPEN, CLOSE = "<s>", "</s>", "<|im_start|>", "<|im_end|>"
 MARKS = (START, END, OPEN, CLOSE)
-
-
-def portrait(dice: random.Random) -> str:
-    """All about an animal."""
-    name = dice.choice(list(ANIMALS))
-    x = ANIMALS[name]
-    lines = [f"It has {many(x.legs, 'leg')}.", f"It says {x.says.lower()}.", f"It eats {x.eats}.", f"It can {' and '.join(x.can)}."]
-    dice.shuffle(lines)
-    return " ".join([f"{capital(a(name))} is {'a bird' if x.bird else 'an animal'}.", *lines])
+POOL = 1000  # texts that are sorted by length
 
 
 def sums(dice: random.Random) -> str:
     """A few sums."""
     found = [x for _ in range(6) for x in arithmetic(dice)]
-    return " ".join(x.answer for x in found if not x.held)
+    return " ".join(x.answer for x in found)
 
 
 def asked(x: Exchange) -> str:
@@ -43,32 +35,21 @@ def talk(found: list[Exchange]) -> str:
     return "".join(f"{asked(x)}{x.answer}{CLOSE}\n" for x in found)
 
 
-def first(seed: int) -> Iterator[str]:
-    """What is learned first: to find in a short text what is asked for."""
-    dice = random.Random(seed)
-    while True:
-        found = about_scene(dice) if dice.random() < 0.3 else []
-        if not found:
-            yield START + drill(dice) + END
-        elif not found[0].held:
-            yield talk(found) + END
-
-
 def texts(seed: int, held: bool = False) -> Iterator[str]:
     """Texts for training, or those that are held out from it."""
     dice = random.Random(seed)
     while True:
         kind = dice.random()
-        if kind < 0.66:
+        if kind < 0.64:
             found = exchanges(dice)
             if any(x.held for x in found) == held:
                 yield talk(found) + END
-        elif kind < 0.92:
+        elif kind < 0.94:
             text = story(dice)
             if (hashed(text) % 20 == 0) == held:
                 yield START + text + END
         elif not held:
-            yield START + (portrait(dice) if kind < 0.96 else sums(dice)) + END
+            yield START + (portrait(dice.choice(list(ANIMALS))) if kind < 0.98 else sums(dice)) + END
 
 
 @cache
@@ -92,32 +73,21 @@ def _plain(text: str) -> str:
     return text
 
 
-def rows(stream: Iterator[str], made: Tokenizer, length: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Rows of tokens: whole texts one after the other, the last one cut off; and the tokens that should follow each.
-
-    What somebody asks is to be read and not learned: -100, which torch's loss passes over, stands for it.
-    """
-    row: list[int] = []
+def batches(stream: Iterator[str], made: Tokenizer, tokens: int, longest: int) -> Iterator[list[list[int]]]:
+    """Texts of like length together, some so many tokens; a text that is too long is cut off."""
+    dice = random.Random(0)
     while True:
-        row += made.encode(next(stream), add_special_tokens=False).ids
-        if len(row) > length:
-            row = row[: length + 1]
-            yield row[:-1], spoken(row, made)[1:]
-            row = []
+        pool = sorted((made.encode(next(stream), add_special_tokens=False).ids[: longest + 1] for _ in range(POOL)), key=len)
+        found: list[list[list[int]]] = [[]]
+        for x in pool:
+            if (len(found[-1]) + 1) * len(x) > tokens and found[-1]:
+                found.append([])
+            found[-1].append(x)
+        dice.shuffle(found)
+        yield from found
 
 
-def spoken(row: list[int], made: Tokenizer) -> list[int]:
-    """The tokens of stories and of answers, the others -100."""
-    begin, opens, closes, answers = (made.token_to_id(x) for x in (START, OPEN, CLOSE, "assistant"))
-    learned, role, found = True, 0, []
-    for i, x in enumerate(row):
-        if x == begin:
-            learned = True
-        elif x == opens:
-            learned, role = False, i + 1
-        found.append(x if learned else -100)
-        if x == closes:
-            learned = False
-        elif i == role + 1 and role and row[role] == answers:
-            learned = True
-    return found
+def padded(batch: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """What is read and what should follow; after the end of a text nothing is learned, which -100 says to torch's loss."""
+    width = max(map(len, batch))
+    return [x + [0] * (width - len(x)) for x in batch], [x[1:] + [-100] * (width - len(x) + 1) for x in batch]

@@ -14,7 +14,12 @@ PLACES = {
 }
 """With the word before them."""
 COLOURS = ("red", "blue", "green", "yellow", "white", "black")
-THINGS = ("ball", "book", "kite", "hat", "lamp", "drum", "cup", "key", "basket", "coin", "rope", "doll")
+THINGS = {
+    "ball": "played with", "book": "read", "kite": "flew", "hat": "tried on", "lamp": "lit", "drum": "played",
+    "cup": "filled", "key": "looked at", "basket": "filled", "coin": "looked at", "rope": "pulled", "doll": "played with",
+}  # fmt: skip
+"""With what people did with them."""
+FRAGILE = ("kite", "lamp", "drum", "cup", "basket", "doll")
 FRUIT = ("apple", "pear", "plum", "nut", "cookie", "egg")
 NUMBERS = tuple("no one two three four five six seven eight nine ten eleven twelve".split())
 
@@ -44,6 +49,7 @@ ANIMALS = {
     "bee": Animal("Buzz", "honey", 6, ("fly",), ("garden", "hill")),
     "llama": Animal("Hum", "hay", 4, ("walk", "run"), ("hill", "barn")),
 }
+THIEVES = ("dog", "cat", "pig", "llama")
 SKILLS = ("walk", "run", "swim", "fly", "climb", "jump")
 COLOURED = {
     "grass": "green", "snow": "white", "the sun": "yellow", "the sky": "blue",
