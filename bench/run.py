@@ -19,7 +19,7 @@ import llamath
 from harness import RESULTS
 from llamath import run
 
-PYTHON, WORKER = sys.executable, str(Path(__file__).with_name("engines.py"))
+WORKER = str(Path(__file__).with_name("engines.py"))
 STORIES = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -36,7 +36,8 @@ STORIES = {
     "tie_word_embeddings": True,
 }
 DTYPES = ("float32", "bfloat16", "int8")
-KEYS = ("ready", "first", "prefill", "decode_1", "decode_8")
+CPP = "llama.cpp"
+KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8")
 
 
 def configuration(shape: str) -> dict[str, object]:
@@ -62,10 +63,18 @@ def make(folder: Path, shape: str, dtype: torch.dtype) -> int:
     return sum(x.nbytes for x in tensors.values())
 
 
-def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int) -> dict[str, float]:
+def as_gguf(folder: Path, dtype: str, asked: argparse.Namespace) -> None:
+    """The same weights for llama.cpp, in eight bits as its Q8_0."""
+    command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--to", "gguf"]
+    subprocess.run(command, check=True, capture_output=True)
+    if dtype == "int8" and once("quantise", folder, dtype, asked.threads, 0, asked.llama_cpp)["failed"]:
+        raise SystemExit("llama.cpp could not write Q8_0")
+
+
+def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int, python: str = sys.executable) -> dict[str, float]:
     began = repr(time.monotonic())
     env = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [PYTHON, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began]
+    command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"{engine} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -78,7 +87,8 @@ def side_by_side(engines: list[str], folder: Path, dtype: str, asked: argparse.N
     found: dict[str, list[dict[str, float]]] = {}
     for i in range(asked.rounds):
         for engine in engines:
-            found.setdefault(engine, []).append(once(engine, folder, dtype, asked.threads, asked.tokens))
+            python = asked.llama_cpp if engine == CPP else sys.executable
+            found.setdefault(engine, []).append(once(engine, folder, dtype, asked.threads, asked.tokens, python))
         found.setdefault("stream", []).append(once("stream", folder, dtype, asked.threads, size))
         print(f"  round {i + 1} of {asked.rounds}", file=sys.stderr)
     return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in found.items()}
@@ -89,7 +99,8 @@ def shown(title: str, found: dict[str, dict[str, float]], size: int, rounds: int
     against = "transformers" if "transformers" in found else next(iter(found))
     limit, base = found["stream"]["wall"], found[against]
     print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s)")
-    print(f"  {'':24}{'ready':>14}{'first of 512':>16}{'again':>16}{'decode × 1':>18}{'decode × 8':>18}{'beyond weights':>16}")
+    heads = ("ready", "first of 512", "whole answer", "512 again", "decode × 1", "decode × 8", "beyond weights")
+    print(f"  {'':24}" + "".join(f"{x:>17}" for x in heads))
     rows = {}
     for name, x in found.items():
         if name == "stream":
@@ -144,6 +155,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--llama-cpp", metavar="PYTHON", help="an interpreter that has llama-cpp-python, to compare with it")
     asked = parser.parse_args()
     for shape in asked.shapes:
         for dtype in asked.dtypes:
@@ -151,6 +163,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as place:
                 size = make(Path(place) / "model", shape, kind)
                 engines = [x for x in asked.engines if dtype != "int8" or x == "llamath"]
+                if asked.llama_cpp:
+                    engines.append(CPP)
+                    as_gguf(Path(place) / "model", dtype, asked)
                 found = side_by_side(engines, Path(place) / "model", dtype, asked, size // (1 + (dtype == "int8")))
             result = shown(f"{shape}, {dtype}", found, size // (1 + (dtype == "int8")), asked.rounds)
             keep(result, machine(asked.threads))

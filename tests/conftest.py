@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("llamath", deadline=None)  # machines are shared: how long an example takes says nothing
+settings.load_profile("llamath")
 
 TRUTH = Path(__file__).parents[2] / "shared" / "truth"
 TINY = Path(__file__).parent / "tiny"

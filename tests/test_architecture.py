@@ -24,7 +24,8 @@ MAY = {
     "hardware": "errors record strict units",
     "positions": "record",
     "passes": "dims record tree",
-    "blocks": "dims passes positions record tree",
+    "heads": "positions record",
+    "blocks": "dims heads passes positions tree",
     "build": "blocks dims tree",
     "mixers": "blocks build dims passes record tree",
     "config": "dims errors",
@@ -32,7 +33,7 @@ MAY = {
     "formats": "errors record strict",
     "catalog": "errors record strict",
     "names": "dims errors record tree formats",
-    "families": "blocks build passes positions mixers config dims errors names record tree",
+    "families": "blocks build heads passes positions mixers config dims errors names record tree",
     "views": "args blocks config dims errors glossary mixers names passes positions formats record tree hardware units",
     "model": "args blocks config errors families names record tree views",
     "show": "args catalog design dims errors formats glossary loading model names passes record tree views hardware units",
@@ -50,7 +51,7 @@ MAY = {
     "design": "args blocks catalog config dims errors families loading model record tree views",
     "check": "config errors families formats loading model names reading record views embedded",
     "convert": "args blocks check config errors formats gguf_config loading model names positions record strict tree views",
-    "web": "catalog loading compare dims errors formats hardware model names passes record show tree views",
+    "web": "blocks catalog check embedded loading compare dims errors families formats glossary hardware hub mixers model names passes record show tree views",
     "cli": "web catalog check compare design convert decode embedded errors formats loading model names passes reading run show strict text views hardware units",
     "__init__": "args blocks dims errors loading model tree views",
 }
@@ -120,6 +121,25 @@ def test_rooms_form_no_cycle() -> None:
         assert ready, f"a cycle among {sorted(todo)}"
         placed |= ready
         todo = {room: may for room, may in todo.items() if room not in ready}
+
+
+def beside(name: str, tree: ast.Module) -> Iterator[str]:
+    """The modules that one needs before it can be imported; a package for what is taken from it, be that a module or not."""
+    inside = {id(x) for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.If)) for x in ast.walk(f)}
+    package = Path(name).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in inside:
+            place = ROOT.joinpath(*package[: len(package) - node.level + 1], *(node.module or "").split("."))
+            file = place.with_suffix(".py")
+            yield str((file if file.exists() else place / "__init__.py").relative_to(ROOT))
+
+
+def test_modules_form_no_cycle() -> None:
+    todo = {name: set(beside(name, tree)) for name, tree in modules()}
+    todo["__init__.py"] -= {"__init__.py"}
+    while ready := {name for name, needs in todo.items() if not needs & todo.keys()}:
+        todo = {name: needs for name, needs in todo.items() if name not in ready}
+    assert not todo, f"a cycle among {sorted(todo)}"
 
 
 def test_third_parties_stay_in_their_rooms() -> None:

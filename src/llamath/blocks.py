@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .dims import Dim
+from .heads import Norming, Scores
 from .passes import PairMixer, Reach
-from .positions import Alibi, LogTemperature, Rope, Temperature
-from .record import Record
+from .positions import Rope
 from .tree import Block, Cut, Stack, Weight
 
 
@@ -60,13 +60,6 @@ class LayerNorm(Norm):
     """(x − mean) / std · w + b."""
 
 
-class Clip(Record):
-    """Queries, keys and values are clamped to ± `limit`."""
-
-    limit: float
-    normed: bool = False  # after their norms, not before
-
-
 class Attention(PairMixer):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
@@ -83,28 +76,17 @@ class Attention(PairMixer):
     o: Linear
     q_norm: Norm | Stack | None = None  # a Stack: each head has its own
     k_norm: Norm | Stack | None = None
+    v_norm: Norm | None = None
     gate: Linear | None = None  # sigmoid of it multiplies the output of the heads
     sinks: Weight | None = None  # one learned logit per head that takes attention and gives nothing
     heads: int
     kv_heads: int
     head_dim: int
-    rope: Rope | None = None  # None: no rotary positions
-    window: int | None = None  # how many positions back a token sees, itself included
-    causal: bool = True  # False: it sees as many ahead
     kv_layer: int | None = None  # without k: whose keys and values these are
-    chunk: int | None = None  # Llama 4: attention stays inside chunks of this size
-    scale: float | None = None  # of the scores; None: head_dim ** -0.5
-    softcap: float | None = None  # scores become cap · tanh(scores / cap)
-    alibi: Alibi | None = None
-    clip: Clip | None = None
-    norm_whole: bool = False  # q_norm and k_norm see all heads as one vector
-    norm_after_rope: bool = False
-    v_norm: Norm | None = None
-    temperature: Temperature | LogTemperature | None = None
-
-    @property
-    def reach(self) -> Reach:
-        return Reach(window=self.window, chunk=self.chunk, causal=self.causal)
+    rope: Rope | None = None  # None: no rotary positions
+    reach: Reach = Reach()  # which keys a query looks at
+    norming: Norming = Norming()
+    scores: Scores = Scores()
 
     def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:  # noqa: ARG002
         each = 2 * (Dim.const(self.heads) * self.head_dim)
@@ -130,8 +112,7 @@ class LatentAttention(PairMixer):
     v_dim: int
     latent: int
     rope: Rope | None = None
-    scale: float | None = None  # of the scores; None: (nope_dim + rope_dim) ** -0.5
-    temperature: Temperature | None = None
+    scores: Scores = Scores()
 
     def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
         H, key, value = Dim.const(self.heads), self.latent if absorbed else self.nope_dim, self.latent if absorbed else self.v_dim

@@ -52,6 +52,11 @@ class Reach(Record):
         return back + (_back(at.tokens, self.window) - at.tokens)
 
     @property
+    def span(self) -> int | None:
+        """How far back a query sees at most; None: to the beginning."""
+        return self.window if self.chunk is None else self.chunk
+
+    @property
     def letter(self) -> str:
         """What the number of pairs is called in formulas."""
         return "Pw" if self.window else "Pc" if self.chunk else "P"
@@ -96,7 +101,7 @@ class PairMixer(Mixer):
         """The FLOPs of one query that meets one key: a score for each head, and a share of each head's value."""
         raise NotImplementedError
 
-    def scores(self, at: Pass) -> Dim:
+    def comparing(self, at: Pass) -> Dim:
         """The FLOPs of the scores alone."""
         return self.pair(at.absorbed)[0] * Dim(self.reach.letter, self.reach.pairs(at))
 

@@ -23,7 +23,6 @@ from llamath.blocks import Decoder
 from llamath.errors import LlamathError
 from llamath.run.module import own
 from llamath.run.parallel import layout, parallelize
-from llamath.run.shard import shard
 from llamath.tree import fold, walk
 from llamath.views.memory import MemoryRequest, Sizes
 from llamath.views.parallel import pieces, stages
@@ -128,7 +127,8 @@ def same(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
             {
                 "logits": apart(one(tokens), several(tokens)),
                 "decoded": max(apart(x, y) for x, y in zip(*decoded, strict=True)),
-                "texts": [[text(m, tokens, x) for m in (one, several)] for x in how],
+                "texts": [text(several, tokens, x) for x in how],
+                "alone": [text(one, tokens, x) for x in how] if mesh.get_local_rank() == 0 else None,
                 "unseeded": text(several, tokens, run.Sampling(temperature=1.5)),
                 "bytes": held(several),
                 "predicted": predicted(known.tree, mesh.size(), experts),
@@ -196,6 +196,8 @@ def strange(mesh: DeviceMesh, given: dict[str, Any]) -> str:
 
 def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Two steps of training, each process with some rows of the batch."""
+    from llamath.run.shard import shard  # takes a second to import
+
     found = []
     for case in given:
         (known, one), (_, several) = model(case["config"]), model(case["config"])

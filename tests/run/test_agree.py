@@ -17,12 +17,15 @@ from oracle import pair
 from torch import Tensor
 
 from gguf_files import configs
-from llamath.cli import cli
+from llamath.cli import cli, main
 from llamath.convert.convert import Order, convert
 from llamath.errors import LlamathError
+from llamath.names.rotary import halves, pairs
 from llamath.run import opened
-from llamath.run.agree import Heard, agreement, listen
-from llamath.run.order import halves, pairs, reordered
+from llamath.run.agree import agreement
+from llamath.run.layout import reordered
+from llamath.run.listen import Heard, listen
+from llamath.run.order import hinted
 
 pytestmark = pytest.mark.transformers
 IDS = [1, 5, 9, 96, 3, 3, 40, 17, 60, 2]
@@ -167,9 +170,17 @@ def rows(source: Path, target: Path, change: Callable[[Tensor], Tensor], kinds: 
     return copied(source, target, reorder)
 
 
+def to_pairs(x: Tensor) -> Tensor:
+    return reordered(x, pairs(8))
+
+
+def to_halves(x: Tensor) -> Tensor:
+    return reordered(x, halves(8))
+
+
 CASES = [
-    (lambda x: pairs(x, 8), "unpermuted", "permuted twice"),  # Meta's rows under Hugging Face's names
-    (lambda x: halves(x, 8), "permuted twice", "unpermuted"),
+    (to_pairs, "unpermuted", "permuted twice"),  # Meta's rows under Hugging Face's names
+    (to_halves, "permuted twice", "unpermuted"),
 ]
 
 
@@ -183,13 +194,13 @@ def test_rows_of_safetensors_in_another_order(hf: Path, change: Callable[[Tensor
     assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are reordered: B's look {ours}, or A's {theirs}"]
 
 
-@pytest.mark.parametrize(("change", "said"), [(lambda x: halves(x, 8), "unpermuted"), (lambda x: pairs(x, 8), "permuted twice")])
+@pytest.mark.parametrize(("change", "said"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
 def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
     """A converter that forgets to permute writes what the permutation of `halves` would be; one that does it twice, that of `pairs`."""
     convert(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), Order(to="gguf"))
     stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
     as_it_was = opened(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
-    wanted = as_it_was if said == "unpermuted" else pairs(pairs(as_it_was, 8), 8)
+    wanted = as_it_was if said == "unpermuted" else to_pairs(to_pairs(as_it_was))
     assert torch.equal(torch.from_numpy(stored.copy()), wanted)
     done = asked(hf, tmp_path / "model.gguf")
     assert done.exit_code == 1
@@ -202,7 +213,7 @@ def test_rows_of_q_alone(hf: Path, tmp_path: Path) -> None:
 
 
 def test_quantised_rows_in_another_order_are_still_known(hf: Path, tmp_path: Path) -> None:
-    other = rows(hf, tmp_path, lambda x: pairs(x, 8) + 0.03 * x.abs().max() * torch.rand(x.shape))
+    other = rows(hf, tmp_path, lambda x: to_pairs(x) + 0.03 * x.abs().max() * torch.rand(x.shape))
     assert "B's look unpermuted" in " ".join(asked(hf, other).stdout.split())
 
 
@@ -210,10 +221,10 @@ def test_a_text_that_one_of_them_knows_says_which_is_wrong(hf: Path, tmp_path: P
     a, b = heard(hf), heard(rows(hf, tmp_path, CASES[0][0]))
     found = agreement(a, b, IDS, "", 1e-4)
     for losses, end in {(1.2, 4.0): ": B's look unpermuted", (4.0, 1.2): ": A's look permuted twice"}.items():
-        (hint,) = reordered(a, b, found.replace(losses=losses))
+        (hint,) = hinted(a, b, found.replace(losses=losses))
         assert hint.endswith(end)
     for losses in ((4.5, 4.9), (1.2, 1.3)):  # neither knows it; both do
-        (hint,) = reordered(a, b, found.replace(losses=losses))
+        (hint,) = hinted(a, b, found.replace(losses=losses))
         assert ", or A's" in hint
 
 
@@ -276,25 +287,27 @@ def test_a_text_is_read_where_there_is_a_tokenizer(hf: Path, tmp_path: Path) -> 
         (["--tolerance", "-1"], "-1.0 is not in the range"),
     ],
 )
-def test_bad_input(hf: Path, more: list[str], message: str) -> None:
-    done = main(str(hf), str(hf), *more)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+def test_bad_input(hf: Path, more: list[str], message: str, failed: Callable[..., str]) -> None:
+    assert message in " ".join(failed(hf, hf, *more).split())
 
 
-def main(*args: str, before: str = "pass") -> subprocess.CompletedProcess[str]:
-    code = f"import sys; {before}; sys.argv = ['llamath', 'logits', *{args!r}]; from llamath.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+@pytest.fixture
+def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What the command says on stderr before it ends with 2."""
+
+    def said(*args: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["llamath", "logits", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == 2
+        return capsys.readouterr().err
+
+    return said
 
 
-def test_what_cannot_be_read_ends_with_2(hf: Path, tmp_path: Path) -> None:
-    done = main(str(hf), str(copied(hf, tmp_path, lambda x: x.pop(Q))))
-    assert done.returncode == 2
-    assert "q_proj.weight" in done.stderr
-    done = main(str(hf), "nowhere/at-all")
-    assert done.returncode == 2
-    assert "nowhere/at-all is not on this machine" in done.stderr
+def test_what_cannot_be_read_ends_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
+    assert "q_proj.weight" in failed(hf, copied(hf, tmp_path, lambda x: x.pop(Q)))
+    assert "nowhere/at-all is not on this machine" in failed(hf, "nowhere/at-all")
 
 
 def test_numbers_that_are_none_are_named(hf: Path, tmp_path: Path) -> None:
@@ -304,7 +317,9 @@ def test_numbers_that_are_none_are_named(hf: Path, tmp_path: Path) -> None:
 
 
 def test_without_torch_the_command_says_what_to_install(hf: Path) -> None:
-    done = main(str(hf), str(hf), before="sys.modules['torch'] = None")
+    code = f"import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'logits', {str(hf)!r}, {str(hf)!r}]"
+    code += "; from llamath.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "this needs torch, which is not installed" in done.stderr
     assert "pip install 'llamath[run]'" in done.stderr

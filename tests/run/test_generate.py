@@ -226,7 +226,7 @@ def test_what_is_not_a_number_is_named() -> None:
     module = tiny()
     with torch.no_grad():
         module.get_parameter("layers.1.mlp.up.weight")[3, 4] = float("nan")
-    with pytest.raises(LlamathError, match=r"so is the weight layers\.1\.mlp\.up\.weight"):
+    with pytest.raises(LlamathError, match=r"^the weight layers\.1\.mlp\.up\.weight is NaN in 1 of its 1,536 numbers"):
         ids(module, [[5, 6]], max_tokens=3)
     module = initialise(build(module.spec, torch.float16), 0, 30.0)
     with pytest.raises(LlamathError, match=r"the first to be not is what layers\.\d") as error:

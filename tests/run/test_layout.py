@@ -11,8 +11,9 @@ from torch import Tensor
 
 import llamath
 from conftest import tiny_configs
+from llamath.names.rotary import halves, pairs
 from llamath.run import from_named
-from llamath.run.layout import Facts, parted, straight
+from llamath.run.layout import Facts, parted, reordered, straight
 
 HEADS = Facts(groups=2, heads=4, size=4, values=2, channels=8, offset=1.0)
 
@@ -67,6 +68,14 @@ def test_unit_and_flat() -> None:
 def test_rotary_pairs_part_into_halves() -> None:
     stored = rows(0, 2, 1, 3, 10, 12, 11, 13)  # two heads of four: row i beside row i + 2
     assert same(straight(stored, "rotary", HEADS, "attn.q.weight"), 0, 1, 2, 3, 10, 11, 12, 13)
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 128])
+def test_the_orders_are_those_of_the_published_conversion(size: int) -> None:
+    """`convert_llama_weights_to_hf.py` of transformers: view(heads, h / 2, 2, d).transpose(1, 2); and there and back is where it was."""
+    meta = torch.arange(3 * size)
+    assert torch.equal(reordered(meta, halves(size)), meta.view(3, size // 2, 2).transpose(1, 2).flatten())
+    assert torch.equal(reordered(reordered(meta, halves(size)), pairs(size)), meta)
 
 
 def test_shifted_and_decay() -> None:

@@ -14,7 +14,9 @@ from llamath.blocks import Layer
 from llamath.build import decoder, gqa, mla, rms, swiglu
 from llamath.dims import Dim
 from llamath.errors import LlamathError
+from llamath.heads import Scores
 from llamath.mixers import gated_delta, short_conv
+from llamath.passes import Reach
 from llamath.positions import Alibi, Rope
 from llamath.run import Decoder, build, initialise
 from llamath.run.cache import Keys, seen
@@ -36,13 +38,14 @@ def attention(**facts: Any) -> Any:
 
 LATENT = mla(Dim("d", 16), (HEADS[0], Dim("n", 6), Dim("p", 4), Dim("v", 5)), (None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4))
 DELTA = gated_delta(Dim("d", 16), (Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
+SLOPES, CAPPED = Scores(alibi=Alibi()), Scores(softcap=2.0)
 KINDS = {
-    **{f"window {n}": model(attention(window=n), attention()) for n in (1, 2, 3, 5, 8)},
-    **{f"chunk {n}": model(attention(chunk=n), attention(rope=None)) for n in (1, 3, 4)},
-    "alibi": model(attention(rope=None, alibi=Alibi()), attention(rope=None, alibi=Alibi(), window=4)),
-    "soft caps in a window": model(attention(softcap=2.0, window=3), attention(softcap=2.0)),
+    **{f"window {n}": model(attention(reach=Reach(window=n)), attention()) for n in (1, 2, 3, 5, 8)},
+    **{f"chunk {n}": model(attention(reach=Reach(chunk=n)), attention(rope=None)) for n in (1, 3, 4)},
+    "alibi": model(attention(rope=None, scores=SLOPES), attention(rope=None, scores=SLOPES, reach=Reach(window=4))),
+    "soft caps in a window": model(attention(scores=CAPPED, reach=Reach(window=3)), attention(scores=CAPPED)),
     "latent": model(LATENT, LATENT),
-    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(window=4)),
+    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(reach=Reach(window=4))),
 }
 
 
@@ -74,7 +77,7 @@ def test_a_ring_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
 
 
 def test_a_window_remembers_no_more_than_it_sees() -> None:
-    made = model(attention(window=5), attention(), attention(chunk=3))
+    made = model(attention(reach=Reach(window=5)), attention(), attention(reach=Reach(chunk=3)))
     cache = made.cache(12)
     made(torch.zeros(1, 9, dtype=torch.long), cache)
     assert [x.rows[0].shape[2] for x in cache.memories] == [5, 12, 3]

@@ -483,9 +483,9 @@ def test_eight_bit_floats_with_scales(hf: Callable[..., Path], blocks: tuple[int
             scales = torch.rand(-(-rows // blocks[0]), -(-columns // blocks[1])) + 0.5
             x[f"{name}_scale_inv"] = scales
             plain = x[name].float()
-            for i in range(rows):
-                for j in range(columns):
-                    plain[i, j] *= scales[i // blocks[0], j // blocks[1]]
+            for i in range(0, rows, blocks[0]):
+                for j in range(0, columns, blocks[1]):
+                    plain[i : i + blocks[0], j : j + blocks[1]] *= scales[i // blocks[0], j // blocks[1]]
             wanted[name] = plain
 
     config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": list(blocks), "activation_scheme": "dynamic"}}

@@ -70,10 +70,10 @@ def test_the_cache_is_as_large_as_predicted() -> None:
     ("word", "kind"), [("bf16", torch.bfloat16), ("FP32", torch.float32), ("torch.float16", torch.float16), ("double", torch.float64)]
 )
 def test_types_by_their_words(word: str, kind: torch.dtype) -> None:
-    assert room.dtype(word) == kind == room.dtype(kind)
+    assert room.typed(word) == kind == room.typed(kind)
 
 
 def test_a_word_that_is_none_has_a_hint() -> None:
     with pytest.raises(LlamathError) as found:
-        room.dtype("bloat16")
+        room.typed("bloat16")
     assert "bfloat16" in found.value.hint

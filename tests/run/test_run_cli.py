@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,17 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return speaker(tmp_path_factory.mktemp("models") / "talker", template=CHATML)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As torchrun starts the first of two processes; the devices that they were to meet on."""
+    met: list[str] = []
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("llamath.run.group.group", lambda device: met.append(device) or nullcontext())
+    monkeypatch.setattr("llamath.run.llama.opened", lambda *_, **__: pytest.fail("a model was opened"))
+    return met
 
 
 @pytest.fixture
@@ -332,3 +344,19 @@ def test_programs_get_what_there_is_too(words: tuple[object, ...], typed: Typed,
     assert found.status == 130
     rows = [json.loads(x) for x in found.out.splitlines()]
     assert [(x["finish"], x["tokens"]) for x in rows] == [("interrupted", 5)] * (2 if "--batch" in words else 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["chat"], "a conversation is held by one process: llamath run is what torchrun can start"),
+        (["run", "-"], "standard input is one process's, and there are several"),
+        (["run", "--batch-file", "-"], "standard input is one process's, and there are several"),
+    ],
+)
+def test_what_one_process_alone_can_do_is_refused_under_torchrun(
+    words: list[str], message: str, plain: Path, typed: Typed, started: list[str]
+) -> None:
+    found = typed(words[0], plain, *words[1:], stdin=b"hello\n")
+    assert found.status == 2 and message in " ".join(found.err.split()) and not found.out
+    assert started == ["cpu"]  # they meet first, so that only one of them says it

@@ -10,7 +10,7 @@ import click
 
 from ..errors import LlamathError, nearest, safe
 from .say import complain, say
-from .speaking import decoded, limits, opened, sampling, speaks, started, stream, write
+from .speaking import decoded, limits, opened, processes, sampling, speaks, started, stream, write
 
 if TYPE_CHECKING:
     from ..run import Limits, Piece, Sampling, Talk
@@ -31,7 +31,8 @@ def command(model: str | None, **asked: Any) -> None:
     from ..run import Talk
 
     if started():
-        raise click.UsageError("a conversation is held by one process: llamath run is what torchrun can start")
+        with processes(asked["device"]):  # of which the first says it
+            raise click.UsageError("a conversation is held by one process: llamath run is what torchrun can start")
     llama = opened(model, asked)
     talk = Talk(llama, llama.format(asked["form"]), asked["system"])
     if llama.template is None and not asked["form"]:

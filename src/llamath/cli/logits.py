@@ -13,7 +13,7 @@ from .options import changed
 from .say import say
 
 if TYPE_CHECKING:
-    from ..run.agree import Heard
+    from ..run.listen import Heard
     from ..run.source import Sound
 
 TEXT = (
@@ -39,7 +39,7 @@ TEXT = (
 def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: float | None, as_json: bool, **how: Any) -> None:
     """Do the checkpoints A and B compute the same? Exit code 0 yes, 1 no, 2 unreadable."""
     from ..run.agree import agreement
-    from ..run.room import dtype as named
+    from ..run.room import typed
     from ..run.source import sound
 
     if prompt is not None and ids is not None:
@@ -48,7 +48,7 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
         raise LlamathError("the prompt is empty", hint="leave it out for a text of its own, or give --ids")
     sources = [sound(a), sound(b, dict(changed(x) for x in how.pop("changes")))]
     tokens, text = _tokens(sources, prompt, ids, (how.pop("tokens"), how.pop("seed")))
-    dtype = named(how["dtype"])
+    dtype = typed(how["dtype"])
     ours, theirs = (_heard(x, tokens, dtype, how["device"]) for x in sources)
     usual = 1e-4 if dtype.itemsize > 2 else 2e-2
     found = agreement(ours, theirs, tokens, text, usual if tolerance is None else tolerance)
@@ -67,7 +67,7 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
 
 def _heard(source: Sound, tokens: list[int], dtype: Any, device: str) -> Heard:
     """What one of them says; nothing of it stays in memory."""
-    from ..run.agree import listen
+    from ..run.listen import listen
     from ..run.open import filled
     from ..show.progress import Bar
 

@@ -30,7 +30,7 @@ OPTIONS = (
     click.option("--seed", type=int, metavar="N", help="Draw the same again."),
     click.option("--stop", "strings", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
     click.option("--context", default="", metavar="TOKENS", help="Prompt and text together, if not the model's own: 4096, 8k."),
-    click.option("--dtype", metavar="NAME", help="What to compute in, if not the file's type: bf16, fp16, fp32."),
+    click.option("--dtype", metavar="NAME", help="What to compute in, if not the file's type: bf16, fp16, fp32; or int8."),
     click.option("--device", default="cpu", show_default=True, metavar="NAME", help="Where to compute: cpu, cuda, cuda:1."),
     click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated."),
     click.option("--format", "form", default="", metavar="NAME", help="How conversations are written, if not as the model's own: chatml."),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..errors import ConvertError, safe
 from ..formats.dtypes import PLAIN
+from ..names.rotary import halves, pairs
 from ..names.scheme import Scheme
 from ..positions import Llama3Rope
 from ..record import Record
@@ -119,10 +120,9 @@ def chunks(entry: Entry, files: Files) -> Iterator[bytes]:
 
 def _turned(data: bytes, size: int, turn: int) -> bytes:
     """Rows reordered head by head: rows i and i + h/2 become neighbours, or neighbours part again."""
-    half = abs(turn) // 2
-    order = [i + j * half for i in range(half) for j in (0, 1)] if turn > 0 else [2 * i + j for j in (0, 1) for i in range(half)]
+    order = pairs(turn) if turn > 0 else halves(-turn)
     view = memoryview(data)
-    heads = range(0, len(data), 2 * half * size)
+    heads = range(0, len(data), len(order) * size)
     return b"".join([view[head + i * size : head + (i + 1) * size] for head in heads for i in order])
 
 

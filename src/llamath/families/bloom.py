@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer, NormedResidualLayer
 from ..build import decoder, gqa, layer_norm, mlp
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
 from ..positions import Alibi
@@ -42,7 +43,7 @@ def bloom(c: Config) -> Decoder:
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=True, alibi=Alibi()),
+        attn=gqa(d, heads, bias=True, scores=Scores(alibi=Alibi())),
         mlp_norm=norm,
         mlp=mlp(d, 4 * d, "gelu_pytorch_tanh", bias=True),
     )

@@ -7,6 +7,7 @@ from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..errors import safe
 from ..names.gguf import GGUF
+from ..passes import Reach
 from ..positions import Rope
 from ..tree import Stack, cycle
 from . import family
@@ -22,7 +23,7 @@ def exaone4(c: Config) -> Decoder:
     norm, head_norm, mlp = rms(d, eps), rms(heads[2], eps), swiglu(d, F, c.activation("hidden_act"))
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
-        attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=window)
+        attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, reach=Reach(window=window))
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     layers = _order(c, layer(rotary, window), layer(None if window else rotary, None))

@@ -6,6 +6,7 @@ from ..blocks import Decoder, Layer, TwoNormLayer
 from ..build import decoder, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
+from ..heads import Scores
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
 from ..positions import Alibi
@@ -44,7 +45,7 @@ def falcon(c: Config) -> Decoder:
     heads = (H, K if new else Dim("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), rope(c, h)
     alibi = Alibi(scale=h**-0.5, rounded=True) if c.get("alibi", False) else None
-    attn = gqa(d, heads, bias=bias, alibi=alibi, rope=None if alibi else rotary)
+    attn = gqa(d, heads, bias=bias, scores=Scores(alibi=alibi), rope=None if alibi else rotary)
     ff = mlp(d, F, c.activation("activation", "gelu"), bias=bias)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     if new and c.get("num_ln_in_parallel_attn", 2) == 2:

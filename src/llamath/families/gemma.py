@@ -7,6 +7,7 @@ from ..build import decoder, embedding, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .shared import rope
@@ -15,14 +16,14 @@ from .shared import rope
 @family("gemma", hf=HF, gguf=GGUF_SHIFTED, arch="gemma")
 def gemma(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    heads, causal = c.heads(d, default=(0, 16, 256)), not c.get("use_bidirectional_attention", False)
+    heads, reach = c.heads(d, default=(0, 16, 256)), Reach(causal=not c.get("use_bidirectional_attention", False))
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     activation = c.activation("hidden_act", "gelu_pytorch_tanh")
     activation = "gelu_pytorch_tanh" if activation == "gelu" else activation  # the first configs say gelu and mean this
     c.ignore("hidden_activation")
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, c.get("attention_bias", False), rope=rope(c, heads[2]), causal=causal),
+        attn=gqa(d, heads, c.get("attention_bias", False), rope=rope(c, heads[2]), reach=reach),
         mlp_norm=norm,
         mlp=swiglu(d, F, activation),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..blocks import Decoder, Layer
 from ..build import decoder, embedding, gqa, rms, swiglu
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF_SANDWICH
+from ..passes import Reach
 from . import family
 from .shared import alternating, query_scale, rope
 
@@ -20,15 +20,11 @@ def gemma2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
-    facts: dict[str, Any] = {
-        "rope": rope(c, heads[2]),
-        "scale": query_scale(c),
-        "softcap": c.nullable("attn_logit_softcapping", 50.0),
-        "causal": not c.get("use_bidirectional_attention", False),
-    }
+    positions, scores = rope(c, heads[2]), Scores(scale=query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0))
+    causal = not c.get("use_bidirectional_attention", False)
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias, window=window, **facts)
+        attention = gqa(d, heads, bias, rope=positions, reach=Reach(window=window, causal=causal), scores=scores)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     return decoder(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer
 from ..build import decoder, embedding, gqa, rms, swiglu
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF_SHIFTED
 from ..names.hf import HF_SANDWICH
+from ..passes import Reach
 from ..positions import Rope
 from . import family
 from .shared import alternating, query_scale, scaled
@@ -19,11 +21,12 @@ def gemma3(c: Config) -> Decoder:
     eps, h = c.get("rms_norm_eps", 1e-6), heads[2]
     norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
-    scale, ahead = query_scale(c), c.get("use_bidirectional_attention", False)
+    scores, ahead = Scores(scale=query_scale(c)), c.get("use_bidirectional_attention", False)
     c.ignore("hidden_act", "attn_logit_softcapping", "cache_implementation")
 
     def layer(rope: Rope, window: int | None) -> Layer:
-        attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, window=window, scale=scale, causal=not ahead)
+        reach = Reach(window=window, causal=not ahead)
+        attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, reach=reach, scores=scores)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     window = c.nullable("sliding_window|sliding_window_attention_size", 4096)

@@ -9,8 +9,10 @@ from ..blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, Pe
 from ..build import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..config import Config
 from ..dims import Dim
+from ..heads import Scores
 from ..names.gguf import GGUF
 from ..names.hf import HF_SANDWICH
+from ..passes import Reach
 from ..tree import repeat, sequence
 from . import family
 from .shared import layer_types, scaled
@@ -126,12 +128,13 @@ def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None
     heads, eps, window = c.heads(d, default=(8, 4, 256)), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
     twins, ahead = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
     ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
-    facts: dict[str, Any] = {"scale": 1.0, "causal": not ahead}
+    facts: dict[str, Any] = {"scores": Scores(scale=1.0), "reach": Reach(causal=not ahead)}
     if kind == FAR:
         heads = _far_heads(c, heads, types, twins)
         facts |= {"v": None} if twins else {}
     else:
-        facts["window"] = window // 2 + 2 if ahead else window  # as transformers has it: ± (window // 2 + 1), ends included
+        window = window // 2 + 2 if ahead else window  # as transformers has it: ± (window // 2 + 1), ends included
+        facts["reach"] = Reach(window=window, causal=not ahead)
     h = heads[2]
     own = {"k_norm": rms(h, eps), "v_norm": RMSNorm(eps=eps)}
     facts |= own if giver is None else {"k": None, "v": None, "kv_layer": giver}

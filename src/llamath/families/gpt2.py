@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Decoder, Layer
 from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF
 from ..names.scheme import Scheme
 from ..tree import Stack, repeat, sequence
@@ -37,7 +38,7 @@ def gpt2(c: Config) -> Decoder:
     heads = c.heads(d, "num_attention_heads|n_head", "n_head|num_attention_heads")
     F = c.dim("F", "n_inner", default=4 * d)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
-    attention = gqa(d, heads, bias=True, scale=None if c.get("scale_attn_weights", True) else 1.0)
+    attention = gqa(d, heads, bias=True, scores=Scores(scale=None if c.get("scale_attn_weights", True) else 1.0))
     layer = Layer(
         attn_norm=norm,
         attn=attention,
@@ -53,7 +54,7 @@ def gpt2(c: Config) -> Decoder:
 
 def _ever_smaller(c: Config, layer: Layer, attention: Attention) -> Stack:
     """Layers whose scores are divided by the layer's number too, counted from 1."""
-    L, scale = c.dim("L", "n_layer|num_hidden_layers"), attention.scale or attention.head_dim**-0.5
+    L, scale = c.dim("L", "n_layer|num_hidden_layers"), attention.scores.scale or attention.head_dim**-0.5
     if L > MOST:
         raise c.error("n_layer", f"is {L}: too many layers to scale one by one")
-    return sequence((layer.replace(attn=attention.replace(scale=scale / i)) for i in range(1, L + 1)), named=L)
+    return sequence((layer.replace(attn=attention.replace(scores=Scores(scale=scale / i))) for i in range(1, L + 1)), named=L)

@@ -6,6 +6,7 @@ from ..blocks import Decoder, Layer
 from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
+from ..heads import Scores
 from ..names.gguf import GGUF_QKV
 from ..tree import repeat
 from . import family
@@ -23,7 +24,7 @@ def gpt_bigcode(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=True, scale=None if c.get("scale_attn_weights", True) else 1.0),
+        attn=gqa(d, heads, bias=True, scores=Scores(scale=None if c.get("scale_attn_weights", True) else 1.0)),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "gelu_pytorch_tanh"), bias=True),
     )

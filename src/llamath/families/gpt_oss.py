@@ -7,6 +7,7 @@ from ..build import decoder, gqa, linear, rms, weight
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..passes import Reach
 from ..tree import cycle, repeat
 from . import family
 from .shared import layered, scaled
@@ -49,7 +50,7 @@ def gpt_oss(c: Config) -> Decoder:
     )
     moe = MoE(router=linear(E, d, True), experts=repeat(expert, E, live=k), top_k=k)
     full = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
-    local = full.replace(attn=attn.replace(window=c.get("sliding_window", 128)))
+    local = full.replace(attn=attn.replace(reach=Reach(window=c.get("sliding_window", 128))))
     L = c.dim("L", "num_hidden_layers")
     layers = layered(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
     c.ignore("initial_context_length")

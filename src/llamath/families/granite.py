@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer
 from ..build import decoder, embedding, gqa, rms, swiglu
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
 from ..tree import repeat
@@ -20,7 +21,7 @@ def granite(c: Config) -> Decoder:
     bias, scale = c.get("attention_bias", False), c.get("attention_multiplier", 1.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, heads[2]), scale=scale),
+        attn=gqa(d, heads, bias=bias, rope=rope(c, heads[2]), scores=Scores(scale=scale)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
         residual=c.get("residual_multiplier", 1.0),

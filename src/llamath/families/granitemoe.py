@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer, MoE
 from ..build import decoder, embedding, gqa, linear, rms, swiglu
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
 from ..tree import repeat
@@ -30,7 +31,7 @@ def granitemoe(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2]), scale=scale),
+        attn=gqa(d, heads, bias, rope=rope(c, heads[2]), scores=Scores(scale=scale)),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
         residual=c.get("residual_multiplier", 1.0),

@@ -8,6 +8,7 @@ from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
 from ..names.meta import META
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .shared import rope
@@ -20,7 +21,7 @@ def llama(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), window=c.whole("sliding_window")),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), reach=Reach(window=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
     )

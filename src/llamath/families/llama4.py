@@ -8,8 +8,10 @@ from ..blocks import Decoder, Layer, MoE, RMSNorm
 from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
 from ..errors import safe
+from ..heads import Norming, Scores
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..passes import Reach
 from ..positions import Temperature
 from ..tree import cycle, repeat
 from . import family
@@ -40,16 +42,15 @@ def llama4(c: Config) -> Decoder:
     norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
     tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
     growth = Temperature(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
-    still = gqa(d, heads, bias=c.get("attention_bias", False), temperature=growth)
-    turned = still.replace(
-        temperature=None, rope=rope(c, heads[2], 5e5, interleaved=True), q_norm=qk_norm, k_norm=qk_norm, norm_after_rope=True
-    )
+    still = gqa(d, heads, bias=c.get("attention_bias", False), scores=Scores(temperature=growth))
+    positions, norming = rope(c, heads[2], 5e5, interleaved=True), Norming(after_rope=True)
+    turned = still.replace(scores=Scores(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, norming=norming)
     expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
     moe = MoE(router=linear(E, d), experts=repeat(expert, E, live=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
     plain = swiglu(d, F, activation)
 
     def layer(rotates: bool, chunked: bool, sparse: bool) -> Layer:
-        attn = (turned if rotates else still).replace(chunk=chunk if chunked else None)
+        attn = (turned if rotates else still).replace(reach=Reach(chunk=chunk if chunked else None))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if sparse else plain)
 
     kinds = _kinds(c)

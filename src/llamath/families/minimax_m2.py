@@ -7,6 +7,7 @@ from typing import Any
 from ..blocks import Decoder, Layer, MoE
 from ..build import decoder, gqa, linear, rms, swiglu, weight
 from ..config import Config
+from ..heads import Norming
 from ..names.gguf import GGUF
 from ..names.hf import HF
 from ..tree import repeat
@@ -30,13 +31,13 @@ def minimax_m2(c: Config) -> Decoder:
     E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok")
     H, K, h = c.heads(d, default=(0, 0, 128))
     eps = c.get("rms_norm_eps", 1e-6)
-    norms: dict[str, Any] = {"q_norm": rms(H * h, eps), "k_norm": rms(K * h, eps), "norm_whole": True} if c.get("use_qk_norm", True) else {}
+    norms: dict[str, Any] = {"q_norm": rms(H * h, eps), "k_norm": rms(K * h, eps)} if c.get("use_qk_norm", True) else {}
     positions = rope(c, partial(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
     bias = weight(E, role="bias").replace(buffer=True) if c.get("use_routing_bias", True) else None
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=rms(d, eps),
-        attn=gqa(d, (H, K, h), rope=positions, **norms),
+        attn=gqa(d, (H, K, h), rope=positions, norming=Norming(whole=bool(norms)), **norms),
         mlp_norm=rms(d, eps),
         mlp=MoE(router=linear(E, d), correction=bias, experts=repeat(expert, E, live=k), top_k=k, scoring="sigmoid"),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer
 from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
+from ..heads import Scores
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
+from ..passes import Reach
 from ..positions import Rope, Temperature, YarnRope
 from ..tree import repeat
 from . import family
@@ -25,10 +27,11 @@ def ministral3(c: Config) -> Decoder:
         rotary, growth = rope(c, heads[2]), s.get("llama_4_scaling_beta", 0.0)
         floor = s.get("original_max_position_embeddings", context)
         s.ignore("max_position_embeddings")
+    reach = Reach(window=c.get("sliding_window", 0) or None)
     temperature = Temperature(scale=growth, floor=floor) if growth else None
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rotary, window=c.get("sliding_window", 0) or None, temperature=temperature),
+        attn=gqa(d, heads, rope=rotary, reach=reach, scores=Scores(temperature=temperature)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

@@ -8,6 +8,7 @@ from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
 from ..names.meta import META
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .shared import rope
@@ -20,7 +21,7 @@ def mistral(c: Config) -> Decoder:
     window = c.whole("sliding_window") or c.nullable("sliding_window", 4096)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2]), window=window),
+        attn=gqa(d, heads, rope=rope(c, heads[2]), reach=Reach(window=window)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

@@ -36,6 +36,6 @@ def mistral4(c: Config) -> Decoder:
     facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 1.0)}
     moe = mixture(c, d, shared=1, **facts, expert_groups=(n, kept, 2) if n > 1 else None)
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    dense = Layer(attn_norm=norm, attn=latent(c, d, positions, temperature=growth), mlp_norm=norm, mlp=mlp)
+    dense = Layer(attn_norm=norm, attn=latent(c, d, positions, growth), mlp_norm=norm, mlp=mlp)
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

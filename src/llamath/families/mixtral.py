@@ -7,6 +7,7 @@ from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .shared import rope
@@ -30,7 +31,7 @@ def mixtral(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), window=c.whole("sliding_window")),
+        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), reach=Reach(window=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
     )

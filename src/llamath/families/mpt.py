@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Clip, Decoder, Layer
+from ..blocks import Decoder, Layer
 from ..build import decoder, embedding, gqa, layer_norm, mlp
 from ..config import Config
 from ..dims import Dim
+from ..heads import Clip, Norming, Scores
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
 from ..positions import Alibi, Rope
@@ -49,11 +50,15 @@ def mpt(c: Config) -> Decoder:
     norm = layer_norm(d, eps, bias)
     alibi = Alibi(max=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
-    clip = Clip(limit=limit) if (limit := a.number("clip_qkv")) else None
-    facts: dict[str, Any] = {"alibi": alibi, "rope": rope, "clip": clip, "scale": a.number("softmax_scale")}
+    norming = Norming(clip=Clip(limit=limit) if (limit := a.number("clip_qkv")) else None)
+    facts: dict[str, Any] = {"rope": rope, "scores": Scores(scale=a.number("softmax_scale"), alibi=alibi)}
     if a.get("qk_ln", False):
-        facts |= {"q_norm": norm, "k_norm": layer_norm(heads[1] * h, eps, bias), "norm_whole": True}
-    layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias, **facts), mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
+        facts |= {
+            "q_norm": norm,
+            "k_norm": layer_norm(heads[1] * h, eps, bias),
+        }
+        norming = norming.replace(whole=True)
+    layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias, norming=norming, **facts), mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
     places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
     scale = d**-0.5 if c.data.get("logit_scale") == "inv_sqrt_d_model" else c.number("logit_scale") or 1.0
     c.ignore("logit_scale")

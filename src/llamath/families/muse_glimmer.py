@@ -8,7 +8,9 @@ from typing import Any
 from ..blocks import Decoder, Layer, RMSNorm
 from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
+from ..heads import Scores
 from ..names.hf import HF_SANDWICH
+from ..passes import Reach
 from ..tree import sequence
 from . import family
 from .shared import layer_types, rope
@@ -25,12 +27,12 @@ def muse_glimmer(c: Config) -> Decoder:
     norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
     mlp, gate = swiglu(d, F, c.activation("hidden_activation")), linear(H * h, d)
     window, positions = c.nullable("sliding_window", 2048), rope(c, h)
-    scale = c.get("qk_scale_factor", 3.87) * h**-0.5
+    scores = Scores(scale=c.get("qk_scale_factor", 3.87) * h**-0.5)
 
     @cache
     def layer(kind: str, turns: bool) -> Layer:
-        facts: dict[str, Any] = {"window": window if kind == NEAR else None, "rope": positions if turns else None, "scale": scale}
-        attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, **facts)
+        facts: dict[str, Any] = {"reach": Reach(window=window if kind == NEAR else None), "rope": positions if turns else None}
+        attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, scores=scores, **facts)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
 
     types, thetas = layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer
 from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
+from ..heads import Norming
 from ..names.gguf import GGUF
 from ..names.hf import HF
 from ..tree import repeat
@@ -22,7 +23,7 @@ def olmo2(c: Config) -> Decoder:
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     bias = c.get("attention_bias", False)
     layer = Layer(
-        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norm_whole=True, rope=rope(c, h)),
+        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norming=Norming(whole=True), rope=rope(c, h)),
         attn_out_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         mlp_out_norm=norm,

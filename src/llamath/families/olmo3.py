@@ -5,7 +5,9 @@ from __future__ import annotations
 from ..blocks import Decoder, Layer
 from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
+from ..heads import Norming
 from ..names.gguf import GGUF
+from ..passes import Reach
 from ..positions import Rope
 from . import family
 from .olmo2 import NAMES
@@ -21,7 +23,9 @@ def olmo3(c: Config) -> Decoder:
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
     def layer(rotary: Rope, window: int | None = None) -> Layer:
-        attention = gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norm_whole=True, rope=rotary, window=window)
+        attention = gqa(
+            d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norming=Norming(whole=True), rope=rotary, reach=Reach(window=window)
+        )
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     far, near = rope(c, h, theta), Rope(theta=theta, dim=h)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..blocks import Clip, Decoder, Layer, MoE
+from ..blocks import Decoder, Layer, MoE
 from ..build import decoder, gqa, linear, rms, swiglu
 from ..config import Config
+from ..heads import Clip, Norming
 from ..names.gguf import GGUF
 from ..names.hf import HF
 from ..tree import repeat
@@ -19,11 +20,11 @@ def olmoe(c: Config) -> Decoder:
     H, K, h = heads = c.square_heads(d)
     eps, bias, limit = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.number("clip_qkv")
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
-    clip = None if limit is None else Clip(limit=limit, normed=True)
+    norming = Norming(whole=True, clip=None if limit is None else Clip(limit=limit, normed=True))
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, h), clip=clip, norm_whole=True, q_norm=q_norm, k_norm=k_norm),
+        attn=gqa(d, heads, bias, rope=rope(c, h), norming=norming, q_norm=q_norm, k_norm=k_norm),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k, normalise=c.get("norm_topk_prob", False)),
     )

@@ -7,6 +7,7 @@ from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_QKV
 from ..names.hf import HF
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .shared import partial, rope
@@ -22,7 +23,7 @@ def phi3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), window=c.whole("sliding_window")),
+        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), reach=Reach(window=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

@@ -6,6 +6,7 @@ from ..blocks import Decoder, Layer, SparseMixerMoE
 from ..build import decoder, gqa, layer_norm, linear, swiglu, unembedding
 from ..config import Config
 from ..names.gguf import GGUF
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .mixtral import NAMES
@@ -23,7 +24,7 @@ def phimoe(c: Config) -> Decoder:
     experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, live=k), c.get("router_jitter_noise", 0.01)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), window=c.whole("sliding_window")),
+        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), reach=Reach(window=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, normalise=False, jitter=jitter),
     )

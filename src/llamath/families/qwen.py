@@ -6,6 +6,7 @@ from ..blocks import Decoder, Layer, NormedResidualLayer
 from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..dims import Dim
+from ..heads import Scores
 from ..names.gguf import GGUF_QKV
 from ..names.scheme import Scheme
 from ..positions import LogTemperature, Rope, SteppedRope
@@ -45,7 +46,7 @@ def qwen(c: Config) -> Decoder:
     if c.get("use_dynamic_ntk", True):
         rotary = SteppedRope(theta=rotary.theta, dim=rotary.dim, original=trained)
     growth = LogTemperature(original=trained) if c.get("use_logn_attn", True) else None
-    attention = gqa(d, (H, H, h), bias=True, o_bias=bias, rope=rotary, temperature=growth)
+    attention = gqa(d, (H, H, h), bias=True, o_bias=bias, rope=rotary, scores=Scores(temperature=growth))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
     c.ignore(*PRECISION.split(), *UNUSED.split())

@@ -6,6 +6,7 @@ from ..blocks import Decoder, Layer
 from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
+from ..passes import Reach
 from ..tree import Block, Stack, repeat
 from . import family
 from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
@@ -20,7 +21,7 @@ def qwen2_moe(c: Config) -> Decoder:
     full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=rope(c, heads[2]))
     windowed, order, first = full, repeat(full, L), max(0, min(int(L), c.get("max_window_layers", 28)))
     if c.get("use_sliding_window", False):
-        windowed = full.replace(window=c.nullable("sliding_window", 4096))
+        windowed = full.replace(reach=Reach(window=c.nullable("sliding_window", 4096)))
         order = Stack(((windowed, full), first // 2), ((windowed,), first % 2), ((full,), int(L) - first))
 
     def layer(attn: Block, sparse: bool) -> Layer:

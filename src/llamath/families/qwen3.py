@@ -7,6 +7,7 @@ from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..passes import Reach
 from . import family
 from .shared import late_windows, rope
 
@@ -28,7 +29,7 @@ def _qwen3(c: Config, theta: float) -> Decoder:
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias, rope=rope(c, heads[2], theta), window=window, q_norm=head_norm, k_norm=head_norm)
+        attention = gqa(d, heads, bias, rope=rope(c, heads[2], theta), reach=Reach(window=window), q_norm=head_norm, k_norm=head_norm)
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
     layers = late_windows(c, L, layer)

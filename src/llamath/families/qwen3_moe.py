@@ -7,6 +7,7 @@ from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..passes import Reach
 from ..tree import Block, repeat
 from . import family
 from .qwen_shared import experts, sparse_every
@@ -20,7 +21,7 @@ def qwen3_moe(c: Config) -> Decoder:
     norm, head_norm = rms(d, eps), rms(heads[2], eps)
     window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
     bias, turned = c.get("attention_bias", False), rope(c, heads[2])
-    attention = gqa(d, heads, bias, rope=turned, window=window, q_norm=head_norm, k_norm=head_norm)
+    attention = gqa(d, heads, bias, rope=turned, reach=Reach(window=window), q_norm=head_norm, k_norm=head_norm)
 
     def layer(attn: Block, sparse: bool) -> Layer:
         moe = experts(c, d, c.get("norm_topk_prob", False))

@@ -11,7 +11,8 @@ from ..build import embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..config import Config
 from ..dims import Dim
 from ..errors import safe
-from ..positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, YarnRope
+from ..heads import Scores
+from ..positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, Temperature, YarnRope
 from ..tree import Block, Stack, cycle, repeat, sequence
 
 
@@ -131,7 +132,7 @@ def _long(c: Config, s: Config, base: dict[str, Any], original: int) -> LongRope
     )
 
 
-def latent(c: Config, d: Dim, rope: Rope, **facts: Any) -> LatentAttention:
+def latent(c: Config, d: Dim, rope: Rope, temperature: Temperature | None = None) -> LatentAttention:
     """DeepSeek's latent attention; a scaling of the positions also scales the scores."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
@@ -139,10 +140,10 @@ def latent(c: Config, d: Dim, rope: Rope, **facts: Any) -> LatentAttention:
     if "q_lora_rank" not in c.data:
         raise c.error("q_lora_rank", "is missing", "null says that queries have no latent")
     s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
-    bias = c.get("attention_bias", False)
+    bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
-        facts["scale"] = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
-    return mla(d, (H, n, p, v), (s, c.dim("r", "kv_lora_rank")), bias, rope=rope, **facts)
+        scale = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
+    return mla(d, (H, n, p, v), (s, c.dim("r", "kv_lora_rank")), bias, rope=rope, scores=Scores(scale=scale, temperature=temperature))
 
 
 def routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 1)) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ..build import decoder, gqa, rms, swiglu
 from ..config import Config
 from ..names.gguf import GGUF_LLAMA
 from ..names.hf import HF
+from ..passes import Reach
 from ..positions import Rope
 from ..tree import Stack, sequence
 from . import family
@@ -25,7 +26,7 @@ def smollm3(c: Config) -> Decoder:
     c.ignore("sliding_window", "max_window_layers")
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
-        return Layer(attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, window=window), mlp_norm=norm, mlp=mlp)
+        return Layer(attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, reach=Reach(window=window)), mlp_norm=norm, mlp=mlp)
 
     layers = _order(c, lambda turns, near: layer(rotary if turns else None, window if near else None))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.whole("max_position_embeddings"))

@@ -7,6 +7,7 @@ from ..build import decoder, gqa, layer_norm, mlp
 from ..config import Config
 from ..names.gguf import GGUF
 from ..names.hf import HF
+from ..passes import Reach
 from ..tree import repeat
 from . import family
 from .shared import rope
@@ -23,7 +24,7 @@ def starcoder2(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, h), window=c.whole("sliding_window")),
+        attn=gqa(d, heads, bias=bias, rope=rope(c, h), reach=Reach(window=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=bias),
     )

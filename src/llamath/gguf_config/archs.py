@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..record import Record
-from . import extras
+from .extras import falcon, gemma4, gpt_oss, growing, latent_rope, llama4, minicpm, mpt, nemotron, one_key_head, queries, two_bases
 from .header import Header
 
 Extra = Callable[[Header], Mapping[str, Any]]
@@ -53,16 +53,16 @@ ARCHS: Mapping[str, Arch] = {
     "minicpm": Arch(
         model_type="minicpm",
         keys=f"{LLAMA} attention_bias scale_emb=embedding_multiplier num_experts_per_tok",
-        extra=extras.minicpm,
+        extra=minicpm,
     ),
     "smollm3": Arch(
         model_type="smollm3", keys=f"{LLAMA} attention_bias mlp_bias", lost="which layers do not rotate: every fourth is taken"
     ),
-    "mistral3": Arch(model_type="ministral3", keys=f"{BASE} rms_norm_eps sliding_window", extra=extras.growing),
+    "mistral3": Arch(model_type="ministral3", keys=f"{BASE} rms_norm_eps sliding_window", extra=growing),
     "mistral4": Arch(
         model_type="mistral4",
         keys=f"{LATENT} {MIXTURE} {GROUPS}",
-        extra=extras.growing,
+        extra=growing,
         lost="how queries grow with position: the family's own is taken",
     ),
     "internlm2": Arch(model_type="internlm2", keys=f"{LLAMA} bias=attention_bias"),
@@ -70,7 +70,7 @@ ARCHS: Mapping[str, Arch] = {
     "olmo": Arch(model_type="olmo", keys=f"{TURNED} attention_bias clip_qkv"),
     "olmo2": Arch(model_type="olmo2", keys=f"{LLAMA} attention_bias"),
     "olmo2 with windows": Arch(
-        model_type="olmo3", keys=f"{BASE} rms_norm_eps attention_bias sliding_window layer_types=windowed", extra=extras.two_bases
+        model_type="olmo3", keys=f"{BASE} rms_norm_eps attention_bias sliding_window layer_types=windowed", extra=two_bases
     ),
     "olmoe": Arch(model_type="olmoe", keys=f"{LLAMA} attention_bias clip_qkv num_experts num_experts_per_tok"),
     "stablelm": Arch(
@@ -101,19 +101,19 @@ ARCHS: Mapping[str, Arch] = {
     "gemma2": Arch(
         model_type="gemma2",
         keys=f"{LLAMA} attention_bias attn_logit_softcapping final_logit_softcapping sliding_window layer_types=windowed",
-        extra=extras.queries,
+        extra=queries,
         lost=QUERIES,
     ),
     "gemma3": Arch(
         model_type="gemma3_text",
         keys=f"{LLAMA} attention_bias rope_local_base_freq final_logit_softcapping sliding_window? layer_types=windowed",
-        extra=extras.queries,
+        extra=queries,
         lost=QUERIES,
     ),
     "gemma4": Arch(
         model_type="gemma4_text",
         keys=f"{SHAPE} max_position_embeddings rms_norm_eps attention_bias final_logit_softcapping sliding_window",
-        extra=extras.gemma4,
+        extra=gemma4,
     ),
     "glm4": Arch(model_type="glm4", keys=f"{LLAMA} attention_bias partial_rotary_factor"),
     "glm4moe": Arch(
@@ -125,7 +125,7 @@ ARCHS: Mapping[str, Arch] = {
     "gpt-oss": Arch(
         model_type="gpt_oss",
         keys=f"{BASE} rms_norm_eps {LOCAL_EXPERTS} attention_bias sliding_window layer_types=windowed",
-        extra=extras.gpt_oss,
+        extra=gpt_oss,
         lost="where the experts' gates are clamped (swiglu_limit): 7 is taken",
     ),
     "llama4": Arch(
@@ -133,32 +133,32 @@ ARCHS: Mapping[str, Arch] = {
         keys=f"""{TURNED.replace("intermediate_size", "intermediate_size_mlp=intermediate_size")} intermediate_size=moe_intermediate_size
             rms_norm_eps {LOCAL_EXPERTS} attention_bias interleave_moe_layer_step moe_layers=sparse_layers""",
         fixed={"no_rope_layer_interval": 4},
-        extra=extras.llama4,
+        extra=llama4,
     ),
     "phi2": Arch(model_type="phi", keys=f"{TURNED} layer_norm_eps rotary_dim qk_layernorm=use_qk_norm"),
     "phi2 as Microsoft wrote it": Arch(model_type="phi-msft", keys=f"{TURNED} layer_norm_eps rotary_dim"),
     "phi3": Arch(model_type="phi3", keys=f"{LLAMA} partial_rotary_factor sliding_window"),
     "phimoe": Arch(model_type="phimoe", keys=f"{LLAMA} {LOCAL_EXPERTS} attention_bias lm_head_bias sliding_window"),
     "deepseek": Arch(model_type="deepseek", keys=f"{LLAMA} {MIXTURE} attention_bias"),
-    "deepseek2": Arch(model_type="deepseek_v2", keys=f"{LATENT} {MIXTURE} {GROUPS} {CHOICE}", extra=extras.latent_rope),
-    "deepseek2 by sigmoid": Arch(model_type="deepseek_v3", keys=f"{LATENT} {MIXTURE} {GROUPS} {CHOICE}", extra=extras.latent_rope),
+    "deepseek2": Arch(model_type="deepseek_v2", keys=f"{LATENT} {MIXTURE} {GROUPS} {CHOICE}", extra=latent_rope),
+    "deepseek2 by sigmoid": Arch(model_type="deepseek_v3", keys=f"{LATENT} {MIXTURE} {GROUPS} {CHOICE}", extra=latent_rope),
     "lfm2": Arch(
         model_type="lfm2",
         keys=f"{BASE} norm_eps=rms_norm_eps rope_theta rope_scaling conv_L_cache conv_bias layer_types=convolutions",
         fixed={"block_auto_adjust_ff_dim": False},
     ),
-    "nemotron_h": Arch(model_type="nemotron_h", keys=HYBRID, extra=extras.nemotron),
+    "nemotron_h": Arch(model_type="nemotron_h", keys=HYBRID, extra=nemotron),
     "nemotron_h_moe": Arch(
         model_type="nemotron_h",
         keys=f"""{HYBRID} n_routed_experts=num_experts num_experts_per_tok moe_intermediate_size moe_latent_size norm_topk_prob {GROUPS}
             moe_shared_expert_intermediate_size=shared_expert_intermediate_size""",
-        extra=extras.nemotron,
+        extra=nemotron,
     ),
     "gpt2": Arch(model_type="gpt2", keys=f"{CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size"),
     "starcoder": Arch(
         model_type="gpt_bigcode",
         keys=f"{CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size",
-        extra=extras.one_key_head,
+        extra=one_key_head,
     ),
     "gptj": Arch(model_type="gptj", keys=f"{CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size rotary_dim"),
     "gptneox": Arch(
@@ -170,13 +170,13 @@ ARCHS: Mapping[str, Arch] = {
     "falcon": Arch(
         model_type="falcon",
         keys=f"{CLASSIC} max_position_embeddings ffn_hidden_size=intermediate_size bias=attention_bias rope_theta rope_scaling",
-        extra=extras.falcon,
+        extra=falcon,
     ),
     "mpt": Arch(
         model_type="mpt",
         keys="""d_model=hidden_size n_layers=num_hidden_layers n_heads=num_attention_heads max_seq_len=max_position_embeddings vocab_size
             tie_word_embeddings layer_norm_epsilon=layer_norm_eps head_dim""",
-        extra=extras.mpt,
+        extra=mpt,
     ),
 }
 """`general.architecture` → what it is; those with more words are what an architecture is if `variant` finds them."""

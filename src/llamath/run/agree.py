@@ -3,82 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..blocks import Decoder
-from ..errors import LlamathError, safe
-from ..names.scheme import Scheme
 from ..tree import fill, walk
-from ..views.agreement import Agreement, Gap, Side, facts
-from .open import Opened
-from .order import reordered
+from ..views.agreement import Agreement, Gap, facts
+from .listen import Heard
+from .order import hinted
 from .room import word
-
-JOINTS = ("o", "out", "down")
-"""Modules that read what was worked out without a module: what they read is kept as well."""
-COLUMNS = 16
-"""So many columns of q and k are kept, to see whether their rows are in another order."""
-
-
-class Heard(NamedTuple):
-    """What a model made of some tokens, and what it takes to say why."""
-
-    side: Side
-    tree: Decoder
-    scheme: Scheme
-    logits: Tensor  # (T, V)
-    outputs: dict[str, Tensor]  # of every module, by its path, in the order in which they came
-    inputs: dict[str, Tensor]  # of those at joints
-    rows: dict[str, Tensor]  # some columns of each layer's q and k
-
-
-@torch.inference_mode()
-def listen(found: Opened, name: str, ids: Sequence[int]) -> Heard:
-    """Let a model read these tokens, and note what every part of it says."""
-    outputs: dict[str, Tensor] = {}
-    inputs: dict[str, Tensor] = {}
-
-    def watch(path: str) -> torch.utils.hooks.RemovableHandle:
-        joint = path.rpartition(".")[2] in JOINTS
-
-        def look(_part: nn.Module, given: tuple[Tensor, ...], x: object) -> None:
-            if isinstance(x, Tensor) and path not in outputs:
-                outputs[path] = x.to("cpu", copy=True)
-                inputs.update({path: given[0].to("cpu", copy=True)} if joint else {})
-
-        return found.module.get_submodule(path).register_forward_hook(look)
-
-    handles = [watch(path) for path, _ in found.module.named_modules() if path]
-    try:
-        logits = found.module(torch.tensor([list(ids)], device=found.place.device))[0].float().cpu()
-    finally:
-        for handle in handles:
-            handle.remove()
-    finite = bool(torch.isfinite(logits).all())
-    cause = "" if finite and all(bool(torch.isfinite(x).all()) for x in outputs.values()) else found.flaw()
-    if cause or not finite:
-        cause = cause or f"its logits are NaN or infinite, and no weight is: {word(found.place.dtype)} is too small a type"
-        raise LlamathError(f"{safe(name)}: {cause}", hint="the file is damaged, or was written in too small a type")
-    kept = {f"layers.{i}.attn.{x}.weight" for i in range(len(found.model.tree.layers)) for x in "qk"}
-    rows = {path: x[:, :COLUMNS].float().cpu().clone() for path, x in found.module.state_dict().items() if path in kept}
-    return Heard(_side(found, name), found.model.tree, found.scheme, logits, outputs, inputs, rows)
-
-
-def _side(found: Opened, name: str) -> Side:
-    return Side(
-        name=name,
-        model=found.model.name,
-        family=found.model.family.name,
-        parameters=found.model.parameters.total,
-        format=found.manifest.format,
-        names=found.scheme.name,
-        dtype=found.own,
-        notes=found.notes,
-    )
 
 
 def agreement(a: Heard, b: Heard, ids: Sequence[int], text: str, tolerance: float) -> Agreement:
@@ -158,7 +92,7 @@ def _stored(side: Heard, path: str) -> str:
 
 def _hints(found: Agreement, a: Heard, b: Heard) -> Iterator[str]:
     """What could be the cause."""
-    order = list(reordered(a, b, found))
+    order = list(hinted(a, b, found))
     yield from order
     if found.facts:
         yield "the two are configured otherwise, by what is listed above"

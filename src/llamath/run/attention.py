@@ -18,15 +18,23 @@ from .cache import Keys, Memory
 from .module import Module, own, runs
 from .parts import Linear, Norm
 from .rope import Turn, rotate
-from .step import Mask, Sight, Step
+from .step import Mask, Part, Sight, Step
+
+MANY = 64
+"""Queries from which on scores that are not kept are worth longer values."""
 
 
-class Scores(NamedTuple):
-    """What becomes of q kᵀ before the softmax."""
+class Weighing(NamedTuple):
+    """How queries weigh keys."""
 
     scale: float
     softcap: float | None = None  # scores become cap · tanh(scores / cap)
     sinks: Tensor | None = None  # a logit for each head that takes a share and gives nothing
+
+    @property
+    def fused(self) -> bool:
+        """Whether torch's kernels weigh so."""
+        return self.softcap is None and self.sinks is None
 
 
 class Mixer(Module):
@@ -55,11 +63,11 @@ class Attention(Mixer):
     @cached_property
     def sight(self) -> Sight:
         """What a query may look at."""
-        return Sight(self.spec.reach, self.spec.alibi, self.spec.heads if self.spec.alibi else 0)
+        return Sight(self.spec.reach, self.spec.scores.alibi, self.spec.heads if self.spec.scores.alibi else 0)
 
     def memory(self, room: int) -> Memory:
         """As far back as the queries see; none where another layer's keys are read."""
-        if room and not self.spec.causal:
+        if room and not self.spec.reach.causal:
             raise LlamathError("this model looks ahead as well as back, so it cannot read on from what it remembers")
         return None if self.k is None else Keys(min(room, self.sight.room or room))
 
@@ -68,11 +76,11 @@ class Attention(Mixer):
         memory = step.cache.memories[i if s.kv_layer is None else s.kv_layer]
         assert isinstance(memory, Keys)
         q = self._turned(self._heads(self.q, x), self.q_norm, step.turn(s.rope))  # (B, T, H, h)
-        if s.temperature is not None:
-            q = q * step.warmth(s.temperature).to(q.dtype)
+        if s.scores.temperature is not None:
+            q = q * step.warmth(s.scores.temperature).to(q.dtype)
         k, v = memory.held if self.k is None else self._remember(x, memory, step)  # (B, K, S, h)
         sinks = None if self.sinks is None else own(self.sinks)
-        scores = Scores(s.head_dim**-0.5 if s.scale is None else s.scale, s.softcap, sinks)
+        scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale, s.scores.softcap, sinks)
         y = attend(q.transpose(1, 2), k, v, step.mask(self.sight, memory.room), scores)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H·h)
         return self.o(y if self.gate is None else y * torch.sigmoid(self.gate(x)))
@@ -92,20 +100,20 @@ class Attention(Mixer):
 
     def _turned(self, y: Tensor, norm: Norm | Sequence[Norm] | None, turn: Turn | None) -> Tensor:
         """Heads normed, if at all, and rotated; in the family's order."""
-        if self.spec.norm_after_rope:
+        if self.spec.norming.after_rope:
             return self._normed(rotate(y, turn), norm)
         return rotate(self._normed(y, norm), turn)
 
     def _normed(self, y: Tensor, norm: Norm | Sequence[Norm] | None) -> Tensor:
         """Each head alone, or all of them as one vector, or each with a norm of its own."""
         if isinstance(norm, Norm):
-            y = norm(y.flatten(2)).view(y.shape) if self.spec.norm_whole else norm(y)
+            y = norm(y.flatten(2)).view(y.shape) if self.spec.norming.whole else norm(y)
         elif norm is not None:
             y = torch.stack([own(head) for own, head in zip(norm, y.unbind(2), strict=True)], 2)
         return self._clipped(y, True)
 
     def _clipped(self, y: Tensor, normed: bool) -> Tensor:
-        clip = self.spec.clip
+        clip = self.spec.norming.clip
         return y if clip is None or clip.normed != normed else y.clamp(-clip.limit, clip.limit)
 
 
@@ -137,8 +145,8 @@ class LatentAttention(Mixer):
         assert isinstance(memory, Keys)
         q = self.q_up(self.q_norm(self.q_down(x))) if self.q is None else self.q(x)
         q = q.unflatten(-1, (-1, s.nope_dim + s.rope_dim))  # (B, T, H, n + p)
-        if s.temperature is not None:
-            q = q * step.warmth(s.temperature).to(q.dtype)
+        if s.scores.temperature is not None:
+            q = q * step.warmth(s.scores.temperature).to(q.dtype)
         content, place = q.split((s.nope_dim, s.rope_dim), -1)
         place = rotate(place, step.turn(s.rope))
         kept = self._remember(x, memory, step)  # (B, 1, S, r + p)
@@ -166,33 +174,47 @@ class LatentAttention(Mixer):
         return y @ own(self.v_up.weight).unflatten(0, (-1, self.spec.v_dim)).mT
 
     @property
-    def _scores(self) -> Scores:
+    def _scores(self) -> Weighing:
         s = self.spec
-        return Scores((s.nope_dim + s.rope_dim) ** -0.5 if s.scale is None else s.scale)
+        return Weighing((s.nope_dim + s.rope_dim) ** -0.5 if s.scores.scale is None else s.scores.scale)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Scores) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Weighing) -> Tensor:
     """softmax(q kᵀ · scale, masked) v: q `(B, H, T, h)`, k and v `(B, K, S, h)` → `(B, H, T, h)`."""
     if has_torch_function((q, k, v)):  # somebody watches
         out: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, mask, scores)
         return out
-    narrow = mask.values is not None and mask.values.dtype not in (torch.bool, q.dtype)
-    if scores.softcap is None and scores.sinks is None and not narrow:
-        grouped = q.shape[1] != k.shape[1]
-        if grouped and q.shape[2] == 1 and (mask.values is None or mask.values.dim() < 3 or mask.values.shape[-3] == 1):
-            together = q.unflatten(1, (k.shape[1], -1)).squeeze(3)  # the heads of a group as its queries: (B, K, H / K, h)
-            return F.scaled_dot_product_attention(together, k, v, mask.values, scale=scores.scale).flatten(1, 2).unsqueeze(2)
-        return F.scaled_dot_product_attention(q, k, v, mask.values, is_causal=mask.causal, scale=scores.scale, enable_gqa=grouped)
-    shares = weigh(q, k, mask, scores).to(v.dtype).unflatten(1, (k.shape[1], -1))
+    heads = q.shape[0] * q.shape[1]
+    if mask.fits(heads, scores.fused):
+        return _met(q, k, v, mask.whole, scores)
+    return torch.cat([_met(q[:, :, x.queries], k[:, :, x.keys], v[:, :, x.keys], x, scores) for x in mask.parts(heads)], 2)
+
+
+def _met(q: Tensor, k: Tensor, v: Tensor, part: Part, scores: Weighing) -> Tensor:
+    """The same for the queries and keys of one part of a mask."""
+    if scores.fused and (part.values is None or part.values.dtype in (torch.bool, q.dtype)):
+        return _fused(q, k, v, part, scores.scale)
+    shares = weigh(q, k, part, scores).to(v.dtype).unflatten(1, (k.shape[1], -1))
     return (shares @ v[:, :, None]).flatten(1, 2)
 
 
-def weigh(q: Tensor, k: Tensor, mask: Mask, scores: Scores) -> Tensor:
+def _fused(q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float) -> Tensor:
+    """The same by a kernel of torch's; of many queries it keeps no scores if values are as long as keys, and so they are made."""
+    grouped, size = q.shape[1] != k.shape[1], v.shape[-1]
+    if grouped and q.shape[2] == 1 and (part.values is None or part.values.dim() < 3 or part.values.shape[-3] == 1):
+        together = q.unflatten(1, (k.shape[1], -1)).squeeze(3)  # the heads of a group as its queries: (B, K, H / K, h)
+        return F.scaled_dot_product_attention(together, k, v, part.values, scale=scale).flatten(1, 2).unsqueeze(2)
+    if q.shape[2] >= MANY and size < q.shape[-1]:
+        v = F.pad(v, (0, q.shape[-1] - size))
+    return F.scaled_dot_product_attention(q, k, v, part.values, is_causal=part.causal, scale=scale, enable_gqa=grouped)[..., :size]
+
+
+def weigh(q: Tensor, k: Tensor, part: Part, scores: Weighing) -> Tensor:
     """How much each query takes of each key, `(B, H, T, S)`, in float32."""
     found = (q.unflatten(1, (k.shape[1], -1)) @ k[:, :, None].mT).flatten(1, 2).float() * scores.scale
     if scores.softcap is not None:
         found = scores.softcap * torch.tanh(found / scores.softcap)
-    visible = torch.ones(found.shape[-2:], dtype=torch.bool, device=q.device).tril() if mask.causal else mask.values
+    visible = torch.ones(found.shape[-2:], dtype=torch.bool, device=q.device).tril() if part.causal else part.values
     if visible is not None:
         found = found.masked_fill(~visible, -torch.inf) if visible.dtype == torch.bool else found + visible
     if scores.sinks is None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import LlamathError
 from .cache import Cache
+from .flaws import flaws
 from .layers import Decoder
 from .rope import STRETCHING
 
@@ -37,6 +38,7 @@ class Batch:
         self.first = min(room, max(map(len, texts)) + AHEAD) if grows else room
         self.afford: Callable[[int, int], object] = lambda _rows, _room: None  # asked before memory is taken
         self.cache: Cache | None = None
+        self.flaws = flaws(module)
         ropes = [getattr(getattr(layer.attn, "spec", None), "rope", None) for layer in module.layers]
         self.stretching = any(isinstance(x, STRETCHING) for x in ropes)
 
@@ -64,6 +66,7 @@ class Batch:
         logits, chunk = ids, ids.shape[1] if self.stretching else max(1, CHUNK // rows)
         for part in ids.split(chunk, 1):
             logits = self.module(part, self.cache, first, True)
+            self.flaws.judge()
             first = None
         return logits[:, -1]
 
@@ -77,7 +80,9 @@ class Batch:
             self.cache = None
             return self.read()
         self._widen(self.cache.length + 1)
-        return self.module(ids[:, None], self.cache, None, True)[:, -1]
+        logits = self.module(ids[:, None], self.cache, None, True)[:, -1]
+        self.flaws.judge()
+        return logits
 
     @torch.inference_mode()
     def keep(self, rows: Sequence[int]) -> Tensor:

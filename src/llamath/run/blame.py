@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import LlamathError
+from .flaws import HINT, described, wrong
 from .layers import Decoder
 from .module import numbers
 
@@ -16,9 +17,8 @@ from .module import numbers
 def blame(module: Decoder, text: Sequence[int]) -> LlamathError:
     """The error for logits that are no numbers, after the first place at which they are not."""
     said = f"the model's logits after {len(text):,} tokens are NaN or infinite"
-    flawed = module.heard(next((path for path, x in numbers(module) if not bool(torch.isfinite(x).all())), ""))
-    if flawed:
-        return LlamathError(f"{said}: so is the weight {flawed}", hint="the file is damaged, or was written in too small a type")
+    if flawed := module.heard(next((f"{path} {described(x)}" for path, x in numbers(module) if wrong(x)), "")):
+        return LlamathError(f"{said}: the weight {flawed}", hint=HINT)
     broken = module.heard(_first(module, torch.tensor([list(text)], device=next(module.parameters()).device)))
     small = next(module.parameters()).dtype == torch.float16
     hint = "float16 ends at 65,504: --dtype bfloat16 or float32" if small else "--dtype float32 may help"

@@ -8,10 +8,11 @@ import torch
 
 from .. import blocks
 from ..tree import walk
-from . import experts, states  # noqa: F401  each registers what it runs
+from .experts import MoE  # noqa: F401  this module and that of states register what they run
 from .layers import Decoder
 from .module import Place, grow, tie
 from .parts import RMSNorm
+from .states import StateMixer  # noqa: F401
 
 
 class Known(Protocol):

@@ -2,22 +2,25 @@
 
 The modules and their parameters stay what and where they are; a quick layer has another `forward`, which does the same in fewer and
 larger operations: q, k and v in one product, rotations of neighbouring pairs as one complex product, activations and sums within products.
+Weights are laid out when a pass first comes to them, so a model is ready as soon as it is open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..blocks import Layer as LayerSpec
 from ..errors import LlamathError
-from .attention import Attention, Scores, attend
+from .attention import Attention, Weighing, attend
 from .cache import Keys
 from .layers import Decoder, Layer, through
 from .parts import MLP, Linear, Norm
 from .product import Dense, Kind, Product, Slices, Whole
+from .room import free
 from .rope import Turn, rotate
 from .step import Step
 
@@ -25,19 +28,21 @@ KINDS: dict[str | None, Kind] = {None: Dense, "int8": Whole}
 """How weights are kept, by the names for it."""
 
 
-ROWS = 32_768
+ROWS = 8192
 """So many rows of a head are laid out at once."""
+AMORTISED = 32
+"""Tokens after which bfloat16's other order has saved more time than laying it out took."""
 
 
 class QuickAttention:
-    """Attention's `forward` with what comes in added: x + o(heads)."""
+    """Attention's `forward` up to its heads; what `o` makes of them is added where it is computed."""
 
     def __init__(self, own: Attention, kind: Kind) -> None:
         self.own, s = own, own.spec
         self.rope = s.rope
         self.turned = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
         self.qkv, self.o = self._joined(kind), kind(own.o.weight, own.o.bias)
-        self.scores = Scores(s.head_dim**-0.5 if s.scale is None else s.scale)
+        self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
 
     def _joined(self, kind: Kind) -> Product:
         """q, k and v as one matrix; of each rotated head the two halves dealt out in turn, so that a pair's numbers are neighbours."""
@@ -56,10 +61,10 @@ class QuickAttention:
         turning = turning.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
         return torch.cat((turning, rest), 1).flatten(0, 1)
 
-    def __call__(self, x: Tensor, read: Tensor, step: Step, i: int) -> Tensor:
+    def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:
         s, memory = self.own.spec, step.cache.memories[i]
         assert isinstance(memory, Keys)
-        heads = self.qkv(read).unflatten(-1, (-1, s.head_dim))
+        heads = self.qkv(x).unflatten(-1, (-1, s.head_dim))
         qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), -2)
         if self.turned and self.rope is not None:
             q, k = spun(qk, step.spin(self.rope)).split((s.heads, s.kv_heads), -2)
@@ -69,7 +74,7 @@ class QuickAttention:
             q, k = self._normed(q, self.own.q_norm, turn), self._normed(k, self.own.k_norm, turn)
         k, v = memory.add((k.transpose(1, 2), v.transpose(1, 2)), step.past)
         y = attend(q.transpose(1, 2), k, v, step.mask(self.own.sight, memory.room), self.scores)
-        return self.o.plus(y.transpose(1, 2).flatten(2), x)
+        return y.transpose(1, 2).flatten(2)
 
     @staticmethod
     def _normed(y: Tensor, norm: object, turn: Turn | None) -> Tensor:
@@ -85,62 +90,132 @@ def spun(x: Tensor, turn: Tensor) -> Tensor:
     return turned if dim == x.shape[-1] else torch.cat((turned, x[..., dim:]), -1)
 
 
+class QuickMLP:
+    """MLP's `forward` up to what `down` reads."""
+
+    def __init__(self, own: MLP, kind: Kind) -> None:
+        self.activation = own.spec.activation
+        self.gate = None if own.gate is None else kind(own.gate.weight, own.gate.bias)
+        self.up, self.down = (kind(x.weight, x.bias) for x in (own.up, own.down))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.up.activated(x, self.activation)
+        return self.up.times(x, self.gate.activated(x, self.activation))
+
+
 class QuickLayer:
-    """Layer's `forward`."""
+    """Layer's `forward`; experts run as they are."""
 
     def __init__(self, own: Layer, kind: Kind) -> None:
-        assert isinstance(own.attn, Attention) and isinstance(own.mlp, MLP)
-        self.own, self.attn, mlp = own, QuickAttention(own.attn, kind), own.mlp
-        self.gate, self.up, self.down = (kind(x.weight, x.bias) for x in (mlp.gate, mlp.up, mlp.down) if x is not None)
-        self.activation = mlp.spec.activation
+        assert isinstance(own.attn, Attention)
+        self.own, self.attn, self.residual = own, QuickAttention(own.attn, kind), own.spec.residual
+        self.mlp = QuickMLP(own.mlp, kind) if isinstance(own.mlp, MLP) and usual(own.mlp) else None
 
     def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:
-        x = self.attn(x, through(self.own.attn_norm, x), step, i)
-        read = through(self.own.mlp_norm, x)
-        return self.down.plus(self.up.times(read, self.gate.activated(read, self.activation)), x)
+        own = self.own
+        heads = self.attn(through(own.attn_norm, x), step, i)
+        x = self._added(x, self.attn.o, heads, own.attn_out_norm)
+        read = through(own.mlp_norm, x)
+        if self.mlp is None:
+            return x + own.fed(read)
+        return self._added(x, self.mlp.down, self.mlp(read), own.mlp_out_norm)
+
+    def _added(self, x: Tensor, product: Product, y: Tensor, norm: Norm | None) -> Tensor:
+        """What a product adds to x, with what a family puts in between."""
+        if norm is None and self.residual == 1.0:
+            return product.plus(y, x)
+        return x + through(norm, product(y)) * self.residual
 
 
 def supported(layer: nn.Module) -> bool:
-    """Whether a layer is x += attention(norm x); x += mlp(norm x), with a gate and nothing rarer."""
-    if type(layer) is not Layer or type(layer.attn) is not Attention or type(layer.mlp) is not MLP:
+    """Whether a layer is x += attention(norm x); x += mlp(norm x), and its attention of the usual kind."""
+    if type(layer) is not Layer or type(layer.attn) is not Attention or layer.mlp is None or layer.spec.parallel:
         return False
-    return plain(layer.spec, layer.attn) and all(type(x) is Linear for x in _linears(layer.attn, layer.mlp))
+    return plain(layer.attn)
 
 
-def plain(layer: LayerSpec, attn: Attention) -> bool:
+def usual(mlp: MLP) -> bool:
+    """Whether it is MLP itself, of plain matrices."""
+    return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
+
+
+def plain(attn: Attention) -> bool:
     """Whether nothing is set that few families have."""
     s = attn.spec
-    rare = ("gate", "sinks", "kv_layer", "softcap", "clip", "temperature", "v_norm")
-    if layer.parallel or layer.residual != 1.0 or layer.attn_out_norm is not None or layer.mlp_out_norm is not None:
+    rare = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.norming.clip, s.scores.softcap, s.scores.temperature)
+    if any(x is not None for x in rare) or s.norming.whole or s.norming.after_rope:
         return False
-    if any(getattr(s, name) is not None for name in rare) or s.norm_whole or s.norm_after_rope:
+    if not all(type(x) is Linear for x in (attn.q, attn.k, attn.v, attn.o)):
         return False
     return all(x is None or isinstance(x, Norm) for x in (attn.q_norm, attn.k_norm))
 
 
-def _linears(attn: Attention, mlp: MLP) -> list[nn.Module | None]:
-    return [attn.q, attn.k, attn.v, attn.o, mlp.gate, mlp.up, mlp.down]
+class Quick:
+    """A module's other `forward`: made when it is first wanted, and anew when a weight has changed.
+
+    Where gradients are asked for, or somebody has hooked into a part, the module's own runs.
+    """
+
+    def __init__(self, own: nn.Module, make: Callable[[], Callable[..., Tensor]], forget: Callable[[], object]) -> None:
+        self.own, self.make, self.forget = own, make, forget
+        self.parts = [x for x in own.modules() if x is not own]
+        self.weights = [(x._parameters, name) for x in own.modules() for name in x._parameters]
+        self.made: Callable[..., Tensor] | None = None
+        self.known: list[tuple[int, int]] = []
+
+    def __call__(self, *given: Any) -> Tensor:
+        if torch.is_grad_enabled() or any(x._forward_hooks or x._forward_pre_hooks for x in self.parts):
+            y: Tensor = type(self.own).forward(self.own, *given)
+            return y
+        now = [_state(held[name]) for held, name in self.weights]
+        if self.made is None or now != self.known:
+            self.made = None  # what it held is free before there is another
+            self.made, self.known = self.make(), now
+            self.forget()
+        return self.made(*given)
 
 
-@torch.no_grad()
+def _state(x: Tensor | None) -> tuple[int, int]:
+    """What changes when a weight does."""
+    return id(x), 0 if x is None or x.is_inference() else x._version
+
+
 def quicken(module: Decoder, kind: str | None = None, forget: Callable[[], object] = lambda: None) -> int:
     """Make what can be quick so, for reading and not for training; how many layers are.
 
-    `kind` "int8" keeps matrices in eight bits. `forget` is called after each layer: its own numbers are not read any more.
+    `kind` "int8" keeps matrices in eight bits. `forget` is called after each layer is laid out: its own numbers are not read any more.
     """
     first = next(module.parameters())
     if module.mesh is not None or first.device.type != "cpu" or not able(first.dtype, kind):
         if kind is not None:
             raise LlamathError(f"weights in {kind} are for one process on a processor with VNNI", hint="--dtype bfloat16")
         return 0
-    module.requires_grad_(False)
     quick = [layer for layer in module.layers if supported(layer)]
     for layer in quick:
-        layer.__dict__["forward"] = QuickLayer(layer, KINDS[kind])
-        forget()
-    if module.head is not None and type(module.head) is Linear:
-        module.head.__dict__["forward"] = Slices(_slices(module.head, KINDS[kind], forget))
+        layer.__dict__["forward"] = Quick(layer, partial(QuickLayer, layer, KINDS[kind]), forget)
+    head = module.head
+    if head is not None and type(head) is Linear:
+        head.__dict__["forward"] = Quick(head, lambda: Slices(_slices(head, KINDS[kind], forget)), forget)
     return len(quick)
+
+
+def hasten(module: Decoder, tokens: int, forget: Callable[[], object] = lambda: None) -> None:
+    """Make quick what so many tokens repay: float32 stays where it lies, bfloat16 is laid out in memory of its own, if there is any."""
+    first = next(module.parameters())
+    if module.mesh is not None or quick(module):
+        return
+    if first.dtype != torch.float32:
+        need = sum(x.nbytes for layer in module.layers for x in layer.parameters())
+        room = free(first.device)
+        if tokens < AMORTISED or (room is not None and need > room):
+            return
+    quicken(module, None, forget)
+
+
+def quick(module: Decoder) -> bool:
+    """Whether any layer is."""
+    return any("forward" in layer.__dict__ for layer in module.layers)
 
 
 def _slices(head: Linear, kind: Kind, forget: Callable[[], object]) -> list[Product]:

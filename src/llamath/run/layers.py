@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -146,6 +147,7 @@ class Decoder(Module):
     head: Linear | None
 
     mesh: DeviceMesh | None = None  # of the processes that compute it together
+    flaws: Any = None  # what has been looked at, and found wrong, of its weights
 
     def agreed(self, number: int) -> int:
         """A number on which all of them agree: the first one's."""

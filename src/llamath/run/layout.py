@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..blocks import Attention, LatentAttention, RMSNorm
 from ..mixers import GatedDeltaNet
+from ..names.rotary import halves
 from ..tree import Block
 
 
@@ -63,7 +64,7 @@ def straight(x: Tensor, layout: str, known: Facts, leaf: str) -> Tensor:
     """One weight with its own rows or numbers as the tree has them."""
     words = layout.split()
     if "rotary" in words:
-        x = x.unflatten(0, (-1, known.size // 2, 2)).transpose(1, 2).flatten(0, 2)
+        x = reordered(x, halves(known.size))
     if "shifted" in words:
         x = x - known.offset
     if "decay" in words:
@@ -71,6 +72,11 @@ def straight(x: Tensor, layout: str, known: Facts, leaf: str) -> Tensor:
     if "tiled" in words:
         return untiled(x, known, leaf)
     return x
+
+
+def reordered(x: Tensor, order: Sequence[int]) -> Tensor:
+    """The rows of each head in this order."""
+    return x.unflatten(0, (-1, len(order)))[:, order].flatten(0, 1)
 
 
 def untiled(x: Tensor, known: Facts, leaf: str) -> Tensor:

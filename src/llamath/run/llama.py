@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, overload
 
+import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from .. import embedded
@@ -20,6 +21,7 @@ from ..text.chat_formats import USUAL, Format
 from ..text.folder import FILES
 from ..views.memory import MemoryRequest
 from .batch import CHUNK, Batch
+from .fast import AMORTISED, hasten, quicken
 from .generate import Generation, Limits, Piece
 from .layers import Decoder
 from .module import Place
@@ -54,12 +56,23 @@ class Llama:
         self.form: Format | None = None  # of a conversation
         self.template: str | None = None  # for conversations, as its file has it; empty where there might be one and is none
         self.notes: tuple[str, ...] = ()
+        self._forget: Callable[[], object] = lambda: None  # the pages of its files
 
     @classmethod
     def open(cls, path: str | os.PathLike[str] | None = None, dtype: Any = None, device: Any = "cpu", **how: Any) -> Llama:
-        """The model in this folder or file, or without one the small model that the package brings; `how` goes to `run.opened`."""
-        found = opened(embedded.path() if path is None else os.fspath(path), dtype, device, **how)
-        return cls.of(found)
+        """The model in this folder or file, or without one the small model that the package brings; `how` goes to `run.opened`.
+
+        With dtype "int8" its matrices are kept in eight bits, and computed with in the type that the file has.
+        """
+        place = embedded.path() if path is None else os.fspath(path)
+        if dtype != "int8":
+            return cls.of(opened(place, dtype, device, **how))
+        found = opened(place, None, device, **how)
+        if found.place.dtype not in (torch.float32, torch.bfloat16):
+            found = opened(place, torch.bfloat16, device, **how)
+        made = cls.of(found)
+        quicken(made.module, "int8", made._forget)
+        return made
 
     @classmethod
     def of(cls, found: Opened) -> Llama:
@@ -70,6 +83,7 @@ class Llama:
         made.form = None if said == "" else chats.recognise(made.tokenizer, said or "", "" if said else usual)
         made.notes = found.notes
         made.sampling = _wanted(found.folder)
+        made._forget = found.files.forget
         return made
 
     def parallelize(self, mesh: DeviceMesh) -> Llama:
@@ -91,6 +105,7 @@ class Llama:
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop=limits.stop | self.tokenizer.stop)
         made = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
+        hasten(self.module, max(AMORTISED if row.most is None else row.most for row in made.rows), self._forget)
         made.batch.afford = partial(self._afford, made.batch)
         return made
 

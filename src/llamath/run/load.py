@@ -61,3 +61,4 @@ def load(module: Module, weights: Iterable[tuple[str, Tensor]]) -> None:
         x = x.to(own.dtype)
         put(module, path, nn.Parameter(x, own.requires_grad) if isinstance(own, nn.Parameter) else x)
     tie(module, module.spec)
+    module.__dict__.pop("flaws", None)

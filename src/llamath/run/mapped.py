@@ -16,7 +16,8 @@ from ..formats.dtypes import DTYPES
 from ..formats.manifest import Manifest
 from ..formats.manifest import Tensor as Entry
 from ..formats.source import LocalFile
-from . import blocks, packed
+from .ggml import little, plain
+from .packed import Parts, scales, unpacked
 from .source import Held
 
 TYPES = {
@@ -88,7 +89,7 @@ class Files:
         step = CHUNK // kind.block
         for first in range(0, len(rows), step):
             data = rows[first : first + step]
-            numbers = blocks.plain(blocks.little(data, x.dtype) if swapped else data, x.dtype)
+            numbers = plain(little(data, x.dtype) if swapped else data, x.dtype)
             found[first * kind.block :][: len(numbers)] = numbers
         return found.view(x.shape)
 
@@ -131,8 +132,8 @@ class Stored(Mapping[str, Tensor]):
     def _unpacked(self, name: str) -> Tensor:
         wholes, own = self.held.wholes, self.packed[name]
         packing = self.held.packings[own]
-        values, scales = (self.files.numbers(wholes[x].parts[0]) for x in (own, packed.scales(packing, wholes)))
-        return packed.plain(packed.Parts(name, values, scales, self.held.block), packing.kind, self.dtype)
+        values, factors = (self.files.numbers(wholes[x].parts[0]) for x in (own, scales(packing, wholes)))
+        return unpacked(Parts(name, values, factors, self.held.block), packing.kind, self.dtype)
 
 
 def _apart(whole: Whole, parts: list[Tensor]) -> list[Tensor]:

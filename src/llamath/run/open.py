@@ -16,12 +16,15 @@ from ..model import Model
 from ..names.scheme import Scheme
 from ..record import Record
 from ..tree import fill, walk
-from . import blocks, packed, room
 from .build import build
+from .flaws import described, wrong
+from .ggml import KINDS
 from .layers import Decoder
 from .load import from_named, joined, load
 from .mapped import TYPES, Files, Stored
 from .module import Place, numbers, own
+from .packed import refuse
+from .room import placed, require, sharing, typed, word
 from .source import Sound, sound
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -56,11 +59,10 @@ class Opened(Record):
 
     def flaw(self) -> str:
         """The first weight that holds a NaN or an infinity, in words; empty if none does. Reads all of them."""
-        return self.module.heard(next((self._wrong(path, x) for path, x in numbers(self.module) if not bool(torch.isfinite(x).all())), ""))
+        return self.module.heard(next((self._wrong(path, x) for path, x in numbers(self.module) if wrong(x)), ""))
 
     def _wrong(self, path: str, x: Tensor) -> str:
-        what = "NaN" if bool(torch.isnan(x).any()) else "infinite"
-        return f"{path} ({safe(self.stored(path))}) is {what} in {int((~torch.isfinite(x)).sum()):,} of its {x.numel():,} numbers"
+        return f"{path} ({safe(self.stored(path))}) {described(x)}"
 
 
 def opened(
@@ -105,23 +107,23 @@ def _place(source: Sound, dtype: str | torch.dtype | None, device: Where) -> Pla
     """Where the numbers are to lie."""
     _readable(source)
     there = device if isinstance(device, (str, torch.device)) else device.device_type
-    return room.place(there, _own(source) if dtype is None else room.dtype(dtype))
+    return placed(there, _own(source) if dtype is None else typed(dtype))
 
 
 def _fill(module: Decoder, source: Sound, stored: Stored, place: Place, progress: Progress) -> None:
     """Give a module of no numbers those of a checkpoint, as far as it holds them."""
     size = sum(own(x).nbytes for x in (*module.parameters(), *module.buffers()))
-    room.require(size * room.sharing(module), f"{safe(source.path)}: the weights in {room.word(place.dtype)}", place.device)
+    require(size * sharing(module), f"{safe(source.path)}: the weights in {word(place.dtype)}", place.device)
     load(module, _placed(source, module, stored, place, lambda done: progress(done, size)))
 
 
 def _readable(source: Sound) -> None:
     """Refuse numbers of a kind that nothing here reads."""
-    packed.refuse(source.path, source.held.packings, source.held.wholes)
+    refuse(source.path, source.held.packings, source.held.wholes)
     own = {x.weight for x in source.held.packings.values() if x.kind != "ggml"}
     for name in joined(source.model.tree, source.scheme):
-        if name not in own and (kind := source.held.wholes[name].dtype) not in (*FLOATS, *blocks.KINDS):
-            known = ", ".join((*FLOATS, *blocks.KINDS))
+        if name not in own and (kind := source.held.wholes[name].dtype) not in (*FLOATS, *KINDS):
+            known = ", ".join((*FLOATS, *KINDS))
             raise LlamathError(f"{safe(source.path)}: {safe(name)} is {kind}, which is not computed with here", hint=f"what is: {known}")
 
 

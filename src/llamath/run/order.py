@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ..blocks import Attention
+from ..names.rotary import halves, pairs
 from ..views.agreement import Agreement
-
-if TYPE_CHECKING:
-    from .agree import Heard
+from .layout import reordered
+from .listen import Heard
 
 CLOSE = 0.2
 """Rows that are apart by less than this share of the largest number are the same rows, rounding and quantisation apart."""
@@ -24,17 +23,7 @@ ASIDE, KNOWS = 0.5, 0.8
 """A model that needs so many nats a token more for a text has something wrong, if the other needs less than this share of guessing's."""
 
 
-def pairs(x: Tensor, size: int) -> Tensor:
-    """Rows of heads from halves to neighbours."""
-    return x.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
-
-
-def halves(x: Tensor, size: int) -> Tensor:
-    """Rows of heads from neighbours to halves."""
-    return x.unflatten(0, (-1, size // 2, 2)).transpose(1, 2).flatten(0, 2)
-
-
-def reordered(a: Heard, b: Heard, found: Agreement) -> Iterator[str]:
+def hinted(a: Heard, b: Heard, found: Agreement) -> Iterator[str]:
     """A hint, if q or k of one model are the other's with their rows in another order."""
     ways = {path: way for path in a.rows if (way := _way(a, b, path))}
     for way in dict.fromkeys(ways.values()):
@@ -65,7 +54,7 @@ def _way(a: Heard, b: Heard, path: str) -> int:
     size = int(block.head_dim)
     if size % 2 or _near(x, y):
         return 0
-    return 1 if _near(x, pairs(y, size)) else -1 if _near(x, halves(y, size)) else 0
+    return 1 if _near(x, reordered(y, pairs(size))) else -1 if _near(x, reordered(y, halves(size))) else 0
 
 
 def _near(x: Tensor, y: Tensor) -> bool:

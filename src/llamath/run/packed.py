@@ -43,7 +43,7 @@ def refuse(place: str, packings: Mapping[str, Packing], there: Mapping[str, obje
             raise LlamathError(f"{safe(place)} is quantised as {x.kind} ({safe(x.weight)}), which is not computed with here", hint=hint)
 
 
-def plain(parts: Parts, kind: str, dtype: torch.dtype) -> Tensor:
+def unpacked(parts: Parts, kind: str, dtype: torch.dtype) -> Tensor:
     """The weight that these parts stand for."""
     if kind == "mxfp4":
         return torch.cat([x.to(dtype) for x in _fp4(parts)]).mT

@@ -131,7 +131,7 @@ def _attend(part: Attention, crew: Crew) -> None:
     if part.sight.alibi is not None:
         first, last = span(part.spec.heads, crew.mesh.get_local_rank(), crew.n)
         part.sight = part.sight._replace(first=first, last=last)
-    for norm, linear in ((part.q_norm, part.q), (part.k_norm, part.k)) if part.spec.norm_whole else ():
+    for norm, linear in ((part.q_norm, part.q), (part.k_norm, part.k)) if part.spec.norming.whole else ():
         if isinstance(norm, Norm) and linear is not None:
             weight = linear.weight
             assert isinstance(weight, DTensor)

@@ -36,7 +36,7 @@ def alone(module: nn.Module) -> None:
         torch.set_num_threads(1)
 
 
-def dtype(word: str | torch.dtype) -> torch.dtype:
+def typed(word: str | torch.dtype) -> torch.dtype:
     """The type of this name."""
     if isinstance(word, torch.dtype):
         return word
@@ -47,7 +47,7 @@ def dtype(word: str | torch.dtype) -> torch.dtype:
     return found
 
 
-def place(device: str | torch.device, kind: torch.dtype) -> Place:
+def placed(device: str | torch.device, kind: torch.dtype) -> Place:
     """A device that is there and computes in this type."""
     try:
         there = torch.device(device)

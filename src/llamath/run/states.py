@@ -1,7 +1,4 @@
-"""Mixers that carry a state of fixed size: the gated delta rule, Mamba-2, the short convolution.
-
-They go from token to token, as their equations do; a pass over many tokens takes as many steps.
-"""
+"""Mixers that carry a state of fixed size: the gated delta rule, Mamba-2, the short convolution."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from .attention import Mixer
 from .cache import Memory, State
 from .module import Module, runs
 from .parts import ACTIVATIONS, Linear, Norm
+from .recurrence import Tokens, recur
 from .step import Step
 
 
@@ -71,31 +69,17 @@ class GatedDeltaNet(StateMixer):
         read = ACTIVATIONS[s.activation](self.conv(read, memory, step)).float()
         keys = s.key_heads * s.key_dim
         q, k, v = read.split((keys, keys, read.shape[-1] - 2 * keys), -1)
-        q, k = self._unit(q) * s.key_dim**-0.5, self._unit(k)  # (B, T, Hv, hk)
+        q, k = self._unit(q) * s.key_dim**-0.5, self._unit(k)  # (B, T, Hk, hk)
         v = v.unflatten(-1, (-1, s.value_dim))  # (B, T, Hv, hv)
-        kept = torch.exp(-self.a_log.float().exp() * F.softplus(self.alpha(x).float() + self.dt_bias.float()))
-        y = self._through((q, k, v), kept, self.beta(x).float().sigmoid(), memory)
+        g = -self.a_log.float().exp() * F.softplus(self.alpha(x).float() + self.dt_bias.float())
+        y, memory.state = recur(Tokens.of((q, k, v), g, self.beta(x).float().sigmoid()), memory.state)
         z = self.z(x).unflatten(-1, (-1, s.value_dim))
         return self.out((self.norm(y.to(x.dtype)) * F.silu(z.float())).to(x.dtype).flatten(2))
 
     def _unit(self, x: Tensor) -> Tensor:
-        """Each head of length 1, as often as it serves a value head."""
+        """Each head of length 1."""
         x = x.unflatten(-1, (-1, self.spec.key_dim))
-        x = x * torch.rsqrt(x.square().sum(-1, keepdim=True) + self.spec.l2_eps)
-        return x.repeat_interleave(self.spec.value_heads // self.spec.key_heads, 2)
-
-    def _through(self, qkv: tuple[Tensor, Tensor, Tensor], kept: Tensor, size: Tensor, memory: State) -> Tensor:
-        """The state from token to token, and what is read from it, `(B, T, Hv, hv)`."""
-        q, k, v = qkv
-        state = k.new_zeros(*k.shape[:1], *k.shape[2:], v.shape[-1]) if memory.state is None else memory.state
-        given = []
-        for t in range(q.shape[1]):
-            state = state * kept[:, t, :, None, None]
-            change = size[:, t, :, None] * (v[:, t] - torch.einsum("bhkv,bhk->bhv", state, k[:, t]))
-            state = state + k[:, t, :, :, None] * change[:, :, None]
-            given.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]))
-        memory.state = state
-        return torch.stack(given, 1)
+        return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + self.spec.l2_eps)
 
 
 @runs(mixers.Mamba2)
@@ -124,23 +108,11 @@ class Mamba2(StateMixer):
         v = v.unflatten(-1, (-1, s.head_dim))  # (B, T, Hm, m)
         size = F.softplus(self.dt(x).float() + self.dt_bias.float()).clamp(min=s.dt_least)
         size = size if step.real is None else size * step.real
-        y = self._through(v, self._served(b), self._served(c), size, memory) + self.skip.float()[:, None] * v
+        b, c = (x.unflatten(-1, (-1, s.state)) for x in (b, c))  # (B, T, G, N)
+        u, g = v * size[..., None], -self.a_log.float().exp() * size
+        y, state = recur(Tokens.of((c, b, u), g), None if memory.state is None else memory.state.mT)
+        memory.state, y = state.mT, y + self.skip.float()[:, None] * v
         return self.out(self.norm((y.flatten(2) * F.silu(self.z(x).float())).to(x.dtype)))
-
-    def _served(self, x: Tensor) -> Tensor:
-        """Each group's numbers, as often as it serves a head, `(B, T, Hm, N)`."""
-        return x.unflatten(-1, (-1, self.spec.state)).repeat_interleave(self.spec.heads // self.spec.state_groups, 2)
-
-    def _through(self, v: Tensor, b: Tensor, c: Tensor, size: Tensor, memory: State) -> Tensor:
-        """The state from token to token, and what is read from it, `(B, T, Hm, m)`."""
-        kept, fed = torch.exp(-self.a_log.float().exp() * size), v * size[..., None]
-        state = v.new_zeros(*v.shape[:1], *v.shape[2:], b.shape[-1]) if memory.state is None else memory.state
-        given = []
-        for t in range(v.shape[1]):
-            state = state * kept[:, t, :, None, None] + fed[:, t, :, :, None] * b[:, t, :, None]
-            given.append(torch.einsum("bhmn,bhn->bhm", state, c[:, t]))
-        memory.state = state
-        return torch.stack(given, 1)
 
 
 @runs(mixers.ShortConv)

@@ -1,7 +1,12 @@
-"""`Step`: one pass over some tokens; what its layers share, positions, rotations and masks, is worked out once."""
+"""`Step`: one pass over some tokens; what its layers share, positions, rotations and masks, is worked out once.
+
+A `Mask` of many queries is told in parts, none of which is as large as all queries times all keys.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -28,9 +33,14 @@ class Sight(NamedTuple):
         return self.reach.window or self.reach.chunk
 
 
-class Mask(NamedTuple):
-    """What is added to scores, or which of them count; `causal` stands for the triangle, which needs no numbers."""
+class Part(NamedTuple):
+    """Some queries and the keys that any of them sees; what is added to their scores, or which of these count.
 
+    `causal` stands for the triangle, which needs no numbers.
+    """
+
+    queries: slice = slice(None)
+    keys: slice = slice(None)
     values: Tensor | None = None
     causal: bool = False
 
@@ -102,38 +112,83 @@ class Step:
     def mask(self, sight: Sight, room: int) -> Mask:
         """What the queries of this pass see of those keys."""
         if (sight, room) not in self._masks:
-            self._masks[sight, room] = self._mask(sight, room)
+            self._masks[sight, room] = Mask(self, sight, room)
         return self._masks[sight, room]
 
-    def _mask(self, sight: Sight, room: int) -> Mask:
-        near = sight.room is None or self.past + self.new <= sight.room
-        ring = self.new == 1 and room == sight.reach.window  # it holds what is in the window, and nothing else
-        if self.pads is None and sight.alibi is None and sight.reach.causal and (near or ring):
-            if self.new == 1:
-                return Mask()
-            if not self.past:
-                return Mask(causal=True)
-        keys = self.keys(room)
-        visible = self._visible(sight.reach, keys)
-        if sight.alibi is None:
-            return Mask(visible)
-        slopes = _slopes(sight.alibi, sight.heads)[sight.first : sight.last].to(self.device)
-        bias = slopes[:, None, None] * self.placed(keys).float()[..., None, None, :]
-        bias = (bias.bfloat16().float() if sight.alibi.rounded else bias) * sight.alibi.scale
-        return Mask(bias.masked_fill(~visible, -torch.inf))
 
-    def _visible(self, reach: Reach, keys: Tensor) -> Tensor:
+SCORES = 1 << 25
+"""No more scores than this at once, unless few queries have as many."""
+FEW, SHARE = 16, 4
+"""At least so many queries at once; and at most this part of what each of them sees, beyond which most keys are seen by few."""
+
+
+class Mask:
+    """What the queries of a pass see of the keys that a memory of some room gives."""
+
+    def __init__(self, step: Step, sight: Sight, room: int) -> None:
+        self._step, self._sight, self._room = step, sight, room
+        near = sight.room is None or step.past + step.new <= sight.room
+        ring = step.new == 1 and room == sight.reach.window  # it holds what is in the window, and nothing else
+        easy = step.pads is None and sight.alibi is None and sight.reach.causal and (near or ring)
+        self._plain = easy and (step.new == 1 or not step.past)
+
+    def fits(self, heads: int, fused: bool) -> bool:
+        """Whether all queries may be taken at once; so may a triangle where a kernel that keeps no scores is to work it out."""
+        return self._step.new == 1 or (self._plain and fused) or self._step.new <= self._size(heads)
+
+    @cached_property
+    def whole(self) -> Part:
+        """All queries and all keys."""
+        return Part(causal=self._step.new > 1) if self._plain else self._part(slice(None), slice(None))
+
+    def parts(self, heads: int) -> Iterator[Part]:
+        """Some queries after the others, each with no more keys than they need."""
+        size = self._size(heads)
+        for first in range(0, self._step.new, size):
+            queries = slice(first, min(first + size, self._step.new))
+            yield self._part(queries, self._near(queries))
+
+    @cached_property
+    def _keys(self) -> Tensor:
+        return self._step.keys(self._room)
+
+    def _size(self, heads: int) -> int:
+        """How many queries to take at once."""
+        seen = min(self._sight.room or len(self._keys), len(self._keys))
+        return max(FEW, min(SCORES // (heads * seen), max(seen, 512) // SHARE))
+
+    def _near(self, queries: slice) -> slice:
+        """The keys that any of these queries sees, where they stand in the order of their tokens."""
+        reach, back = self._sight.reach, self._sight.room
+        before = len(self._keys) - self._step.new  # keys of the tokens before this pass
+        first = 0 if back is None else max(0, before + queries.start - back + 1)
+        if reach.causal:
+            return slice(first, before + queries.stop)
+        return slice(first, None if back is None else before + queries.stop + back - 1)
+
+    def _part(self, queries: slice, near: slice) -> Part:
+        visible = self._visible(queries, near)
+        alibi = self._sight.alibi
+        if alibi is None:
+            return Part(queries, near, visible)
+        slopes = _slopes(alibi, self._sight.heads)[self._sight.first : self._sight.last].to(self._step.device)
+        bias = slopes[:, None, None] * self._step.placed(self._keys[near]).float()[..., None, None, :]
+        bias = (bias.bfloat16().float() if alibi.rounded else bias) * alibi.scale
+        return Part(queries, near, bias.masked_fill(~visible, -torch.inf))
+
+    def _visible(self, queries: slice, near: slice) -> Tensor:
         """Which query sees which key, `(T, S)` or `(B, 1, T, S)`; padding sees itself, so that no row is empty."""
-        back = self.index[:, None] - keys
+        step, reach, keys = self._step, self._sight.reach, self._keys[near]
+        back = step.index[queries, None] - keys
         visible = back >= 0 if reach.causal else torch.ones_like(back, dtype=torch.bool)
         if reach.window is not None:
             visible = visible & (back.abs() < reach.window)
         if reach.chunk is not None:
-            mine, theirs = self.positions[..., None] // reach.chunk, self.placed(keys)[..., None, :] // reach.chunk
+            mine, theirs = step.positions[..., queries, None] // reach.chunk, step.placed(keys)[..., None, :] // reach.chunk
             visible = visible & (mine == theirs)
-        if self.pads is None:
+        if step.pads is None:
             return visible
-        real = keys >= self.pads[:, None, None]
+        real = keys >= step.pads[:, None, None]
         return ((visible & real) | (back == 0))[:, None]
 
 

@@ -15,10 +15,11 @@ from ..model import Model
 from ..record import Record
 from ..tree import Block, sequence
 from ..views.memory import MemoryRequest
-from ..views.steps import Step
+from ..views.steps import Operation
 from ..views.walkthrough import Walkthrough, following, prompt, reads_on, walkthrough
 from .blame import blame
 from .build import build
+from .flaws import flaws
 from .generate import known
 from .layers import Decoder
 from .module import Place
@@ -65,7 +66,7 @@ class Trace(Record):
     likely: tuple[tuple[int, float], ...] = ()  # the tokens that come next with their probabilities, the likeliest first
 
 
-def ints(step: Step) -> Shape:
+def ints(step: Operation) -> Shape:
     """A step's shape without its letters."""
     return tuple(map(int, step.shape))
 
@@ -152,6 +153,7 @@ class Run:
 
     def __init__(self, module: Decoder, at: Mapping[int, int], room: int) -> None:
         self.module, self.at = module, at
+        flaws(module)
         self.watch = Watch(module, at.values())
         self.cache = self.watch.cache(room)
         self.logits: Tensor | None = None
@@ -163,6 +165,7 @@ class Run:
         rows = torch.tensor([list(ids)], device=where)
         with self.watch:
             self.logits = self.module(rows, self.cache)
+        flaws(self.module).judge()
         self.watch.states(self.cache)
         if self.module.head is not None:
             self.watch.shapes["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
@@ -172,7 +175,7 @@ class Run:
         assert not seen.wrong, seen.wrong
         return seen
 
-    def _place(self, step: Step, layer: int | None) -> str:
+    def _place(self, step: Operation, layer: int | None) -> str:
         prefix = "" if layer is None else f"layers.{self.at[layer]}"
         path = step.seen.strip(">")
         full = f"{prefix}.{path}".strip(".")

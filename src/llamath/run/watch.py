@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from .attention import Attention, LatentAttention, Scores, attend, weigh
+from .attention import Attention, LatentAttention, Weighing, attend, weigh
 from .cache import Cache, Keys, State
 from .experts import MoE
 from .layers import Decoder
-from .step import Mask
+from .step import Mask, Part
 
 Shape = tuple[int, ...]
 PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
@@ -136,14 +136,13 @@ class Watch(TorchFunctionMode):
 
         return told
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Scores) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Weighing) -> Tensor:
         """What attention gives, its shares made before it; of very long prompts the shares' shape alone."""
         name, part = self._inside[-1]
         if q.shape[:-1].numel() * k.shape[-2] > WHOLE:
-            seen = Mask(None if mask.values is None else mask.values.to("meta"), mask.causal)
-            shares, y = weigh(q.to("meta"), k.to("meta"), seen, scores._replace(sinks=None)), attend(q, k, v, mask, scores)
+            shares, y = weigh(q.to("meta"), k.to("meta"), Part(), scores._replace(sinks=None)), attend(q, k, v, mask, scores)
         else:
-            shares = weigh(q, k, mask, scores)
+            shares = weigh(q, k, mask.whole, scores)
             y = (shares.to(v.dtype).unflatten(1, (k.shape[1], -1)) @ v[:, :, None]).flatten(1, 2)
         if isinstance(part, LatentAttention):
             self._note(f"{name}:place", q[..., q.shape[-1] - part.spec.rope_dim :].transpose(1, 2))

@@ -102,7 +102,7 @@ def _in(x: Linear) -> Dim:
 @inside.register
 def _(block: Attention, k: Kernels) -> list[Saved]:
     H, K, h = Dim.const(block.heads), Dim.const(block.kv_heads), Dim.const(block.head_dim)
-    whole = (1, H * h, K * h) if block.norm_whole else (0, h, h)
+    whole = (1, H * h, K * h) if block.norming.whole else (0, h, h)
     made = norm(block.q_norm, whole[1], k, whole[0] or H)
     kv = (H * h, 0) if not (k.fused or k.flash) else (K * h, int(K))
     if block.k is not None:
@@ -112,7 +112,7 @@ def _(block: Attention, k: Kernels) -> list[Saved]:
         made.append(Saved("values, as part of q, k and v", (H + K) * h, k.width))
     if block.gate:
         made.append(Saved("gate of attention", 2 * (H * h), k.width))
-    made += [Saved("queries", H * h, k.width), *_scores(H, k, block.softcap)]
+    made += [Saved("queries", H * h, k.width), *_scores(H, k, block.scores.softcap)]
     return [*made, Saved("output of attention", H * h, k.width, weight=not k.flash or block.gate is not None)]
 
 

@@ -58,8 +58,8 @@ def _attention(block: Attention) -> Remembered | None:
     if block.k is None:
         return None
     row = Dim.const(block.kv_heads) * block.head_dim
-    span = block.chunk if block.chunk is not None else block.window
-    kind = "keys and values" if span is None else f"keys and values, {'chunks' if block.chunk is not None else 'window'} of {span:,}"
+    span, kind = block.reach.span, "keys and values"
+    kind += "" if span is None else f", {'window' if block.reach.chunk is None else 'chunks'} of {span:,}"
     return Remembered(kind=kind, rows=(row, row), span=span)
 
 

@@ -115,7 +115,7 @@ def train_flops(tree: Decoder, at: Pass, batch: int = 1, recompute: Recompute = 
 
 def _scores(block: Block, at: Pass) -> int:
     """The FLOPs of QKᵀ alone."""
-    return int(block.scores(at)) if isinstance(block, PairMixer) else 0
+    return int(block.comparing(at)) if isinstance(block, PairMixer) else 0
 
 
 def _letter(symbol: str, value: int) -> Dim:

@@ -15,7 +15,7 @@ from ..passes import Pass, Reach
 from ..record import Record
 from ..tree import Block, branches
 from .count import where
-from .steps import Step, Trail
+from .steps import Operation, Trail
 from .steps.layer import layer as layer_steps
 
 STREAM = "x"
@@ -29,7 +29,7 @@ class Stage(Record):
     times: int = 1
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
     layer: int | None = None  # the one that is told
-    steps: tuple[Step, ...]
+    steps: tuple[Operation, ...]
 
     @property
     def parameters(self) -> int:
@@ -99,7 +99,7 @@ def walkthrough(tree: Decoder, at: Pass, batch: int = 1, layer: int | None = Non
     return Walkthrough(at=at, batch=batch, stages=stages)
 
 
-def block_steps(block: Layer, width: int, at: Pass, batch: int = 1) -> tuple[Step, ...]:
+def block_steps(block: Layer, width: int, at: Pass, batch: int = 1) -> tuple[Operation, ...]:
     """The steps of one layer."""
     trail = Trail(block, at, batch, width)
     layer_steps(trail, block, STREAM)
@@ -108,7 +108,7 @@ def block_steps(block: Layer, width: int, at: Pass, batch: int = 1) -> tuple[Ste
 
 def _kinds(tree: Decoder, at: Pass, batch: int, told: int | None) -> Iterator[Stage]:
     """The layers, those whose steps are alike together."""
-    made: dict[tuple[object, ...], tuple[tuple[Step, ...], set[int], int]] = {}
+    made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
     for block, n in tree.layers.kinds():
         assert isinstance(block, Layer)
         steps = block_steps(block, tree.width, at, batch)

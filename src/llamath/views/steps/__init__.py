@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .step import Step, Trail, Used
+from .operation import Operation, Trail, Used
 
-__all__ = ["Step", "Trail", "Used"]
+__all__ = ["Operation", "Trail", "Used"]

@@ -8,7 +8,7 @@ from ...blocks import Attention, LatentAttention, Norm
 from ...dims import Dim, total
 from ...positions import Rope
 from ..cache import remembered
-from .step import Shape, Trail
+from .operation import Shape, Trail
 
 SO_FAR = "over the keys so far"
 
@@ -18,7 +18,7 @@ def attention(t: Trail, path: str, block: Attention, x: str) -> str:
     H, h, B, T = Dim.const(block.heads), Dim.const(block.head_dim), t.B, t.T
     q = _turned(t, f"{path}.q", block, t.linear(f"{path}.q", block.q, x))
     k, v = _keys(t, path, block, x)
-    met = _met(t, path, block, (q, k, v), (H, t.keys(_span(block)), h))
+    met = _met(t, path, block, (q, k, v), (H, t.keys(block.reach.span), h))
     y = t.lay(
         f"{path}.concat", "view", (B, T, H * h), (met,), does="the heads side by side: one vector a position", seen=_into(path, block)
     )
@@ -33,33 +33,28 @@ def _into(path: str, block: Attention) -> str:
     return f">{path}.o" if block.gate is None else f"{path}:joined"
 
 
-def _span(block: Attention) -> int | None:
-    """How far back a query sees, if not to the beginning."""
-    return block.window if block.chunk is None else block.chunk
-
-
 def _turned(t: Trail, path: str, block: Attention, x: str) -> str:
     """Queries or keys in heads, normed and rotated, in the family's order."""
     part = path.rpartition(".")[2]
     heads = Dim.const(block.heads if part == "q" else block.kv_heads)
     shape = (t.B, t.T, heads, Dim.const(block.head_dim))
     norm, rope = getattr(block, f"{part}_norm"), block.rope
-    if not block.norm_after_rope:
-        x = _normed(t, path, norm, (x, block.norm_whole), shape)
+    if not block.norming.after_rope:
+        x = _normed(t, path, norm, (x, block.norming.whole), shape)
     kind, name = ("rope", f"{path}_rope") if rope else ("view", f"{path}_heads")
-    done = norm is None or not block.norm_after_rope
+    done = norm is None or not block.norming.after_rope
     x = t.lay(name, kind, shape, (x,), does=", ".join(_turning(part, block)), seen=f"{path.rpartition('.')[0]}:{part}" if done else "")
-    return x if done else _normed(t, path, norm, (x, block.norm_whole), shape)
+    return x if done else _normed(t, path, norm, (x, block.norming.whole), shape)
 
 
 def _turning(part: str, block: Attention) -> Iterator[str]:
     yield "cut into heads"
     if block.rope:
         yield rotation(block.rope, block.head_dim)
-    if part == "q" and block.temperature:
+    if part == "q" and block.scores.temperature:
         yield "scaled by position"
-    if block.clip:
-        yield f"kept within ± {block.clip.limit:g}"
+    if block.norming.clip:
+        yield f"kept within ± {block.norming.clip.limit:g}"
 
 
 def rotation(rope: Rope, size: int) -> str:
@@ -82,7 +77,7 @@ def _normed(t: Trail, path: str, norm: object, x: tuple[str, bool], shape: Shape
 
 def _keys(t: Trail, path: str, block: Attention, x: str) -> tuple[str, str]:
     """Keys and values of all positions so far."""
-    K, h, M = Dim.const(block.kv_heads), Dim.const(block.head_dim), t.keys(_span(block))
+    K, h, M = Dim.const(block.kv_heads), Dim.const(block.head_dim), t.keys(block.reach.span)
     if block.k is None:
         does = f"keys and values of layer {block.kv_layer}, read again"
         k = t.lay(f"{path}.keys", "cache", (t.B, M, K, h), (), does=does, seen=f"{path}:keys")
@@ -112,15 +107,16 @@ def _met(t: Trail, path: str, block: Attention, qkv: tuple[str, str, str], sizes
 
 def _sight(block: Attention) -> Iterator[str]:
     """What is done to the scores, in words."""
-    if block.window is not None:
-        yield f"over the last {block.window:,} keys" if block.causal else f"over keys less than {block.window:,} away, those ahead too"
-    elif block.chunk is not None:
-        yield f"over the keys of its chunk of {block.chunk:,}"
+    reach = block.reach
+    if reach.window is not None:
+        yield f"over the last {reach.window:,} keys" if reach.causal else f"over keys less than {reach.window:,} away, those ahead too"
+    elif reach.chunk is not None:
+        yield f"over the keys of its chunk of {reach.chunk:,}"
     else:
-        yield SO_FAR if block.causal else "over all keys, those ahead too"
-    if block.softcap is not None:
-        yield f"capped at {block.softcap:g}"
-    if block.alibi is not None:
+        yield SO_FAR if reach.causal else "over all keys, those ahead too"
+    if block.scores.softcap is not None:
+        yield f"capped at {block.scores.softcap:g}"
+    if block.scores.alibi is not None:
         yield "ALiBi's slopes added"
     if block.sinks is not None:
         yield "a sink in each head"

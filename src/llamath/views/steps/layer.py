@@ -9,8 +9,8 @@ from ...mixers import GatedDeltaNet, Mamba2, ShortConv
 from ...tree import Block
 from .attention import attention, latent_attention
 from .mlp import beside, feed
+from .operation import Trail
 from .states import delta, mamba, short
-from .step import Trail
 
 MIXERS: dict[type[Block], Callable[..., str]] = {
     Attention: attention,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...blocks import MLP, ClampedMLP, DenseAndMoE, LatentMoE, MoE, PerLayerInput, ScaledMoE
 from ...dims import Dim, product
 from ...tree import Block
-from .step import Trail
+from .operation import Trail
 
 
 def mlp(t: Trail, path: str, block: MLP, x: str, rows: Sequence[int] = ()) -> str:

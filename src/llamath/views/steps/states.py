@@ -6,7 +6,7 @@ from ...blocks import Linear
 from ...dims import Dim
 from ...mixers import GatedDeltaNet, Mamba2, ShortConv, StateMixer
 from ..cache import remembered
-from .step import Trail
+from .operation import Trail
 
 
 def _images(t: Trail, path: str, block: StateMixer, x: str) -> dict[str, str]:

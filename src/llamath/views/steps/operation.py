@@ -1,4 +1,4 @@
-"""`Step` and `Trail`: a forward pass laid out one step after another, each with its shape in letters, the weights that it uses, its FLOPs.
+"""`Operation` and `Trail`: a forward pass laid out step by step, each with its shape in letters, the weights that it uses, its FLOPs.
 
 Weights and FLOPs are those of `fold` and `works`; a trail is closed only when every weight and every product has its step.
 """
@@ -33,7 +33,7 @@ class Used(Record):
         return int(self.weight.parameters) * int(self.copies)
 
 
-class Step(Record):
+class Operation(Record):
     """One step: what it makes of which others."""
 
     name: str
@@ -62,7 +62,7 @@ class Trail:
     """The steps through one part of a model, as they are laid."""
 
     def __init__(self, part: Block, at: Pass, batch: int, width: int) -> None:
-        self.at, self.steps = at, list[Step]()
+        self.at, self.steps = at, list[Operation]()
         self.B, self.T, self.d = Dim("B", batch), Dim("T", at.tokens), Dim.const(width)
         self._batch = Dim.const(1) if batch == 1 else self.B
         self._leaves, self._works = fold(part), list(works(part, at, batch))
@@ -73,7 +73,7 @@ class Trail:
         found = [x for path in paths for x in self._claimed(path)]
         flops = total((facts.pop("flops", 0), *self._products(tuple(paths))))
         dims = tuple(map(Dim.const, shape))
-        self.steps.append(Step(name=name, kind=kind, shape=dims, takes=tuple(takes), uses=tuple(found), flops=flops, **facts))
+        self.steps.append(Operation(name=name, kind=kind, shape=dims, takes=tuple(takes), uses=tuple(found), flops=flops, **facts))
         return name
 
     def keys(self, span: int | None = None) -> Dim:
@@ -105,10 +105,10 @@ class Trail:
         """The FLOPs that no weight accounts for: of the scores, and of what comes after."""
         found = [x for x in self._works if x.mixing and x.pattern == path]
         self._works = [x for x in self._works if x not in found]
-        scores = product((self._batch, block.scores(self.at))) if isinstance(block, PairMixer) else Dim.const(0)
+        scores = product((self._batch, block.comparing(self.at))) if isinstance(block, PairMixer) else Dim.const(0)
         return scores, total(x.flops for x in found) - scores
 
-    def closed(self) -> tuple[Step, ...]:
+    def closed(self) -> tuple[Operation, ...]:
         """All steps, once nothing is left over."""
         left = [x.pattern for x in self._leaves] + [x.pattern for x in self._works]
         assert not left, f"no step uses {left}"

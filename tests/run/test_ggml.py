@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from llamath.formats.dtypes import DTYPES
-from llamath.run.blocks import KINDS, plain
+from llamath.run.ggml import KINDS, plain
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")

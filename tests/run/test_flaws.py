@@ -1,0 +1,168 @@
+"""A weight that is NaN or infinite is named, whatever its kind and wherever a pass would swallow it; and a sound one is looked at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from speakers import CONFIG, speaker
+
+import llamath
+from llamath.cli import main
+from llamath.errors import LlamathError
+from llamath.run import Decoder, Generation, Limits, Sampling, build, initialise
+from llamath.run import load as give
+from llamath.run.flaws import flaws, wrong
+from llamath.tree import walk
+
+TINY = Path(__file__).parents[1] / "tiny"
+MODELS = ("qwen3/plain", "gpt_oss/plain", "deepseek_v3/plain", "qwen3_next/plain", "nemotron_h/latent experts, biased", "gpt2/plain")
+PROMPT = [5, 6, 7, 9]
+
+
+def known(name: str) -> llamath.Model:
+    family, label = name.split("/")
+    return llamath.load(json.loads((TINY / f"{family}.json").read_text())[label])
+
+
+def tiny(name: str, dtype: torch.dtype = torch.float32) -> Decoder:
+    return initialise(build(known(name), dtype), 1, 0.2)
+
+
+def kinds() -> Iterator[Any]:
+    """Every kind of weight of these models."""
+    for name in MODELS:
+        for pattern in dict.fromkeys(x.pattern for x in walk(known(name).tree) if not x.weight.tied):
+            yield pytest.param(name, pattern, id=f"{name.partition('/')[0]} {pattern}")
+
+
+def spoil(module: Decoder, pattern: str, number: float) -> str:
+    """One number of each weight of this kind in the last layer that has it; the first of their paths."""
+    paths = [x.path for x in walk(module.spec) if x.pattern == pattern]
+    last = ".".join(paths[-1].split(".")[:2]) if pattern.startswith("layers.") else ""
+    mine = [path for path in paths if path.startswith(last)]
+    with torch.no_grad():
+        for path in mine:
+            owner, _, name = path.rpartition(".")
+            getattr(module.get_submodule(owner), name).view(-1)[-1] = number
+    return mine[0]
+
+
+def said(module: Decoder, tokens: int = 3) -> str:
+    try:
+        for _ in Generation(module, [PROMPT], Sampling(), Limits(max_tokens=tokens)):
+            pass
+    except LlamathError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("name", "pattern"), list(kinds()))
+def test_every_kind_of_weight_is_looked_at(name: str, pattern: str) -> None:
+    module = tiny(name)
+    first = spoil(module, pattern, float("nan"))
+    message, before = said(module, 12), first.partition(".experts.")[0] + (".experts." if ".experts." in first else "")
+    assert message.startswith(f"the weight {before}") and " is NaN in 1 of its " in message
+    assert message.split()[2].endswith(pattern.rpartition("}")[2])
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_in_every_type(number: float, dtype: torch.dtype) -> None:
+    module = tiny("qwen3/plain", dtype)
+    path = spoil(module, "layers.{l}.attn.k.weight", number)
+    assert said(module).startswith(f"the weight {path} is {'NaN' if number != number else 'infinite'} in 1 of its")
+
+
+def test_a_row_of_the_embedding_that_no_token_reads() -> None:
+    module = tiny("gpt2/plain")
+    assert spoil(module, "embed.weight", float("nan")) == "embed.weight"  # in its last row
+    assert max(PROMPT) < len(module.embed.weight) - 1
+    assert said(module).startswith("the weight embed.weight is NaN")
+
+
+def test_an_expert_that_no_token_is_sent_to_is_not_read() -> None:
+    module = tiny("deepseek_v3/plain")
+    met: set[str] = set()
+    inside = [(path, part) for path, part in module.named_modules() if path.rpartition(".")[0].endswith(".experts")]
+    handles = [part.register_forward_hook(lambda *_, path=path: met.add(path)) for path, part in inside]
+    assert said(module, 1) == ""
+    for handle in handles:
+        handle.remove()
+    unmet = [path for path, _ in inside if path not in met]
+    assert met and unmet
+    for path in (unmet[0], sorted(met)[0]):
+        again = tiny("deepseek_v3/plain")
+        with torch.no_grad():
+            again.get_parameter(f"{path}.up.weight")[0, 0] = float("nan")
+        found = said(again, 1)
+        assert found.startswith(f"the weight {path}.up.weight is NaN") if path in met else found == ""
+
+
+def test_numbers_whose_sum_is_too_large_are_sound() -> None:
+    large = torch.full((300,), 60_000.0, dtype=torch.float16)
+    assert not torch.isfinite(large.sum()) and not wrong(large)
+    module = tiny("qwen3/plain", torch.float16)
+    with torch.no_grad():
+        module.layers[0].attn_norm.weight.fill_(60_000.0)
+    flaws(module)
+    with torch.inference_mode():
+        module(torch.tensor([PROMPT]))
+    assert not module.flaws.sound
+    module.flaws.judge()
+
+
+def test_what_was_looked_at_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tiny("qwen3/plain")
+    assert said(module) == ""
+    known = module.flaws
+    assert not any(x._forward_pre_hooks for x in module.modules())
+    monkeypatch.setattr("llamath.run.flaws.wrong", lambda _: pytest.fail("looked at again"))
+    assert said(module) == "" and module.flaws is known
+
+
+def test_weights_that_are_new_are_looked_at() -> None:
+    module, other = tiny("qwen3/plain"), tiny("qwen3/plain")
+    assert said(module) == ""
+    path = spoil(other, "layers.{l}.attn_norm.weight", float("nan"))
+    give(module, [(x, other.get_parameter(x).detach()) for x in dict(other.named_parameters())])
+    assert said(module).startswith(f"the weight {path} is NaN")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in whose embedding a row that is not read is NaN."""
+    made = speaker(tmp_path_factory.mktemp("flawed"), vocab_size=CONFIG["vocab_size"])
+    numbers = load_file(made / "model.safetensors")
+    numbers["model.embed_tokens.weight"][319, 1] = float("nan")
+    save_file(numbers, made / "model.safetensors", {"format": "pt"})
+    return made
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "FOLDER", "The cat"],
+        ["chat", "FOLDER", "--format", "chatml"],
+        ["trace", "FOLDER", "The cat"],
+        ["logits", "FOLDER", "FOLDER"],
+    ],
+)
+def test_commands_name_it_and_end_with_2(
+    words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "argv", ["llamath", *(str(folder) if x == "FOLDER" else x for x in words)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n")))
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert "embed.weight" in err and "is NaN in 1 of its 10,240 numbers" in err
+    assert end.value.code == 2 and "Traceback" not in out + err

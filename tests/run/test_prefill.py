@@ -1,0 +1,175 @@
+"""Long prompts are read chunk by chunk and part by part: the numbers are those of the equations, of the whole mask, and of transformers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import alike, logits, pair
+from test_memories import attention, model
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conftest import tiny_configs
+from llamath.passes import Reach
+from llamath.positions import Alibi
+from llamath.run import recurrence, step
+from llamath.run.attention import Weighing, attend
+from llamath.run.cache import Cache
+from llamath.run.recurrence import Tokens, recur
+from llamath.run.step import Mask, Sight, Step
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, x in (("SCORES", 1), ("FEW", 7)):
+            patch.setattr(step, name, x)
+        yield
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+def by_the_equations(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+    q, k = (x.repeat_interleave(v.shape[2] // k.shape[2], 2) for x in (q, k))
+    given = []
+    for t in range(q.shape[1]):
+        state = state * g[:, t, :, None, None].exp()
+        u = v[:, t] if s is None else s[:, t, :, None] * (v[:, t] - torch.einsum("bhnm,bhn->bhm", state, k[:, t]))
+        state = state + k[:, t, :, :, None] * u[:, :, None]
+        given.append(torch.einsum("bhnm,bhn->bhm", state, q[:, t]))
+    return torch.stack(given, 1), state
+
+
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("decay", [0.0, 0.1, 30.0])
+@given(tokens=st.integers(1, 14), chunk=st.sampled_from([1, 3, 4, 64]))
+@settings(max_examples=12, deadline=None)
+def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk: int) -> None:
+    q, k, v = random(2, tokens, 2, 5), random(2, tokens, 2, 5), random(2, tokens, 6, 3)
+    k = k / k.norm(dim=-1, keepdim=True)
+    g, s = -decay * random(2, tokens, 6).abs(), random(2, tokens, 6).sigmoid() if delta else None
+    state = random(2, 6, 5, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrence, "CHUNK", chunk)
+        found = recur(Tokens.of((q, k, v), g, s), state)
+    for x, wanted in zip(found, by_the_equations(q, k, v, g, s, state), strict=True):
+        torch.testing.assert_close(x, wanted, **EXACT)
+
+
+def test_a_long_decay_costs_no_digits() -> None:
+    q, k, v, g = random(1, 64, 1, 8), random(1, 64, 1, 8), random(1, 64, 1, 8), -random(1, 64, 1).abs()
+    g[:, ::3] *= 40
+    wanted, _ = recur(Tokens.of((q, k, v), g), None)
+    found, _ = recur(Tokens.of((q.float(), k.float(), v.float()), g.float()), None)
+    assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-6
+
+
+SIGHTS = {
+    "all": Sight(Reach()),
+    "window": Sight(Reach(window=5)),
+    "chunk": Sight(Reach(chunk=6)),
+    "both ways": Sight(Reach(window=5, causal=False)),
+    "blind to nothing": Sight(Reach(causal=False)),
+    "alibi": Sight(Reach(window=9), Alibi(), 4),
+}
+
+
+def steps(new: int, past: int, pads: list[int] | None) -> Step:
+    cache = Cache([], 0)
+    cache.length, cache.pads = past, None if pads is None else torch.tensor(pads)
+    return Step(torch.zeros(2, new, dtype=torch.long), cache)
+
+
+@st.composite
+def masks(draw: st.DrawFn, sight: Sight) -> Mask:
+    new, past = draw(st.integers(2, 30)), draw(st.integers(0, 12)) if sight.reach.causal else 0
+    pads = draw(st.none() | st.lists(st.integers(0, past + new - 1), min_size=2, max_size=2))
+    room = 0 if not past else past + new if sight.room is None else min(past + new, sight.room)
+    return steps(new, past, pads).mask(sight, room)
+
+
+@pytest.mark.parametrize("name", SIGHTS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_parts_make_up_the_mask(name: str, data: st.DataObject) -> None:
+    mask = data.draw(masks(SIGHTS[name]))
+    whole = mask._part(slice(None), slice(None)).values  # not the triangle, where that is all
+    assert whole is not None
+    nothing: Any = -torch.inf if whole.is_floating_point() else False
+    found = torch.full_like(whole, nothing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, "SCORES", 1)
+        patch.setattr(step, "FEW", data.draw(st.integers(1, 8)))
+        for part in mask.parts(4):
+            found[..., part.queries, part.keys] = part.values
+    assert torch.equal(found, whole)
+
+
+WEIGHINGS = {
+    "plain": Weighing(0.4),
+    "capped": Weighing(0.4, softcap=2.0),
+    "sinks": Weighing(0.4, sinks=torch.tensor([0.3, -1.0, 2.0, 0.0])),
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHINGS)
+@pytest.mark.parametrize("name", SIGHTS)
+@pytest.mark.parametrize("pads", [None, [0, 11]])
+def test_attention_by_parts_is_attention(kind: str, name: str, pads: list[int] | None, small: None) -> None:
+    scores, mask = WEIGHINGS[kind], steps(29, 0, pads).mask(SIGHTS[name], 0)
+    q, k, v = random(2, 4, 29, 6), random(2, 2, 29, 6), random(2, 2, 29, 3)
+    found = attend(q, k, v, mask, scores)
+    mask.fits = lambda *_: True  # type: ignore[method-assign]
+    torch.testing.assert_close(found, attend(q, k, v, mask, scores), rtol=1e-5, atol=1e-6)
+
+
+class Largest(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        made = out if isinstance(out, (tuple, list)) else [out]
+        self.numbers = max([self.numbers, *(x.numel() for x in made if isinstance(x, Tensor))])
+        return out
+
+
+@pytest.mark.parametrize("facts", [{"reach": Reach(window=32)}, {"reach": Reach(chunk=32)}, {}], ids=["window", "chunk", "all"])
+@torch.no_grad()
+def test_nothing_is_as_large_as_queries_times_keys(facts: dict[str, Any]) -> None:
+    made, tokens = model(attention(**facts)), 2048
+    with Largest() as largest:
+        made(torch.zeros(1, tokens, dtype=torch.long))
+    assert largest.numbers < tokens * 32 * 4 * 2  # a window's scores in all heads, twice
+
+
+FAMILIES = ("qwen3_next", "qwen3_5", "nemotron_h", "gemma2", "gemma3", "gpt_oss", "llama4", "falcon", "deepseek_v3")
+PLAIN = [x for x in tiny_configs() if str(x.id).removesuffix("-plain") in FAMILIES]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("config", PLAIN)
+@torch.no_grad()
+def test_long_prompts_are_read_as_transformers_read_them(config: dict[str, Any], small: None) -> None:
+    both = pair(config)
+    ids = both.ids(150, rows=2)
+    end = ids.shape[1]
+    whole, pads = logits(both.theirs, ids), torch.tensor([0, 9])
+    assert alike(both.ours(ids), whole, both, ids)
+    cache, cuts = both.ours.cache(end), [0, end // 2 + 3, end - 2, end - 1, end]
+    assert alike(torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1), whole, both, ids)
+    cache = both.ours.cache(end)
+    padded = torch.cat([both.ours(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
+    assert alike(padded[:1], whole[:1], both, ids)
+    assert alike(padded[1:, 9:], logits(both.theirs, ids[1:, 9:]), both, ids)
