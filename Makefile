@@ -40,7 +40,9 @@ bench: $(VENV)/.oracles
 	$(BIN)/python bench/explain.py
 	$(BIN)/python bench/design.py
 	$(BIN)/python bench/page.py
+	$(BIN)/python tools/schema.py
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/mixers.py
 
 fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'no atheris for this Python: mutations without a guide'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,9 +23,10 @@ from llamath.model import Model
 from llamath.views.fit import chosen, fit
 from llamath.views.memory import MemoryRequest, Sizes
 from llamath.views.shards import Shards
-from llamath.web.forms import evaluate
+from llamath.web.forms import KINDS, evaluate
 from llamath.web.page import FOLDER, inert, page, page_of
 from llamath.web.payload import payload
+from tabs import Tab, browser
 
 PARTS = {
     "weights": "weights",
@@ -37,8 +37,8 @@ PARTS = {
     "total": "total",
 }
 SAMPLE = "llama-3-8b gemma-3-27b deepseek-v2-lite qwen3-next-80b-a3b lfm2-350m gpt-oss-20b mistral-7b gpt2".split()
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 Settings = dict[str, str]
+__all__ = ["browser"]
 
 
 def some_models() -> list[Model]:
@@ -131,6 +131,7 @@ def test_the_data_sum_to_the_totals(slug: str) -> None:
 
 
 def test_the_assets_are_small() -> None:
+    """All scripts and styles as they lie in the package."""
     assert sum(x.stat().st_size for x in Path(FOLDER).iterdir()) <= 150_000
 
 
@@ -150,42 +151,6 @@ def test_a_wrong_question_is_exit_2(args: list[str]) -> None:
 
 
 # what follows needs Chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-class Tab:
-    """A page in a tab that notes what should not happen: an error, a dialog of the browser's, a request."""
-
-    def __init__(self, browser: Any, folder: Path, text: str, at: str = "", **how: Any) -> None:
-        self.wrong: list[str] = []
-        path = folder / "page.html"
-        path.write_text(text)
-        self.context = browser.new_context(viewport={"width": how.pop("width", 1100), "height": 800}, **how)
-        self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-        self.page = self.context.new_page()
-        self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
-        self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
-        self.page.on("dialog", lambda x: (self.wrong.append(x.message), x.dismiss()))
-        self.page.on("request", lambda x: None if x.url.partition("#")[0] == path.as_uri() else self.wrong.append(x.url))
-        self.page.goto(path.as_uri() + at)
-
-    def __enter__(self) -> Any:
-        return self.page
-
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        self.context.close()
-        assert kind or not self.wrong, self.wrong
 
 
 def test_page_and_library_agree_digit_for_digit(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
@@ -295,29 +260,40 @@ PAYLOADS = [
     *("<form action=//x.invalid><button>", "<object data=//x.invalid>", "<embed src=//x.invalid>", "__proto__", "constructor", "\u202egnp.exe", "\u2028pwned()"),
 ]  # fmt: skip
 EXACT = {"form", "activations", "logits", "overhead", "variables", "weights", "count", "dtype", "kv", "memory", "bytes"}
+FORMS = {
+    "form",
+    "activations",
+    "logits",
+    "overhead",
+    "training",
+    "speed",
+    "work",
+    "read",
+    "rates",
+    "roof",
+    "settings",
+    "tp",
+    "shape",
+    "stream",
+    "takes",
+}
 
 
 def poisoned(x: Any, words: Iterator[str], used: list[str]) -> Any:
-    """The same data, every text that is no number replaced."""
+    """The same data, every text replaced that is no number, no part of a form and not what ties parts together."""
     if isinstance(x, dict):
-        plain = {
-            key: (
-                y
-                if (key in EXACT and not isinstance(y, list)) or key in ("form", "activations", "logits", "overhead")
-                else poisoned(y, words, used)
-            )
-            for key, y in x.items()
-        }
-        return plain | ({"name": x["name"]} if "variables" in x else {})
+        ties = {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
+        kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}
+        return {key: y if key in kept else poisoned(y, words, used) for key, y in x.items()}
     if isinstance(x, list):
-        return [poisoned(y, words, used) for y in x]
+        return x if x[:1] and x[0] in ("let", "as", ">=", *KINDS) else [poisoned(y, words, used) for y in x]
     if not isinstance(x, str) or re.fullmatch(r"-?\d*", x):
         return x
     used.append(next(words))
     return used[-1]
 
 
-@pytest.mark.parametrize("view", ["a", "b", "difference"])
+@pytest.mark.parametrize("view", ["a", "b", "difference", "design"])
 def test_a_model_of_hostile_strings_changes_nothing(browser: Any, tmp_path: Path, view: str) -> None:
     from itertools import cycle
 
@@ -327,14 +303,17 @@ def test_a_model_of_hostile_strings_changes_nothing(browser: Any, tmp_path: Path
     assert set(used) == set(PAYLOADS)
     with Tab(browser, tmp_path, page_of(data), f"#view={view}") as tab:
         text = tab.text_content("main")
-        assert sum(x in text for x in PAYLOADS) > 80
+        assert sum(x in text for x in PAYLOADS) > (30 if view == "design" else 80)
         assert tab.locator("script").count() == 2
         assert tab.locator("img, iframe, object, embed, video, base, form, math, link, meta[http-equiv=refresh], a").count() == 0
         assert tab.evaluate("[...document.querySelectorAll('*')].flatMap(x => x.getAttributeNames()).filter(x => x.startsWith('on'))") == []
         tab.evaluate(
-            "for (const x of document.querySelectorAll('button.number')) { x.click(); document.querySelector('dialog[open]').close(); }"
+            """for (const x of document.querySelectorAll("button.number, .tile, [data-step], [data-verdict]")) {
+              x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+              document.querySelector("dialog[open]")?.close();
+            }"""
         )
-        assert tab.locator("script").count() == 2 and tab.locator("dialog").count() == 2
+        assert tab.locator("script").count() == 2 and tab.locator("img, iframe, form, a").count() == 0
 
 
 def test_names_of_a_real_hostile_model_stay_text(browser: Any, tmp_path: Path) -> None:
@@ -402,20 +381,67 @@ def test_everything_by_keyboard(browser: Any, tmp_path: Path) -> None:
         assert tab.locator("dialog[open]").count() == 1
 
 
-STATES = ["#view=a", "#view=a&focus=1", "#view=b&map=cache&gpus=8", "#view=a&map=flops&find=attn&sort=total&names=gguf", "#view=difference"]
+STATES = {
+    "the first": "#view=a",
+    "a block to scale": "#view=a&focus=1&map=bytes&by=layer",
+    "many GPUs, the cache": "#view=b&map=cache&gpus=8&context=100000&batch=64",
+    "training": "#view=a&mode=train&zero=3&trainers=8&shapes=numbers",
+    "a search": "#view=a&map=flops&find=attn&sort=total&names=gguf",
+    "both": "#view=difference",
+    "both, trained": "#view=difference&mode=train",
+    "design": "#view=design&target=8B",
+}
+SMALL = """() => [...document.querySelectorAll("button, select, input, a, summary, [role=button]:not(.tile)")].filter(x => {
+  const { width, height } = x.getBoundingClientRect();
+  return width && height && (height < 23.5 || width < 8) && !x.closest("p, svg");
+}).map(x => x.outerHTML.slice(0, 100))"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any) -> None:
+@pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
+def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any, width: int) -> None:
+    """In every state; nor does a phone's page have to be moved sideways, nor is anything too small for a finger."""
     from axe_playwright_python.sync_playwright import Axe
 
     text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
-    for width in (320, 1100) if theme == "light" else (1100,):
-        for at in STATES:
-            with Tab(browser, tmp_path, text, at, color_scheme=theme, width=width, bypass_csp=True) as tab:
-                found = Axe().run(tab).response["violations"]
-                assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (at, width)
-                assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    with Tab(browser, tmp_path, text, color_scheme=theme, width=width, bypass_csp=True) as tab:
+        for name, at in STATES.items():
+            tab.evaluate("at => { location.hash = at }", at)
+            tab.wait_for_function("at => location.hash.includes(at.split('&')[0])", arg=at)
+            found = Axe().run(tab).response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], name
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert tab.evaluate(SMALL) == [], name
+        tab.evaluate("location.hash = '#view=a'")
+        tab.keyboard.press("?")
+        assert not Axe().run(tab).response["violations"]
+
+
+def test_at_twice_the_size_nothing_is_cut_off(browser: Any, tmp_path: Path) -> None:
+    """A window of 1280 points at 200 %."""
+    text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
+    with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
+        for name, at in STATES.items():
+            tab.evaluate("at => { location.hash = at }", at)
+            tab.wait_for_timeout(50)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 640, name
+
+
+def test_nothing_moves_for_whom_that_is_too_much(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
+        moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
+        assert tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches") and tab.evaluate(moving) == 0
+
+
+def test_a_print_has_the_numbers_and_no_controls(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+        tab.emulate_media(media="print")
+        assert tab.is_visible("[data-part=parameters]") and tab.is_visible("svg.bar >> nth=0")
+        assert tab.locator("[type=range]:visible, [type=search]:visible, nav:visible, .tools:visible").count() == 0
+        assert tab.is_visible("#context") and tab.input_value("#context") == "8192", "the settings are on the paper"
+        tab.select_option("#choice-theme", "dark", force=True)
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        hidden = "[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible').length"
+        assert tab.evaluate(hidden) == 0 and tab.pdf()[:5] == b"%PDF-"
 
 
 def test_axe_finds_nothing_in_an_open_derivation(browser: Any, tmp_path: Path) -> None:

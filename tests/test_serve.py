@@ -7,9 +7,10 @@ import random
 import shutil
 import socket
 import sys
-import threading
 import time
+import webbrowser
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,59 +19,32 @@ from click.testing import CliRunner
 import llamath
 from llamath.catalog import slugs
 from llamath.cli import cli
+from llamath.cli.serve import attended, show
 from llamath.errors import LlamathError, MissingExtra
-from llamath.web.page import page
-from llamath.web.server import listening, loopback, preset, serve
+from llamath.web.application import Door
+from llamath.web.page import page_of
+from llamath.web.pages import preset
+from llamath.web.payload import payload
+from llamath.web.server import Ready, door_of, everywhere, listening, loopback, serve
+from serving import Place, served
 
 uvicorn = pytest.importorskip("uvicorn")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-class Place:
-    """A server that runs in a thread, and what it said of its address."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.port = int(address.split(":")[2].split("/")[0])
-        self.path = "/" + address.split("/", 3)[3]
-
-    def ask(
-        self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], str]:
-        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        said = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
-        wire.request(method, self.path if path is None else path, body=body, headers=said)
-        answer = wire.getresponse()
-        found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
-        wire.close()
-        return found
-
-
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    said: list[str] = []
-    servers: list[Any] = []
-    run = uvicorn.Server.run
-
-    def noted(self: Any, sockets: Any = None) -> None:
-        servers.append(self)
-        run(self, sockets)
-
-    uvicorn.Server.run = noted
-    thread = threading.Thread(target=serve, args=([llamath.load("gpt2")], "127.0.0.1", 0, said.append), daemon=True)
-    thread.start()
-    until = time.monotonic() + 60
-    while not (servers and servers[0].started) and time.monotonic() < until:
-        time.sleep(0.02)
-    yield Place(said[0])
-    servers[0].should_exit = True
-    thread.join(20)
-    uvicorn.Server.run = run
+    with served([llamath.load("gpt2")]) as found:
+        yield found
 
 
-def test_the_page_is_the_one_that_is_exported(place: Place) -> None:
+def the_page(up: str, *slugs: str) -> str:
+    return page_of(payload([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
+
+
+def test_the_page_is_the_one_that_is_exported_but_for_links_to_others(place: Place) -> None:
     status, headers, text = place.ask()
-    assert status == 200 and text == page([llamath.load("gpt2")])
+    assert status == 200 and text == the_page("", "gpt2").replace('"ids":["gpt2"]', '"ids":["~1"]')
     assert (
         headers["cache-control"] == "no-store"
         and headers["x-content-type-options"] == "nosniff"
@@ -80,9 +54,10 @@ def test_the_page_is_the_one_that_is_exported(place: Place) -> None:
     assert not {x for x in headers if x.startswith("access-control") or x in ("set-cookie", "server")}
 
 
-def test_presets_by_slug(place: Place) -> None:
-    assert place.ask(f"{place.path}model/llama-3-8b")[2] == page([llamath.load("llama-3-8b")])
+def test_presets_by_slug_and_own_models_by_number(place: Place) -> None:
+    assert place.ask(f"{place.path}model/llama-3-8b")[2] == the_page("../", "llama-3-8b")
     assert "DeepSeek" in place.ask(f"{place.path}models/llama-3-8b/deepseek-v2-lite")[2]
+    assert "GPT-2" in place.ask(f"{place.path}models/llama-3-8b/~1")[2]
 
 
 def test_a_preset_is_the_preset_also_beside_a_file_of_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,11 +84,19 @@ def test_a_preset_is_the_preset_also_beside_a_file_of_its_name(tmp_path: Any, mo
         "LLAMA-3-8B",
         "llama-3-8b%00",
         "meta-llama%2FLlama-3.1-8B",
+        "~0",
+        "~2",
+        "~01",
+        "hub:meta-llama:Llama-3.1-8B",
     ],
 )
 def test_no_path_and_no_address_is_taken(place: Place, name: str) -> None:
     assert place.ask(f"{place.path}model/{name}")[0] == 404
-    assert place.ask(f"{place.path}?model={name}")[2] == place.ask()[2]
+    assert (
+        place.ask(f"{place.path}?model={name}")[2]
+        == place.ask()[2]
+        == place.ask(f"{place.path}model/~1")[2].replace('"up":"../"', '"up":""')
+    )
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "127.0.0.1:1", "localhost", "x@127.0.0.1", "[::1]:1", ""])
@@ -176,28 +159,119 @@ def test_broken_requests_and_no_failure(place: Place) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_a_rebound_name_sees_nothing(place: Place) -> None:
-    """A stranger's name that has come to mean this machine: the browser asks, and says whom it means."""
+def test_a_rebound_name_sees_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's page, whose name has come to mean this machine, asks in its own name, in this machine's, and for a frame."""
     from playwright.sync_api import sync_playwright
 
+    site = f"http://evil.test:{place.port}"
+    asks = "url => fetch(url).then(async x => `${x.status} ${await x.text()}`, () => 'unread')"
+    framed = """url => new Promise(done => {
+      const frame = document.createElement('iframe');
+      frame.onload = () => { try { done(frame.contentDocument.body.textContent) } catch { done('unread') } };
+      frame.src = url;
+      document.body.append(frame);
+    })"""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1"])
-        tab = browser.new_page()
-        answer = tab.goto(f"http://evil.test:{place.port}{place.path}")
-        assert answer is not None and answer.status == 421 and "GPT" not in tab.content()
-        read = tab.evaluate("url => fetch(url).then(x => x.text(), () => 'refused')", place.address)
-        assert read == "refused"
+        tab = browser.new_page(bypass_csp=True)  # the answer that refuses plays the stranger's page, without what it forbids itself
+        assert tab.goto(f"{site}/attack").status == 421
+        assert tab.evaluate(asks, f"{site}{place.path}") == "421 refused"
+        assert tab.evaluate(asks, place.address) == "unread"
+        assert "GPT" not in tab.evaluate(framed, f"{site}{place.path}") and tab.evaluate(framed, place.address) == "unread"
+        assert tab.goto(f"{site}{place.path}").status == 421
         good = browser.new_page()
         assert good.goto(place.address).status == 200 and "124,439,808" in good.text_content("main")
+        with monkeypatch.context() as patch:
+            patch.setattr(Door, "knows", lambda *_: True)
+            assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), "without the check the attack succeeds"
         browser.close()
 
 
 def test_each_launch_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
-    said: list[str] = []
+    said: list[Ready] = []
     for _ in range(2):
         serve([], "127.0.0.1", 0, said.append)
-    assert said[0].split("/")[3] != said[1].split("/")[3] and all(len(x.split("/")[3]) == 32 for x in said)
+    secrets = [y.split("/")[3] for x in said for y in (x.address, x.once)]
+    assert len(set(secrets)) == 4 and {len(x) for x in secrets} == {32}
+
+
+def test_the_way_in_for_a_browser_leads_in_once(place: Place) -> None:
+    path = "/" + place.once.rsplit("/", 1)[1]
+    assert place.ask(path, Host="evil.test")[0] == 421 and place.ask(path, Origin="http://evil.test")[0] == 403
+    assert place.ask(path, method="POST")[0] == 405 and place.ask(f"{path}x")[0] == 404
+    status, headers, text = place.ask(path)
+    assert status == 303 and headers["location"] == place.path and not text
+    assert place.ask(path)[0] == 404
+
+
+def test_every_address_of_the_machine_may_be_asked_by_number_and_no_name_that_is_not_its_own() -> None:
+    door = door_of("0.0.0.0", 8000)
+    name = socket.gethostname().lower()
+    for host in ("127.0.0.1:8000", "192.0.2.7:8000", "[2001:db8::1]:8000", "localhost:8000", f"{name}:8000"):
+        assert door.knows(host), host
+    for host in (
+        "192.0.2.7",
+        "192.0.2.7:80",
+        "evil.test:8000",
+        "192.0.2.7.evil.test:8000",
+        "0x7f000001.evil.test:8000",
+        "[]:8000",
+        ":8000",
+        "",
+    ):
+        assert not door.knows(host), host
+    one = door_of("192.0.2.7", 8000)
+    assert one.knows("192.0.2.7:8000") and not one.knows("127.0.0.1:8000") and not one.knows("192.0.2.8:8000")
+    assert len({door.token, door.once, one.token, one.once}) == 4
+    assert everywhere("::") and not everywhere("127.0.0.1") and not everywhere("localhost")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "said", "opens"),
+    [
+        (True, {"DISPLAY": ":0"}, True),
+        (True, {"WAYLAND_DISPLAY": "w"}, True),
+        (True, {"DISPLAY": ":0", "CI": "1"}, False),
+        (False, {"DISPLAY": ":0"}, False),
+        (True, {}, False),
+        (True, {"SSH_CONNECTION": "a b"}, False),
+    ],
+)
+def test_a_browser_is_opened_where_somebody_sits(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, said: dict[str, str], opens: bool
+) -> None:
+    for name in ("CI", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", "linux")
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, stream, SimpleNamespace(isatty=lambda: terminal))
+    assert attended() is opens
+
+
+@pytest.mark.parametrize(("option", "opened"), [("--browser", 1), ("--no-browser", 0), (None, 0)])
+def test_what_is_opened_leads_in_once_and_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
+    monkeypatch.setattr("llamath.cli.serve.show", seen.append)
+    done = CliRunner().invoke(cli, ["serve", "gpt2", "gpt2", "gpt2", *([option] if option else [])])
+    assert done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened
+    assert not any(x in done.output for x in seen)
+
+
+def test_a_browser_for_the_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", seen.append)
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("lynx"))
+    show("x")
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.BackgroundBrowser("firefox"))
+    show("y")
+    until = time.monotonic() + 20
+    while not seen and time.monotonic() < until:
+        time.sleep(0.01)
+    assert seen == ["y"]
 
 
 def test_without_the_extra_the_hint_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,4 +287,4 @@ def test_what_cannot_be_listened_on_is_a_sentence() -> None:
     with pytest.raises(LlamathError):
         listening("x.invalid", 0)
     assert loopback("127.0.0.2") and loopback("::1") and not loopback("0.0.0.0")
-    assert CliRunner().invoke(cli, ["serve", "a", "b", "c"]).exit_code == 2
+    assert CliRunner().invoke(cli, ["serve", "-", "-"]).exit_code == 2

@@ -104,10 +104,11 @@ def speed(_: re.Match[str]) -> str:
         lines.append(f"{result['title']}, {result['weights'] / 1e9:.2f} GB, against {against},")
         threads = f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
         lines.append(f"  {where['processor']}, {threads}, torch {where['torch']}, rounds: {result['rounds']}")
-        lines.append(f"  {'':24}{'ready':>8}{'512 read':>10}{'decode 1':>10}{'decode 8':>10}{'beyond weights':>16}")
+        lines.append(f"  {'':24}{'ready':>8}{'answer':>9}{'512 read':>10}{'decode 1':>10}{'decode 8':>10}{'beyond weights':>16}")
         for name, row in result["rows"].items():
-            cells = "".join(f"{row[f'{x}_cpu_speedup']:9.2f}×" for x in ("prefill", "decode_1", "decode_8"))
-            lines.append(f"  {name:24}{row['ready_cpu_speedup']:7.2f}×{cells}{row['memory_beyond_weights'] / 1e9:13.2f} GB")
+            ready, answer, *others = (row[f"{x}_cpu_speedup"] for x in ("ready", "answer", "prefill", "decode_1", "decode_8"))
+            cells = f"{ready:7.2f}×{answer:8.2f}×" + "".join(f"{x:9.2f}×" for x in others)
+            lines.append(f"  {name:24}{cells}{row['memory_beyond_weights'] / 1e9:13.2f} GB")
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 

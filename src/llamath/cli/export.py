@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from ..loading import load
 from .files import save
 
 
@@ -19,5 +18,6 @@ def command(models: tuple[str, ...], *, output: str, force: bool) -> None:
     if models.count("-") > 1:
         raise click.UsageError("standard input is one MODEL, not two")
     from ..web.page import page
+    from ..web.verdicts import opened
 
-    save(output, page([load(x) for x in models]), force)
+    save(output, page([opened(x) for x in models]), force)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..record import Record
-from ..views.steps import Step
+from ..views.steps import Operation
 
 
 class Edge(NamedTuple):
@@ -40,7 +40,7 @@ class Layout(Record):
         return 1 + max(*self.lanes.values(), *(x.lane for x in self.edges))
 
 
-def layout(steps: Sequence[Step]) -> Layout:
+def layout(steps: Sequence[Operation]) -> Layout:
     """Place the steps of a block; what it reads from outside stands above them."""
     names = {x.name for x in steps}
     rows = dict.fromkeys((name for x in steps for name in x.takes if name not in names), 0)
@@ -58,7 +58,7 @@ def layout(steps: Sequence[Step]) -> Layout:
     return Layout(rows=rows, lanes=lanes, edges=tuple(edges))
 
 
-def _placed(x: Step, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]) -> Iterator[Edge]:
+def _placed(x: Operation, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]) -> Iterator[Edge]:
     """Find the lane of a step, and the ways to it."""
     row, arms = rows[x.name], x.takes[:1] if x.kind == "add" and len(x.takes) > 1 else ()
     inputs = sorted((name for name in x.takes if name not in arms), key=lambda name: (lanes[name], -rows[name]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..model import Model
-from ..views.steps import Step
+from ..views.steps import Operation
 from ..views.walkthrough import STREAM, Stage, Walkthrough
 from .block_layout import Edge, Layout, layout
 from .numbers import everyday, si, spans
@@ -143,11 +143,11 @@ def _step(p: Picture, name: str) -> Iterator[str]:
     yield text((x + 8, y + BOX / 2 + 14), shape(step), "faint", size=SMALL)
 
 
-def _box(p: Picture, step: Step, at: Point) -> Iterator[str]:
+def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
     note = f"{step.name}: {step.does}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
-    style = _colour(p, step)
+    style = colour(p.steps, step)
     if "{e}" in step.name:
         yield from (_framed((left + BEHIND * i, top - BEHIND * i, wide, BOX), style) for i in (2, 1))
     yield _framed((left, top, wide, BOX), style, note)
@@ -159,7 +159,7 @@ def _box(p: Picture, step: Step, at: Point) -> Iterator[str]:
         yield text((left + 10, top + 36 + 16 * i), said, size=12)
 
 
-def _under(step: Step, room: float) -> list[str]:
+def _under(step: Operation, room: float) -> list[str]:
     """What a box says under its name: its weights, and what it does, which has a line more without them."""
     head = [f"{used(step.uses)}: {everyday(step.parameters)}"] if step.uses else []
     most = int(room / (12 * 0.54))
@@ -169,11 +169,11 @@ def _under(step: Step, room: float) -> list[str]:
     return [*head, *shown]
 
 
-def _weights(step: Step) -> str:
+def _weights(step: Operation) -> str:
     return f"weights {used(step.uses)}, {step.parameters:,} parameters" if step.uses else "no weights"
 
 
-def _colour(p: Picture, step: Step) -> str:
+def colour(steps: Mapping[str, Operation], step: Operation) -> str:
     """By kind, else by the group of its weights, else as what it reads."""
     if step.kind in COLOURS:
         return COLOURS[step.kind]
@@ -181,17 +181,17 @@ def _colour(p: Picture, step: Step) -> str:
         return "experts"
     if step.uses:
         return step.uses[0].group or "other"
-    found = [_colour(p, y) for name in step.takes if (y := _source(p, name)) is not None]
+    found = [colour(steps, y) for name in step.takes if (y := _source(steps, name)) is not None]
     return next((x for x in found if x not in ("page", "embedding")), "other")
 
 
-def _source(p: Picture, name: str) -> Step | None:
+def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
     """The step of this name, or what it norms."""
-    step = p.steps.get(name)
-    return _source(p, step.takes[0]) if step is not None and step.kind == "norm" else step
+    step = steps.get(name)
+    return _source(steps, step.takes[0]) if step is not None and step.kind == "norm" else step
 
 
-def _heads(p: Picture, scores: Step) -> Iterator[str]:
+def _heads(p: Picture, scores: Operation) -> Iterator[str]:
     """Which query heads share a key and a value head."""
     query, keys = (p.steps[name].shape for name in scores.takes)
     H, K = int(query[2]), int(keys[2])

@@ -24,6 +24,11 @@ def listable(model: Model) -> None:
 def count_json(model: Model) -> dict[str, Any]:
     """What `llamath count --json` prints."""
     listable(model)
+    return {**count_json_about(model), "weights": list(_weights(model))}
+
+
+def count_json_about(model: Model) -> dict[str, Any]:
+    """The same without the weights, whose place is kept."""
     report = model.count
     p = report.parameters
     parameters: dict[str, Any] = {name: getattr(p, name) for name in p.fields} | {"extras": dict(p.extras)}
@@ -36,7 +41,7 @@ def count_json(model: Model) -> dict[str, Any]:
         "formula": report.formula.symbols,
         "formula_numbers": report.formula.numbers,
         "letters": dict(report.formula.letters),
-        "weights": list(_weights(model)),
+        "weights": [],
         "notes": list(model.notes),
     }
 
@@ -45,12 +50,13 @@ def _weights(model: Model) -> Iterator[dict[str, Any]]:
     made: dict[tuple[str, int], dict[str, Any]] = {}
     for leaf in model.weights:
         if (same := made.get(key := (leaf.pattern, id(leaf.weight)))) is None:
-            same = made[key] = _weight(model, leaf)
+            same = made[key] = weight_json(model, leaf)
         at = leaf.at
         yield {**same, "path": fill(leaf.pattern, at), "names": {k: x and fill(x, at) for k, x in same["names"].items()}} if at else same
 
 
-def _weight(model: Model, leaf: Leaf) -> dict[str, Any]:
+def weight_json(model: Model, leaf: Leaf) -> dict[str, Any]:
+    """One weight, with its pattern for a path."""
     weight = leaf.weight
     schemes = {name: model.family.schemes.get(name) for name in ("hf", "meta", "gguf")}
     return {

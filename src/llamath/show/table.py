@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """In here texts are for no terminal: 80 columns, no style."""
+    before = _elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
 
 
 def styled() -> bool:
     """May output be styled? Only on a terminal, and not against NO_COLOR."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return not _elsewhere.get() and sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def bold(text: str) -> str:
@@ -26,7 +39,7 @@ def dim(text: str) -> str:
 
 def columns() -> int:
     """How wide the terminal is, 80 where there is none; `shutil`, which knows it too, brings every kind of compression along."""
-    for ask in (_said, _measured):
+    for ask in () if _elsewhere.get() else (_said, _measured):
         try:
             if (width := ask()) > 0:
                 return width

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..dims import Dim
 from ..errors import safe
 from ..model import Model
-from ..views.steps import Step, Used
+from ..views.steps import Operation, Used
 from ..views.steps.attention import SO_FAR
 from ..views.walkthrough import Stage, Walkthrough
 from ..views.wiring import ASKED, Wiring, wiring
@@ -143,7 +143,7 @@ def _apart(stage: Stage) -> list[str]:
     return ["; ".join(said)] if said else []
 
 
-def shape(x: Step) -> str:
+def shape(x: Operation) -> str:
     """`[B, T, H, h] = [1, 7, 32, 128]`."""
     letters, numbers = ", ".join(d.symbol for d in x.shape), ", ".join(map(str, x.shape))
     return f"[{letters}] = [{numbers}]"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..model import Model
-from ..views.steps import Step
+from ..views.steps import Operation
 from ..views.walkthrough import Stage, Walkthrough
 from .numbers import spans
 from .trace import Words, notes
@@ -64,7 +64,7 @@ def _stage(stage: Stage, seen: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     }
 
 
-def step_json(x: Step) -> dict[str, Any]:
+def step_json(x: Operation) -> dict[str, Any]:
     """One step; `takes` names the steps that it reads, x being the stream."""
     return {
         "name": x.name,

@@ -62,12 +62,15 @@ class Ceilings(Record):
 
 
 def roof(device: Device, scheme: str, compute: str) -> Roof:
-    """The roof for weights kept in a scheme: its own type where the device multiplies in that, else the 16 bits of activations."""
+    """The roof for weights kept in a scheme."""
+    found = next((x for x in types(scheme, compute) if x in device.flops), "")
+    return Roof(device.bandwidth, device.flops.get(found), found)
+
+
+def types(scheme: str, compute: str) -> tuple[str, ...]:
+    """What products of weights in a scheme run in, best first: its own type if the device multiplies in that, else that of activations."""
     plain = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}[compute]
-    for dtype in (RATES.get(scheme, plain), plain, "bf16", "fp16", "fp32"):
-        if dtype in device.flops:
-            return Roof(device.bandwidth, device.flops[dtype], dtype)
-    return Roof(device.bandwidth, None, "")
+    return tuple(dict.fromkeys((RATES.get(scheme, plain), plain, "bf16", "fp16", "fp32")))
 
 
 def ceilings(shards: Shards, device: Device, context: int, batch: int) -> Ceilings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ..blocks import Decoder
@@ -15,6 +15,9 @@ from ..tree import Block, Folded, Stack, fold
 from .cache import Remembered, cache_of, kinds
 from .memory import FIXED, PART, Sizes
 from .parallel import Layout, Piece, Stage, pieces, portion, stages
+
+SURE = 10_000
+"""So many tokens touch every expert."""
 
 
 class Share(Record):
@@ -42,6 +45,20 @@ class Use(NamedTuple):
     live: Fraction  # of an expert: the share of them that one token passes
 
 
+class Read(NamedTuple):
+    """A weight on one GPU as a pass reads it."""
+
+    bytes: Fraction  # of all of it
+    rows: int = 0  # of a table, of which a token reads one; 0: it is no table
+    live: Fraction = Fraction(1)
+
+    def of(self, tokens: int) -> int:
+        """The bytes that so many tokens in all read, to the nearest."""
+        share = Fraction(min(tokens, self.rows), self.rows) if self.rows else touched(self.live, tokens)
+        read = self.bytes * share
+        return (2 * read.numerator + read.denominator) // (2 * read.denominator)
+
+
 class Shards:
     """A model under one request and one layout; contexts and batches are asked for one after another."""
 
@@ -49,6 +66,16 @@ class Shards:
         self.sizes, self.layout = sizes, layout
         self.tree: Decoder = sizes.tree
         self.stages = stages(self.tree, layout)
+
+    def kept_as(self, sizes: Sizes) -> Shards:
+        """The same model in the same layout, its numbers kept in something else; what does not depend on that is not worked out again."""
+        other = Shards(sizes, self.layout)
+        other._pieces, other._kinds, other.leaves, other._tied, other._uses = self._pieces, self._kinds, self.leaves, self._tied, self._uses
+        return other
+
+    def weights(self, i: int) -> int:
+        """The bytes of weights that one GPU of a stage holds."""
+        return self._weights[i]
 
     def shares(self, context: int, batch: int) -> list[Share]:
         """One for each stage."""
@@ -67,7 +94,7 @@ class Shards:
             stage=i,
             runs=stage.runs,
             gpus=layout.tp,
-            weights=self._weights[i],
+            weights=self.weights(i),
             kv_cache=kept,
             activations=passing,
             logits=logits,
@@ -94,15 +121,30 @@ class Shards:
         Of tables the rows looked up; of E experts, k of them for a token, those expected to be touched, E · (1 − (1 − k/E)^tokens), if
         choices are even and independent; a tied head is read whole.
         """
-        return [sum(self._read(x, tokens) for x in held) + self._tied_head(i) for i, held in enumerate(self._pieces)]
+        return [sum(x.of(tokens) for x in self.reads(i)) for i in range(len(self.stages))]
+
+    def reads(self, i: int) -> list[Read]:
+        """Every weight that a pass reads on one GPU of a stage."""
+        return self._reads[i]
+
+    @cached_property
+    def _reads(self) -> list[list[Read]]:
+        return [
+            [*map(self._read, held, sizes), *self._tied_head(i)]
+            for i, (held, sizes) in enumerate(zip(self._pieces, self._held, strict=True))
+        ]
 
     @cached_property
     def _pieces(self) -> list[list[Piece]]:
         return [pieces(self.tree, stage, self.layout) for stage in self.stages]
 
     @cached_property
+    def _held(self) -> list[list[Fraction]]:
+        return [[self._bytes(x) for x in held] for held in self._pieces]
+
+    @cached_property
     def _weights(self) -> list[int]:
-        return [round(sum(self._bytes(x) for x in held)) for held in self._pieces]
+        return [round(sum(held)) for held in self._held]
 
     def _bytes(self, x: Piece) -> Fraction:
         return x.numbers * self._rate(x.pattern)
@@ -139,20 +181,15 @@ class Shards:
     def _uses(self) -> Mapping[str, Use]:
         return {x.pattern: Use(x.weight.role == "lookup", Fraction(int(x.live), int(x.copies))) for x in self.leaves if x.copies}
 
-    def _read(self, x: Piece, tokens: int) -> int:
+    def _read(self, x: Piece, size: Fraction) -> Read:
         use = self._uses[x.pattern]
-        if use.lookup:
-            rows = x.shape[0]
-            return round(self._bytes(x) * min(tokens, rows) / rows)
-        return round(float(self._bytes(x)) * touched(use.live, tokens))
+        return Read(size, x.shape[0] if use.lookup else 0, use.live)
 
-    def _tied_head(self, i: int) -> int:
+    def _tied_head(self, i: int) -> Iterator[Read]:
         """The matrix of a tied head that is held as the embedding, and listed no second time."""
         stage, head = self.stages[i], self.tree.head
-        if head is None or not head.weight.tied or not (stage.first and stage.last):
-            return 0
-        held = next(x for x in self._pieces[i] if x.pattern == head.weight.tied)
-        return round(self._bytes(held))
+        if head is not None and head.weight.tied and stage.first and stage.last:
+            yield Read(self._bytes(next(x for x in self._pieces[i] if x.pattern == head.weight.tied)))
 
     @cached_property
     def _kinds(self) -> list[tuple[Remembered, ...]]:
@@ -165,9 +202,10 @@ class Shards:
                 yield (block.replace(**{name: one_rank(x, self.layout.tp) for name, x in mixers.items()}),), n
 
 
-def touched(live: Fraction, tokens: int) -> float:
+@lru_cache(maxsize=64)
+def touched(live: Fraction, tokens: int) -> Fraction:
     """The share of the experts that so many tokens are expected to touch, each choosing a share `live` of them, evenly."""
-    return float(1 - (1 - live) ** tokens) if tokens < 10_000 else 1.0
+    return 1 - (1 - live) ** tokens if tokens < SURE else Fraction(1)
 
 
 def one_rank(block: Mixer, tp: int) -> Mixer:

@@ -33,6 +33,7 @@ class Kept(NamedTuple):
     leaf: Folded
     codec: str
     bytes: int
+    layers: tuple[int, ...] = ()  # those that they are in, where that is not every layer of their kind
 
     @property
     def total(self) -> int:
@@ -135,13 +136,16 @@ def _mixed(tree: Decoder, packer: Packer, gguf: GGUF, imatrix: bool) -> Iterator
     parts = _tensors(tree, gguf.names)
     leaves = {x.tensor: x.leaves for x in parts}
     merged: dict[tuple[str, int, str], Kept] = {}
+    layers: dict[tuple[str, int, str], list[int]] = {}
     for tensor, dtype in mixture(packer.mix, (x.tensor for x in parts), traits(tree, gguf.arch), imatrix, packer.pure):
         for leaf in leaves[tensor]:
             size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
             key = (leaf.pattern, id(leaf.weight), dtype)
             old = merged[key].leaf if key in merged else leaf._replace(copies=0, live=0)
             merged[key] = Kept(leaf._replace(copies=old.copies + leaf.copies, live=old.live + leaf.live), dtype, size)
-    yield from merged.values()
+            layers.setdefault(key, []).append(tensor.layer)
+    for key, x in merged.items():
+        yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
 
 
 def _tensors(tree: Decoder, names: Scheme) -> list[_Part]:

@@ -215,11 +215,11 @@ class Job:
         """What the lines of activations, logits and loss come to, without the lines."""
         flow = held(self.tree, stage, self.layout, self.kernels)
         kept, working, loss = (total(x, self.layout, self.context) for x in (flow.kept, flow.working, flow.loss))
-        freed = loss + self._logits(flow) * self._gradients
+        freed = loss + self._logits(flow) * self.gradients_of_logits
         return kept + max(working, freed) + self._logits(flow) * self.size
 
     @property
-    def _gradients(self) -> int:
+    def gradients_of_logits(self) -> int:
         """Bytes of the gradients of a logit: in float32 that of the loss and that of the softmax, unless one is made of the other."""
         return 4 if self.request.fused else 8
 
@@ -235,7 +235,7 @@ class Job:
                 what="logits", bytes=numbers * self.size, formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the outputs are held"
             )
             said = "in place" if self.request.fused else "of loss and softmax, both in fp32"
-            times = self._gradients
+            times = self.gradients_of_logits
             formula = f"T·V·{times} = {numbers:,}·{times}, {said}"
             yield Line(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
 

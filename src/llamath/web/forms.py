@@ -1,7 +1,9 @@
 """Forms: small exact expressions that Python derives and the page evaluates in whole numbers, so that no formula is written twice.
 
 A form is a text or a list. Digits are a number, any other text a variable (`T`, the context); `["let", "K", "8"]` is a letter with its
-value; `["+", …]`, `["*", …]`, `["min", …]` and `["max", …]` take any number of forms; `["floor", a, b]` and `["ceil", a, b]` divide.
+value; `["+", …]`, `["*", …]`, `["min", …]` and `["max", …]` take any number of forms; `["-", a, b]` is a difference, `["^", a, b]` a power;
+`["floor", a, b]`, `["ceil", a, b]` and `["round", a, b]` divide, halves going up; `[">=", a, b, yes, no]` is one of its last two, and the
+other is not worked out; `["as", "M", a]` is a form that is written as a letter.
 """
 
 from __future__ import annotations
@@ -13,16 +15,27 @@ from typing import Any
 from ..dims import Dim
 
 Form = str | list[Any]
-KINDS: Mapping[str, Callable[[list[int]], int]] = {"+": sum, "*": prod, "min": min, "max": max}
+KINDS: Mapping[str, Callable[[list[int]], int]] = {
+    "+": sum,
+    "*": prod,
+    "min": min,
+    "max": max,
+    "-": lambda x: x[0] - x[1],
+    "^": lambda x: int(x[0] ** x[1]),
+    "floor": lambda x: x[0] // x[1],
+    "ceil": lambda x: -(-x[0] // x[1]),
+    "round": lambda x: (2 * x[0] + x[1]) // (2 * x[1]),
+}
 
 
-def number(n: int) -> Form:
-    """A number; one made of letters keeps them."""
+def number(n: int, known: Mapping[str, Form] | None = None) -> Form:
+    """A number; one made of letters keeps them, and takes those that are known for what they stand for."""
+    known = known or {}
     if not isinstance(n, Dim) or not n.atoms:
         return str(int(n))
     terms: list[Form] = []
     for monomial, times in n.terms.items():
-        factors: list[Form] = [["let", symbol, str(value)] for symbol, value in monomial]
+        factors: list[Form] = [known.get(symbol, ["let", symbol, str(value)]) for symbol, value in monomial]
         terms.append(times_of(*([str(times)] if times != 1 or not factors else []), *factors))
     return sum_of(*terms)
 
@@ -46,8 +59,9 @@ def evaluate(form: Form, variables: Mapping[str, int]) -> int:
     kind, *rest = form
     if kind == "let":
         return int(rest[1])
-    values = [evaluate(x, variables) for x in rest]
-    if kind in ("floor", "ceil"):
-        over, by = values
-        return over // by if kind == "floor" else -(-over // by)
-    return KINDS[kind](values)
+    if kind == "as":
+        return evaluate(rest[1], variables)
+    if kind == ">=":
+        a, b = (evaluate(x, variables) for x in rest[:2])
+        return evaluate(rest[2] if a >= b else rest[3], variables)
+    return KINDS[kind]([evaluate(x, variables) for x in rest])

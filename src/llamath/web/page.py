@@ -16,11 +16,47 @@ from ..show.svg import DARK, LIGHT
 from .payload import payload
 
 FOLDER = os.path.join(os.path.dirname(__file__), "static")
-MODULES = ("forms", "dom", "state", "treemap", "table", "memory", "compare", "main")
+MODULES = (
+    "data",
+    "forms",
+    "dom",
+    "state",
+    "treemap",
+    "table",
+    "memory",
+    "derived",
+    "controls",
+    "bar",
+    "plane",
+    "curve",
+    "sizes",
+    "speed",
+    "where",
+    "places",
+    "drawn",
+    "heads",
+    "block",
+    "verdicts",
+    "compare",
+    "served",
+    "share",
+    "picture",
+    "taking",
+    "design",
+    "strict",
+    "headers",
+    "drop",
+    "main",
+)
 """In the order in which one builds on another."""
 HELD = {"weights": "embedding", "cache": "attention", "activations": "mlp", "logits": "head", "overhead": "norm"}
+HELD |= {"gradients": "router", "master": "experts", "optimizer": "mixer"}
 """The parts of memory, by the colours that they take."""
 TAKEN = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+BESIDE = re.compile(r"^[ \t]*(?://.*)?\n|^[ \t]+", re.MULTILINE)
+"""What only readers of the source need: indentation, blank lines, comments on lines of their own."""
+AROUND = re.compile(r"\s*([{};])\s*|([:,]) +")
+"""Space that a stylesheet does without."""
 GIVEN = re.compile(r"^export (?=(?:const|function) (\w+))", re.MULTILINE)
 
 
@@ -31,8 +67,14 @@ def page(models: Sequence[Model]) -> str:
 
 def page_of(data: Mapping[str, Any]) -> str:
     """The same of data that is there already."""
-    code, look = script(), style()
     title = " and ".join(x["name"] for x in data["models"])
+    plain = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
+    return document(title, data, script(), plain)
+
+
+def document(title: str, data: Mapping[str, Any], code: str, plain: Sequence[str]) -> str:
+    """A page around data and the script that shows them; `plain` is markup for whoever runs no scripts."""
+    look = style()
     return "\n".join(
         [
             "<!doctype html>",
@@ -48,7 +90,7 @@ def page_of(data: Mapping[str, Any]) -> str:
             "<body>",
             f'<main id="page"><h1>{escape(title)}</h1></main>',
             "<noscript><ul>",
-            *(f"<li>{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters</li>" for x in data["models"]),
+            *(f"<li>{x}</li>" for x in plain),
             "</ul></noscript>",
             f'<script type="application/json" id="data">{inert(data)}</script>',
             f'<script type="module">{code}</script>',
@@ -59,19 +101,20 @@ def page_of(data: Mapping[str, Any]) -> str:
     )
 
 
-def script() -> str:
+def script(names: Sequence[str] = MODULES) -> str:
     """The modules in one script, each a function that gives what it exports."""
-    return "\n" + "\n".join(_module(name, asset(f"{name}.js")) for name in MODULES)
+    return "\n" + "\n".join(_module(name, asset(f"{name}.js")) for name in names)
 
 
 def _module(name: str, text: str) -> str:
-    inside = GIVEN.sub("", TAKEN.sub(r"const \1 = \2Module;", text))
+    inside = BESIDE.sub("", GIVEN.sub("", TAKEN.sub(r"const \1 = \2Module;", text)))
     return f"const {name}Module = (() => {{\n{inside}return {{ {', '.join(GIVEN.findall(text))} }};\n}})();"
 
 
 def style() -> str:
     """The stylesheet, with the colours of every picture here."""
-    return f"\n{_colours()}\n{asset('page.css')}"
+    look = BESIDE.sub("", f"{_colours()}\n{asset('page.css')}")
+    return f"\n{AROUND.sub(lambda x: x[1] or x[2], look)}\n"
 
 
 def policy(code: str, look: str) -> str:
@@ -110,12 +153,15 @@ def _colours() -> str:
         return " ".join(f"--{name}: {colour};" for name, colour in theme.items())
 
     areas = {name: name for name in LIGHT if name not in ("page", "ink", "faint", "line")} | HELD | {"more": "up", "fewer": "down"}
-    fills = [f"rect.{name}, .key.{name} {{ fill: var(--{colour}); background: var(--{colour}); }}" for name, colour in areas.items()]
+    fills = [
+        f"rect.{name}, circle.{name}, .key.{name} {{ fill: var(--{colour}); background: var(--{colour}); }}"
+        for name, colour in areas.items()
+    ]
     return "\n".join(
         [
             f":root {{ {said(LIGHT)} }}",
-            f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {said(DARK)} }} }}",
-            f":root[data-theme='dark'] {{ {said(DARK)} }}",
+            f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {said(DARK)} }} }}",
+            f"@media screen {{ :root[data-theme='dark'] {{ {said(DARK)} }} }}",
             *fills,
         ]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,15 +11,21 @@ from ..dims import Dim, product, total
 from ..errors import safe
 from ..model import Model
 from ..names.scheme import Scheme, Unnamed
-from ..passes import Pass
 from ..show.numbers import everyday, percent, spans
 from ..tree import fold
 from ..views.causes import TITLES
 from ..views.count import Row, Section
-from ..views.flops import works
-from ..views.memory import Sizes
+from .areas import areas
+from .block import passes
+from .design import design
 from .difference import difference
+from .files import files
+from .settings import settings
 from .sizes import cards, kept_as, sizes
+from .speed import ROOF, gpus
+from .texts import texts, texts_of_two
+from .verdicts import verdicts
+from .words import words
 
 MOST = 20_000
 """A formula is cut after so many characters."""
@@ -27,11 +33,22 @@ MOST = 20_000
 
 def payload(models: Sequence[Model]) -> dict[str, Any]:
     """Everything the page shows."""
+    found, devices = [_model(x) for x in models], gpus()
     return {
-        "models": [_model(x) for x in models],
+        "models": found,
         "cards": cards(),
-        "difference": difference(compare(*models)) if len(models) == 2 else None,
+        "gpus": devices,
+        "settings": settings(found, devices),
+        "roof": ROOF,
+        "difference": _difference(*models) if len(models) == 2 else None,
+        "files": files(),
+        "words": words(),
     }
+
+
+def _difference(a: Model, b: Model) -> dict[str, Any]:
+    found = compare(a, b)
+    return difference(found) | {"copy": texts_of_two(a, b, found)}
 
 
 def _model(model: Model) -> dict[str, Any]:
@@ -42,12 +59,16 @@ def _model(model: Model) -> dict[str, Any]:
         "family": model.family.name,
         "source": safe(model.source),
         "notes": [safe(x, 500) for x in model.notes],
+        "checkpoint": verdicts(model),
         "everyday": everyday(found.parameters.total),
         "counts": list(_counts(model)),
         "letters": list(_letters(model)),
         "groups": [{"name": name, "parameters": str(n)} for name, n in found.groups.items()],
         "sections": [_section(model, x) for x in found.sections],
-        "tiles": _tiles(model, kept),
+        **areas(model, kept),
+        "passes": passes(model),
+        "design": design(model),
+        "copy": texts(model),
         "sizes": sizes(model, kept),
     }
 
@@ -140,30 +161,3 @@ def _name(scheme: Scheme | None, path: str) -> str:
         return scheme.stored(path) if scheme else ""
     except Unnamed:
         return ""
-
-
-def _tiles(model: Model, kept: Mapping[str, Sizes]) -> list[dict[str, Any]]:
-    """The weights with all their copies: parameters, the FLOPs of one token, and the bytes under each dtype."""
-    done = iter(x for x in works(model.tree, Pass.decode(1)) if not x.mixing)
-    made: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
-    for x in fold(model.tree):
-        key = x.pattern, tuple(map(int, x.weight.shape))
-        flops = int(next(done).flops) if x.weight.role == "matmul" else 0
-        tile = made.setdefault(
-            key,
-            {"path": x.pattern, "group": x.group or "other", "dims": [y.symbol for y in x.weight.shape], "shape": [str(n) for n in key[1]]}
-            | {"copies": 0, "live": 0, "parameters": 0, "flops": 0, "bytes": dict.fromkeys(kept, 0)},
-        )
-        tile["copies"] += int(x.copies)
-        tile["live"] += int(x.live)
-        tile["parameters"] += int(x.weight.parameters) * int(x.copies)
-        tile["flops"] += flops
-    for dtype, one in kept.items():
-        for part in one.storage.kept if one.storage else ():
-            made[part.leaf.pattern, tuple(map(int, part.leaf.weight.shape))]["bytes"][dtype] += part.total
-    return [_texts(x) for x in made.values()]
-
-
-def _texts(tile: dict[str, Any]) -> dict[str, Any]:
-    counts = {name: str(tile[name]) for name in ("copies", "live", "parameters", "flops")}
-    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}}

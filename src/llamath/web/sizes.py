@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,13 +13,19 @@ from ..hardware import devices
 from ..model import Model
 from ..views.cache import Remembered, kinds, kv_dtype, plain
 from ..views.fit import chosen
-from ..views.memory import CONTEXT, FIXED, MOST, PART, MemoryRequest, Sizes, declared
+from ..views.memory import CONTEXT, FIXED, MOST, PART, STORED, MemoryRequest, Sizes, declared
+from ..views.parallel import Layout
 from ..views.shards import Shards
+from ..views.storage import in_file
 from .forms import Form, number, sum_of, times_of
+from .speed import Term, passes, rates, reading, work
+from .training import training
+from .verdicts import Checked
 
 WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
 KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
-GPUS = (1, 2, 4, 8, 16)
+GPUS, RANKS, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 4
+"""Numbers of GPUs, and the tensor parallelism that can be chosen: with pipelines of so many stages at the most."""
 NODE = 8
 """A node of so many GPUs is meant, as most have."""
 CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
@@ -27,7 +34,8 @@ CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-
 def kept_as(model: Model) -> dict[str, Sizes]:
     """The model under each dtype that it can be kept in, first what its configuration says."""
     names = dict.fromkeys((declared(model), *WEIGHTS))
-    return {name: found for name in names if (found := _sizes(model, name)) is not None}
+    own = {STORED: Sizes(model, MemoryRequest(), in_file(model.listed))} if isinstance(model, Checked) else {}
+    return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
 
 
 def sizes(model: Model, made: Mapping[str, Sizes]) -> dict[str, Any]:
@@ -43,6 +51,8 @@ def sizes(model: Model, made: Mapping[str, Sizes]) -> dict[str, Any]:
         "kvs": [_kv(name) for name in dict.fromkeys((start.kv, *KEPT))],
         "gpus": list(_splits(model, made)),
         "letters": {"C": str(start.request.chunk)},
+        "work": work(model.tree),
+        "training": training(model),
     }
 
 
@@ -67,6 +77,7 @@ def _dtype(name: str, found: Sizes) -> dict[str, Any]:
         "bytes": str(sum(x.bytes for x in found.weights)),
         "lines": [{"what": x.what, "bytes": str(x.bytes), "formula": x.formula} for x in found.weights],
         "variables": {"a": str(DTYPES[found.packer.compute].bytes)},
+        "rates": rates(found),
     }
 
 
@@ -76,29 +87,55 @@ def _kv(name: str) -> dict[str, Any]:
 
 
 def _splits(model: Model, made: Mapping[str, Sizes]) -> Iterator[dict[str, Any]]:
+    """The layouts of each number of GPUs, first the one that `fit` takes."""
     for count in GPUS:
-        try:
-            layout = chosen(model.tree, count, NODE)
-        except LlamathError:
-            continue
-        shards = {name: Shards(x, layout) for name, x in made.items()}
-        weights = {name: [y.weights for y in x.shares(1, 1)] for name, x in shards.items()}
-        one = next(iter(shards.values()))
-        yield {
-            "count": str(count),
-            "layout": "one GPU" if count == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
-            "stages": [
-                {
-                    "where": _where(one, i),
-                    "weights": {name: str(each[i]) for name, each in weights.items()},
-                    "cache": [{"what": x.kind, "form": remembered(x)} for x in (kinds(model.tree) if count == 1 else one.kinds_of(i))],
-                    "activations": passing(one),
-                    "logits": times_of("4", "B", ["let", "V", str(int(model.tree.vocab))]) if one.stages[i].last else "0",
-                    "overhead": ["+", str(FIXED), ["floor", ["+", "cache", "activations", "logits"], str(PART)]],
-                }
-                for i in range(len(one.stages))
-            ],
-        }
+        layouts = [x for x in (_layout(model, count, tp) for tp in (None, *reversed(RANKS))) if x is not None]
+        yield from (_split(x, made) for x in dict.fromkeys(layouts))
+
+
+def _layout(model: Model, count: int, tp: int | None) -> Layout | None:
+    try:
+        layout = chosen(model.tree, count, NODE, tp, count // tp if tp else None)
+    except LlamathError:
+        return None
+    return layout if tp is None or layout.pp <= DEEPEST else None
+
+
+def _split(layout: Layout, made: Mapping[str, Sizes]) -> dict[str, Any]:
+    first = Shards(next(iter(made.values())), layout)
+    shards = {name: first.kept_as(x) for name, x in made.items()}
+    stages: dict[str, dict[str, Any]] = {}
+    terms, read = list[list[Term]](), {name: dict[str, str]() for name in made}
+    for i in range(layout.pp):
+        found, values = reading(shards, i, len(stages))
+        stage = _stage(first, i) | {"weights": {name: str(x.weights(i)) for name, x in shards.items()}}
+        key = json.dumps([stage, [[*x.values()] for x in values.values()]])
+        if key not in stages:
+            stages[key] = stage | {"where": [], "times": 0}
+            terms.append(found)
+            read = {name: x | values[name] for name, x in read.items()}
+        stages[key]["where"].append(_where(first, i))
+        stages[key]["times"] += 1
+    told = [x | {"where": "; ".join(x["where"]), "times": str(x["times"])} for x in stages.values()]
+    return {
+        "count": str(layout.gpus),
+        "tp": str(layout.tp),
+        "layout": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
+        "stages": told,
+        "speed": passes(told, terms, layout),
+        "read": read,
+    }
+
+
+def _stage(shards: Shards, i: int) -> dict[str, Any]:
+    """What one GPU of a stage holds besides its weights."""
+    tree = shards.tree
+    return {
+        "cache": [{"what": x.kind, "form": remembered(x)} for x in (kinds(tree) if shards.layout.gpus == 1 else shards.kinds_of(i))],
+        "activations": passing(shards),
+        "logits": times_of("4", "B", ["let", "V", str(int(tree.vocab))]) if shards.stages[i].last else "0",
+        "overhead": ["+", str(FIXED), ["floor", ["+", "cache", "activations", "logits"], str(PART)]],
+    }
 
 
 def _where(shards: Shards, i: int) -> str:

@@ -1,79 +1,94 @@
 // Forms from Python, evaluated and written in whole numbers; see web/forms.py.
 const KINDS = {
-  "+": (xs) => xs.reduce((a, b) => a + b, 0n),
-  "*": (xs) => xs.reduce((a, b) => a * b, 1n),
-  min: (xs) => xs.reduce((a, b) => (b < a ? b : a)),
-  max: (xs) => xs.reduce((a, b) => (b > a ? b : a)),
-  floor: ([a, b]) => a / b,
-  ceil: ([a, b]) => (a + b - 1n) / b,
+	"+": (xs) => xs.reduce((a, b) => a + b),
+	"*": (xs) => xs.reduce((a, b) => a * b),
+	min: (xs) => xs.reduce((a, b) => (b < a ? b : a)),
+	max: (xs) => xs.reduce((a, b) => (b > a ? b : a)),
+	"-": ([a, b]) => a - b,
+	"^": ([a, b]) => a ** b,
 };
+const WHOLE = { floor: (a, b) => a / b, ceil: (a, b) => (a + b - 1n) / b, round: (a, b) => (2n * a + b) / (2n * b) };
+const ROUGH = { floor: (a, b) => Math.floor(a / b), ceil: (a, b) => Math.ceil(a / b), round: (a, b) => Math.round(a / b) };
 
-export function value(form, variables) {
-  if (typeof form === "string") return /^-?\d+$/.test(form) ? BigInt(form) : variables[form];
-  if (form[0] === "let") return BigInt(form[2]);
-  return KINDS[form[0]](form.slice(1).map((x) => value(x, variables)));
+const digits = (x) => /^-?\d+$/.test(x);
+
+// The form as a function of its variables, in whole numbers of any size; or roughly, in floats, for places in a picture.
+function worked(form, whole) {
+	const [kind, ...rest] = typeof form === "string" ? [form] : form;
+	if (typeof form === "string" && !digits(form)) return (variables) => variables[form];
+	if (typeof form === "string" || kind === "let") {
+		const n = whole ? BigInt(rest[1] ?? form) : Number(rest[1] ?? form);
+		return () => n;
+	}
+	if (kind === "as") return worked(rest[1], whole);
+	const parts = rest.map((x) => worked(x, whole));
+	if (kind === ">=") return (variables) => parts[parts[0](variables) >= parts[1](variables) ? 2 : 3](variables);
+	const divide = (whole ? WHOLE : ROUGH)[kind];
+	if (divide) return (variables) => divide(parts[0](variables), parts[1](variables));
+	return (variables) => KINDS[kind](parts.map((x) => x(variables)));
 }
+
+const known = [new WeakMap(), new WeakMap()];
+
+function through(form, variables, whole) {
+	if (typeof form === "string") return worked(form, whole)(variables);
+	const made = known[Number(whole)];
+	if (!made.has(form)) made.set(form, worked(form, whole));
+	return made.get(form)(variables);
+}
+
+export const value = (form, variables) => through(form, variables, true);
+export const rough = (form, variables) => through(form, variables, false);
 
 // The form with letters, or with numbers in their place.
 export function written(form, variables, letters, inside = "") {
-  if (typeof form === "string") {
-    const plain = /^-?\d+$/.test(form);
-    return plain ? grouped(BigInt(form)) : letters ? form : grouped(variables[form]);
-  }
-  const [kind, ...parts] = form;
-  if (kind === "let") return letters ? parts[0] : grouped(BigInt(parts[1]));
-  const said = (x) => written(x, variables, letters, kind);
-  if (kind === "ceil" && value(parts[1], variables) === 1n) return written(parts[0], variables, letters, inside);
-  if (kind === "floor") return `⌊${said(parts[0])} / ${said(parts[1])}⌋`;
-  if (kind === "ceil") return `⌈${said(parts[0])} / ${said(parts[1])}⌉`;
-  if (kind === "min" || kind === "max") return `${kind}(${parts.map(said).join(", ")})`;
-  const text = parts.map(said).join(kind === "+" ? " + " : "·");
-  return (kind === "+" && inside === "*") || (kind === "+" && (inside === "floor" || inside === "ceil")) ? `(${text})` : text;
+	if (typeof form === "string") {
+		return digits(form) ? grouped(form) : letters ? form : grouped(variables[form]);
+	}
+	const [kind, ...parts] = form;
+	if (kind === "let") return letters ? parts[0] : grouped(parts[1]);
+	if (kind === "as") return letters ? parts[0] : grouped(value(parts[1], variables));
+	if (kind === ">=") return written(parts[value(parts[0], variables) >= value(parts[1], variables) ? 2 : 3], variables, letters, inside);
+	const said = (x) => written(x, variables, letters, kind);
+	if ((kind === "ceil" || kind === "floor" || kind === "round") && value(parts[1], variables) === 1n) return written(parts[0], variables, letters, inside);
+	const over = () => `${said(parts[0])} / ${parts[1][0] === "*" ? `(${said(parts[1])})` : said(parts[1])}`;
+	if (kind === "floor") return `⌊${over()}⌋`;
+	if (kind === "ceil") return `⌈${over()}⌉`;
+	if (kind === "round") return `round(${over()})`;
+	if (kind === "min" || kind === "max") return `${kind}(${parts.map(said).join(", ")})`;
+	const text = parts.map(said).join({ "+": " + ", "-": " − ", "^": "^" }[kind] ?? "·").replaceAll(" + −", " − ");
+	const sum = kind === "+" || kind === "-";
+	const around = ["*", "-", "^", "floor", "ceil", "round"].includes(inside);
+	return (sum && around) || (kind === "*" && inside === "^") ? `(${text})` : text;
 }
 
-export function grouped(n) {
-  const text = String(n < 0n ? -n : n).replace(/\B(?=(\d{3})+$)/g, ",");
-  return n < 0n ? `−${text}` : text;
+// A number, or its digits.
+export function grouped(from) {
+	const n = BigInt(from);
+	const text = String(n < 0n ? -n : n).replace(/\B(?=(\d{3})+$)/g, ",");
+	return n < 0n ? `−${text}` : text;
 }
 
-export function signed(n) {
-  return n > 0n ? `+${grouped(n)}` : grouped(n);
-}
-
-// The largest number from 1 to `most` that fits; 0n: none, null: every one.
-export function largest(fits, most) {
-  if (!fits(1n)) return 0n;
-  let low = 1n;
-  let high = 2n;
-  while (fits(high)) {
-    if (high >= most) return null;
-    [low, high] = [high, 2n * high];
-  }
-  while (high - low > 1n) {
-    const middle = (low + high) / 2n;
-    if (fits(middle)) low = middle;
-    else high = middle;
-  }
-  return low;
-}
+export const signed = (n) => (BigInt(n) > 0n ? "+" : "") + grouped(n);
 
 // n over a unit to two decimals, halves away from zero.
-export function over(n, unit) {
-  const hundredths = (n * 200n + unit) / (2n * unit);
-  return `${grouped(hundredths / 100n)}.${String(hundredths % 100n).padStart(2, "0")}`;
+function over(n, unit) {
+	const hundredths = (BigInt(n) * 200n + unit) / (2n * unit);
+	return `${grouped(hundredths / 100n)}.${String(hundredths % 100n).padStart(2, "0")}`;
 }
 
+export const times = (n) => (BigInt(n) === 1n ? "" : ` × ${grouped(n)}`);
 export const gigabytes = (n) => `${over(n, 10n ** 9n)} GB`;
 export const gibibytes = (n) => `${over(n, 2n ** 30n)} GiB`;
 
 export function percent(n, whole) {
-  if (!whole) return "–";
-  return n > 0n && n * 20_000n < whole ? "<0.01%" : `${over(n * 100n, whole)}%`;
+	if (!whole) return "–";
+	return n > 0n && n * 20_000n < whole ? "<0.01%" : `${over(n * 100n, whole)}%`;
 }
 
 export function short(n) {
-  for (const [power, letter] of [[12n, "T"], [9n, "B"], [6n, "M"], [3n, "K"]]) {
-    if (n >= 10n ** power) return `${over(n, 10n ** power)}${letter}`;
-  }
-  return grouped(n);
+	for (const [power, letter] of [[12n, "T"], [9n, "B"], [6n, "M"], [3n, "K"]]) {
+		if (n >= 10n ** power) return `${over(n, 10n ** power)}${letter}`;
+	}
+	return grouped(n);
 }

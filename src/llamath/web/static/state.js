@@ -2,46 +2,36 @@
 const MOST = 2n ** 32n - 1n;
 
 export function whole(text, most = MOST) {
-  if (!/^[1-9]\d{0,9}$/.test(text)) return null;
-  const n = BigInt(text);
-  return n <= most ? n : null;
+	if (!/^[1-9]\d{0,9}$/.test(text)) return null;
+	const n = BigInt(text);
+	return n <= most ? n : null;
 }
 
-// name → [what it is at first, a function that takes a text from outside and gives a value or null]
-export function possible(data) {
-  const one = (list) => (text) => (list.includes(text) ? text : null);
-  const sizes = data.models.map((x) => x.sizes);
-  const names = (key) => [...new Set(sizes.flatMap((x) => x[key].map((y) => y.name ?? y.count)))];
-  const views = ["a", ...(data.models.length > 1 ? ["b", "difference"] : [])];
-  return {
-    view: [views.at(-1) === "difference" ? "difference" : "a", one(views)],
-    context: [sizes[0].own, (text) => whole(text)?.toString() ?? null],
-    batch: ["1", (text) => whole(text)?.toString() ?? null],
-    dtype: ["", one(names("dtypes"))],
-    kv: ["", one(names("kvs"))],
-    gpus: ["1", one(names("gpus"))],
-    map: ["parameters", one(["parameters", "bytes", "flops", "cache"])],
-    focus: ["", (text) => (/^\d{1,3}$/.test(text) ? text : null)],
-    names: ["path", one(["path", "hf", "meta", "gguf"])],
-    sort: ["", one(["path", "each", "total"])],
-    find: ["", (text) => text.slice(0, 80)],
-    theme: ["", one(["light", "dark"])],
-  };
-}
+const like = (pattern) => (text) => (pattern.test(text) ? text : null);
+const TAKEN = {
+	number: (text) => whole(text)?.toString() ?? null,
+	place: like(/^\d{1,3}$/),
+	sizes: like(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/),
+	target: like(/^[\dkmbgte+.,_ ]{1,24}$/i),
+	words: (text) => text.slice(0, 80),
+};
+
+// Of web/settings.py: name → [what it is at first, a function that takes a text from outside and gives a value or null, parts that show it]
+export const possible = (settings) => Object.fromEntries(settings.map(([name, first, takes, shows]) => [name, [first, TAKEN[takes] ?? ((text) => (takes.includes(text) ? text : null)), shows]]));
 
 export function read(hash, known) {
-  const found = {};
-  const given = new URLSearchParams(hash.replace(/^#/, "").slice(0, 2000));
-  for (const [name, [first, take]] of Object.entries(known)) {
-    const text = given.get(name);
-    found[name] = (text === null ? null : take(text)) ?? first;
-  }
-  return found;
+	const found = {};
+	const given = new URLSearchParams(hash.replace(/^#/, "").slice(0, 2000));
+	for (const [name, [first, take]] of Object.entries(known)) {
+		const text = given.get(name);
+		found[name] = (text === null ? null : take(text)) ?? first;
+	}
+	return found;
 }
 
 export function write(state, known) {
-  const said = new URLSearchParams();
-  for (const [name, [first]] of Object.entries(known)) if (state[name] !== first) said.set(name, state[name]);
-  const text = said.toString();
-  return text ? `#${text}` : "#";
+	const said = new URLSearchParams();
+	for (const [name, [first]] of Object.entries(known)) if (state[name] !== first) said.set(name, state[name]);
+	const text = said.toString();
+	return text ? `#${text}` : "#";
 }

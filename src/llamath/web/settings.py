@@ -1,0 +1,47 @@
+"""What can be set on the page: what it is at first, what it may be, and which parts show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SIZED = ("memory", "speed", "where")
+MAPS = {"parameters": "parameters", "bytes": "bytes", "flops": "FLOPs of one token", "cache": "bytes of cache"}
+BY = {"part": "kind of weight", "kind": "kind of layer", "layer": "layer by layer"}
+
+
+def settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """(name, first, values or how a text is read, parts): a setting without parts draws the whole page."""
+    sizes, two = [x["sizes"] for x in models], len(models) > 1
+    views = ["a", *(["b", "difference"] if two else []), "design"]
+    training = sizes[0]["training"]
+
+    def named(key: str, of: str = "name") -> list[str]:
+        return list(dict.fromkeys(str(y[of]) for x in sizes for y in x[key]))
+
+    return [
+        ["view", "difference" if two else "a", views, []],
+        ["like", "a", views[: len(models)], []],
+        ["sizes", "", "sizes", ["design"]],
+        ["target", "", "target", ["design"]],
+        ["context", sizes[0]["own"], "number", [*SIZED, "block"]],
+        ["batch", "1", "number", [*SIZED, "block"]],
+        ["dtype", "", named("dtypes"), SIZED],
+        ["kv", "", named("kvs"), SIZED],
+        ["gpus", "1", named("gpus", "count"), SIZED],
+        ["mode", "run", ["run", "train"], ["memory"]],
+        ["tp", "", ["1", "2", "4", "8", "16"], SIZED],
+        ["trainers", "1", [y for x in sizes for y in x["training"]["gpus"]], ["memory"]],
+        *([x["name"], x["options"][0][0], [y[0] for y in x["options"]], ["memory"]] for x in training["choices"]),
+        ["card", "h100-sxm", [x["name"] for x in cards], ["speed"]],
+        ["map", "parameters", list(MAPS), ["where"]],
+        ["by", "part", list(BY), ["where"]],
+        ["focus", "", "place", ["where"]],
+        ["stage", "", "place", ["block"]],
+        ["pass", "prompt", ["prompt", "next"], ["block"]],
+        ["shapes", "letters", ["letters", "numbers"], ["block"]],
+        ["names", "path", ["path", "hf", "meta", "gguf"], ["tensors"]],
+        ["sort", "", ["path", "each", "total"], ["tensors"]],
+        ["find", "", "words", ["tensors"]],
+        ["theme", "", ["light", "dark"], []],
+    ]

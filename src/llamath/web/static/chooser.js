@@ -1,0 +1,86 @@
+// The first page of a server without one model or two: find a model, open it, or choose a second beside it.
+import { data } from "./data.js";
+import { grouped } from "./forms.js";
+import { button, group, h } from "./dom.js";
+import { address } from "./served.js";
+
+const HUB = /^[a-z\d][\w.-]{0,95}[/:][a-z\d][\w.-]{0,95}$/i;
+const input = (id, attributes) => h("input", { id, autocomplete: "off", spellcheck: "false", ...attributes });
+const status = h("p", { class: "faint", role: "status" });
+const beside = h("p", { class: "beside" });
+const find = input("find", { type: "search", maxlength: "80", oninput: filter });
+const rows = [];
+let first = given();
+
+// The model that a second one is sought for; the address is anybody's.
+function given() {
+	const id = new URLSearchParams(location.hash.slice(1, 300)).get("with") ?? "";
+	const known = [...data.own, ...data.presets].find((x) => x.id === id) ?? (data.hub && id.startsWith("hub:") && HUB.test(id.slice(4)) && { id, name: id.slice(4).replace(":", "/") });
+	return known || null;
+}
+
+function choose(id) {
+	history.replaceState(null, "", id ? `#${new URLSearchParams({ with: id })}` : "#");
+	label();
+	find.focus();
+}
+
+const ids = (id) => [...(first ? [first.id] : []), id];
+
+function label() {
+	first = given();
+	beside.hidden = !first;
+	if (first) beside.replaceChildren("Beside ", h("strong", first.name), ": choose the second. ", button("One model only", () => choose("")));
+	for (const x of rows) {
+		x.link.href = address("", ids(x.id));
+		x.other.hidden = Boolean(first);
+	}
+}
+
+function row({ id, name, parameters, everyday, also }) {
+	const link = h("a", name);
+	const other = button("compare", () => choose(id), { "aria-label": `Compare ${name} with another` });
+	const element = h("li", link, h("code", { class: "faint" }, id.startsWith("~") ? "" : id), h("span", { class: "n", title: grouped(parameters) }, everyday), other);
+	rows.push({ id, link, other, element, words: [id, name, everyday, ...also].join(" ").toLowerCase() });
+	return element;
+}
+
+const list = (title, id, models) => (models.length ? h("section", { "aria-labelledby": id }, h("h2", { id }, title), h("ul", { class: "models" }, models.map(row))) : null);
+const shown = () => rows.filter((x) => !x.element.hidden).map((x) => x.link);
+
+function filter() {
+	const words = find.value.toLowerCase().split(/\s+/);
+	for (const x of rows) x.element.hidden = !words.every((word) => x.words.includes(word));
+	const n = shown().length;
+	status.textContent = find.value ? `${n} of ${rows.length}${n ? "; Enter opens the first" : ""}` : `${n} models`;
+}
+
+function hub() {
+	const note = h("span", { id: "hub-note", class: "faint", role: "status" }, "its configuration is read, never its weights");
+	const id = input("hub", { type: "text", maxlength: "193", placeholder: "owner/name", "aria-describedby": "hub-note", onkeydown: (event) => event.key === "Enter" && open() });
+	const open = () => {
+		const text = id.value.trim().replace("/", ":");
+		const good = HUB.test(text) && !id.value.includes(":");
+		id.setAttribute("aria-invalid", String(!good));
+		note.textContent = good ? "asking the hub…" : "an id is owner/name";
+		if (good) location.assign(address("", ids(`hub:${text}`)));
+	};
+	return group(h("label", { for: "hub" }, "From the hub"), id, button("Open", open), note);
+}
+
+function key(event) {
+	const at = [find, ...shown()];
+	const next = at.indexOf(document.activeElement) + { ArrowDown: 1, ArrowUp: -1 }[event.key];
+	if (event.key === "Enter" && event.target === find) at[1]?.click();
+	else if (event.key === "/" && !event.target.closest("input")) find.focus();
+	else if (next >= 0 && at.includes(document.activeElement)) at[next]?.focus();
+	else return;
+	event.preventDefault();
+}
+
+const search = group(h("label", { for: "find" }, "Find ( / )"), find);
+document.getElementById("page").replaceChildren(...[h("header", h("h1", "Choose a model")), beside, search, data.hub && hub(), status, list("Of this launch", "own", data.own), list("Presets", "presets", data.presets)].filter(Boolean));
+document.addEventListener("keydown", key);
+addEventListener("hashchange", label);
+label();
+filter();

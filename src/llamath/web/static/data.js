@@ -1,0 +1,3 @@
+// What Python sent.
+export const data = JSON.parse(document.getElementById("data").textContent);
+export const texts = data.words;

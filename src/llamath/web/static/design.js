@@ -1,0 +1,114 @@
+// The dimensions of a family under sliders: the library's forms at these, its rules, and the configuration to copy.
+import { grouped, percent, short, signed, value, written } from "./forms.js";
+import { button, choice, faint, formula, group, h, labelled, numeral, rect, s, section } from "./dom.js";
+import { sliding } from "./controls.js";
+import { whole } from "./state.js";
+import { copied, saved } from "./share.js";
+
+const COUNT = /^[ \t]*(\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?[ \t]*([kmbgtKMBGT]?)[ \t]*$/;
+const POWERS = { "": 0, k: 3, m: 6, b: 9, g: 9, t: 12 };
+
+// 405B, 1.5e9, 500M or 8,030,261,248; null for anything else.
+export function quantity(text) {
+	const found = COUNT.exec(text);
+	if (!found) return null;
+	const [, digits, part = "", ten = "0", unit] = found;
+	const n = BigInt(digits.replace(/[,_]/g, "") + part);
+	const power = BigInt(Number(ten) + POWERS[unit.toLowerCase()] - part.length);
+	if (power >= 0n) return n && n * 10n ** power;
+	return n && n % 10n ** -power === 0n ? n / 10n ** -power : null;
+}
+
+// Millionths to a tenth, a half to the even one.
+export function millionths(total, target) {
+	const n = (total - target) * 10_000_000n;
+	const [q, r] = [(n < 0n ? -n : n) / target, (n < 0n ? -n : n) % target];
+	const tenths = q + (2n * r > target || (2n * r === target && q % 2n === 1n) ? 1n : 0n);
+	const sign = tenths === 0n ? "" : n < 0n ? "−" : "+";
+	return `${sign}${grouped(tenths / 10n)}.${tenths % 10n} ppm`;
+}
+
+export function dimensions(design, text) {
+	const given = new Map([...text.matchAll(/([A-Za-z]+)(\d+)/g)].map((x) => [x[1], x[2]]));
+	const values = Object.fromEntries(design.letters.map((x) => [x.letter, whole(given.get(x.letter) ?? "") ?? BigInt(x.value)]));
+	return { values, tied: design.tied === null ? null : given.has("tied") ? given.get("tied") === "1" : design.tied };
+}
+
+export const noted = ({ values, tied }) => [...Object.entries(values).map(([letter, n]) => `${letter}${n}`), ...(tied === null ? [] : [`tied${Number(tied)}`])].join(".");
+
+export function designed(design, { values, tied }) {
+	const found = design.totals.find((x) => x.tied === tied);
+	const broken = design.rules.filter((x) => value(x.form, values) > value(x.most.form, values)).map((x) => x.says);
+	const said = (x) => (x.tied ? String(tied) : x.form === null ? x.text : String(value(x.form, values)));
+	const config = `{\n${design.config.map((x) => `  ${JSON.stringify(x.key)}: ${said(x)}`).join(",\n")}\n}\n`;
+	const groups = found.groups.map((x) => ({ ...x, n: value(x.form, values) }));
+	return { form: found.form, total: value(found.form, values), active: found.active.form, live: value(found.active.form, values), groups, broken, config };
+}
+
+function dimension(x, now, move) {
+	const id = `size-${x.letter}`;
+	const parts = sliding(id, x.says || x.key, { min: x.step, max: x.most, step: x.step }, now.values[x.letter], (n) => move(x.letter, n));
+	return h("div", { class: "dimension" }, h("label", { for: id }, x.says || x.key, h("span", { class: "faint block" }, x.says ? `${x.letter}, ${x.key}` : x.letter)), parts);
+}
+
+function bar(groups, total) {
+	let at = 0;
+	const shapes = groups.map((x) => {
+		const width = total ? Number((x.n * 960_000n) / total) / 1000 : 0;
+		at += width;
+		return rect(at - width, 0, width, 40, x.name, s("title", `${x.name} ${percent(x.n, total)}`));
+	});
+	const spoken = groups.map((x) => `${x.name} ${percent(x.n, total)}`).join(", ");
+	return h("figure", s("svg", { viewBox: "0 0 960 40", role: "img", "aria-label": `Where its parameters are: ${spoken}`, class: "bar" }, ...shapes), h("ul", { class: "legend" }, groups.map((x) => h("li", h("span", { class: `key ${x.name}` }), `${x.name} ${percent(x.n, total)}`))));
+}
+
+function shown(design, state, place) {
+	const now = dimensions(design, state.sizes);
+	const found = designed(design, now);
+	const worked = (title, form, n) => () => [title, formula(written(form, now.values, true), written(form, now.values, false), grouped(n))];
+	const target = quantity(state.target);
+	const away = target ? found.total - target : 0n;
+	const fit = target ? `${state.target} is ${grouped(target)}: ${away ? `${signed(away)} parameters, ${millionths(found.total, target)}` : "met exactly"}` : "";
+	const total = [numeral(grouped(found.total), worked("total", found.form, found.total), { "data-part": "designed" }), ` parameters (${short(found.total)})`];
+	const live = found.live === found.total ? null : h("p", "of which a token passes through ", numeral(grouped(found.live), worked("active", found.active, found.live), { "data-part": "live" }));
+	place.replaceChildren(...(found.broken.length ? [h("p", { class: "total" }, "No such model"), h("ul", { class: "broken" }, found.broken.map((x) => h("li", x)))] : [h("p", { class: "total" }, total), h("p", { "data-part": "away" }, fit), live, bar(found.groups, found.total)].filter(Boolean)));
+	return found;
+}
+
+export function designer(data, state, change) {
+	const model = data.models[state.like === "b" ? 1 : 0];
+	const { design } = model;
+	const like = data.models.length > 1 ? choice("Like", "like", data.models.map((x, i) => ["ab"[i], x.name]), state.like, (x) => change({ ...x, sizes: "" })) : null;
+	if (!design.letters.length) return { element: h("div", like, h("p", `${model.name}: ${design.why}`)), draw() {} };
+	const place = h("div", { class: "made" });
+	const wrong = h("span", { id: "target-note", class: "faint", role: "status" });
+	const config = h("pre", { tabindex: "0", "aria-label": "config.json" });
+	const move = (letter, n) => {
+		const now = dimensions(design, state.sizes);
+		change({ sizes: noted(letter === "tied" ? { ...now, tied: n } : { ...now, values: { ...now.values, [letter]: n } }) });
+	};
+	const now = dimensions(design, state.sizes);
+	const target = h("input", { id: "target", type: "text", maxlength: "24", value: state.target, "aria-describedby": "target-note", oninput: () => {
+		const bad = target.value.trim() !== "" && !quantity(target.value);
+		wrong.textContent = bad ? "a count: 405B, 1.5e9, 500M or 8,030,261,248" : "";
+		target.setAttribute("aria-invalid", String(bad));
+		if (!bad) change({ target: target.value.trim() });
+	} });
+	const tied = now.tied === null ? null : labelled("head tied to the embedding", h("input", { id: "tied", type: "checkbox", checked: now.tied, onchange: (event) => move("tied", event.target.checked) }));
+	const fixed = design.fixed.length ? faint(`Not moved here, as the total is no form of it: ${design.fixed.join(", ")}. \`llamath count --set KEY=VALUE\` counts any value.`) : null;
+	let text = "";
+	const draw = () => {
+		const found = shown(design, state, place);
+		text = found.config;
+		config.textContent = text;
+		take.hidden = found.broken.length > 0;
+	};
+	const take = group(button("Copy config.json", () => copied(text, "config.json")), button("Save config.json", () => saved("config.json", text, "application/json")));
+	const again = button(`As ${model.name}`, () => change({ sizes: "", view: "design" }));
+	const controls = group(like, labelled("Target", target, " ", wrong), tied, again);
+	draw();
+	return {
+		element: h("div", section("dimensions", "Dimensions", controls, place, h("div", { class: "dimensions" }, design.letters.map((x) => dimension(x, now, move))), fixed), section("config", "Configuration", take, config)),
+		draw,
+	};
+}

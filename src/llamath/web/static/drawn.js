@@ -1,0 +1,115 @@
+// A block as a picture: boxes with their weights, edges with their shapes; texts that depend on sliders are renewed in place.
+import { short, value, written } from "./forms.js";
+import { rect, s, told, words } from "./dom.js";
+import { BOX, placed, ROUND, round } from "./places.js";
+import { pressed, roving } from "./treemap.js";
+
+const [LARGE, SMALL] = [8.4, 6.8];
+
+export const shape = (forms, look) => `[${forms.map((x) => (look.letters ? written(x, look.variables, true) : String(value(x, look.variables)))).join(", ")}]`;
+
+function cut(text, room, each) {
+	const most = Math.floor(room / each);
+	return text.length > most ? `${text.slice(0, Math.max(most - 1, 1))}…` : text;
+}
+
+function wrapped(text, room, rows) {
+	const most = Math.floor(room / SMALL);
+	const lines = [""];
+	for (const word of text.split(" ")) {
+		const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+		if (longer.length <= most || lines.length === rows) lines[lines.length - 1] = longer;
+		else lines.push(word);
+	}
+	return lines.map((x) => cut(x, room, SMALL));
+}
+
+function weights(step, letters) {
+	const parts = step.uses.map((x) => {
+		const many = x.copies === "1" ? "" : `${x.copies} × `;
+		return step.uses.length > 1 && x.path.endsWith("bias") ? "b" : `${many}[${(letters ? x.dims : x.shape).join(", ")}]`;
+	});
+	return parts.join(", ") + (step.uses.some((x) => x.tied) ? ", tied" : "");
+}
+
+// A text that is squeezed where it is longer than its room.
+function fitted(node, text, room, each = SMALL) {
+	if (node.textContent === text) return node;
+	node.textContent = text;
+	const long = text.length * each > room;
+	for (const [name, x] of [["textLength", room], ["lengthAdjust", "spacingAndGlyphs"]]) if (long) node.setAttribute(name, x);
+		else node.removeAttribute(name);
+	return node;
+}
+
+function box(node, live) {
+	const { step, x, y, wide } = node;
+	const [left, top, room] = [x - wide / 2, y - BOX / 2, wide - 16];
+	const plate = (by) => rect(left + by, top - by, wide, BOX, `${step.colour} edge`);
+	const stack = step.name.includes("{e}") ? [plate(8), plate(4)] : [];
+	const name = step.name.replace(".{e}", "") + (step.kind === "rope" ? " ↻" : "");
+	const texts = [fitted(words(left + 8, top + 18, "", "strong"), name, room, LARGE)];
+	const lines = wrapped(step.does, room, step.uses.length ? 1 : 2);
+	if (step.uses.length) {
+		const held = words(left + 8, top + 34, "");
+		live.push((look) => fitted(held, `${weights(step, look.letters)}: ${short(BigInt(step.parameters))}`, room));
+		texts.push(held);
+	}
+	for (const [i, line] of lines.entries()) texts.push(words(left + 8, top + (step.uses.length ? 49 : 34) + 15 * i, line));
+	return [...stack, plate(0), ...texts];
+}
+
+function ring(node, text) {
+	const { step, x, y, wide } = node;
+	const lines = wrapped(step.does ?? step.says, wide / 2 + 2, 2);
+	const texts = lines.map((line, i) => words(x + ROUND + 7, y + 4 + 14 * i - 7 * (lines.length - 1), line));
+	return [s("circle", { cx: x, cy: y, r: ROUND, class: "ring" }), words(x, y + 5, text, "middle strong"), ...texts];
+}
+
+const SPOKEN = { rope: "rotary", norm: "norm", add: "sum" };
+
+function spoken(step, look) {
+	const kind = SPOKEN[step.kind] ? `${SPOKEN[step.kind]}, ` : "";
+	return `${step.name}: ${kind}${step.does}; gives ${shape(step.shape, look)}${step.uses.length ? `; weights ${weights(step, look.letters)}` : "; no weights"}`;
+}
+
+function node(one, live, tell, stream) {
+	const { step, y } = one;
+	const input = step.kind === undefined;
+	const label = words(one.label, y + (round(step) ? ROUND : BOX / 2) + 15, "", "small faint shape");
+	const forms = input ? (step.name === "x" ? stream : null) : step.shape;
+	if (forms) live.push((look) => fitted(label, shape(forms, look), one.room));
+	const inside = round(step) ? ring(one, input ? (step.name === "x" ? "x" : "e") : "+") : box(one, live);
+	if (input) return s("g", ...inside, label);
+	const open = () => told(() => tell(step));
+	const title = s("title");
+	const group = s("g", { role: "button", tabindex: "-1", class: "tile", "data-step": step.name, onclick: open, onkeydown: pressed(open) }, title, ...inside, label);
+	live.push((look) => {
+		const said = spoken(step, look);
+		group.setAttribute("aria-label", said);
+		title.textContent = said;
+	});
+	return group;
+}
+
+function line({ points, tip: [x, y], sideways }) {
+	const ends = sideways ? [[x, y], [x - 7, y - 4], [x - 7, y + 4]] : [[x, y], [x - 4, y - 7], [x + 4, y - 7]];
+	const text = (list) => list.map((p) => p.join(",")).join(" ");
+	return [s("polyline", { points: text(points), class: "wire" }), s("polygon", { points: text(ends), class: "tip" })];
+}
+
+// The picture, and a function that renews its texts.
+export function drawn(stage, room, tell) {
+	const plan = placed(stage, room);
+	const live = [];
+	const nodes = plan.nodes.map((x) => node(x, live, tell, stage.stream));
+	const tiles = nodes.filter((x) => x.hasAttribute("role"));
+	const turn = roving(tiles);
+	for (const x of tiles) x.addEventListener("keydown", turn);
+	tiles[0]?.setAttribute("tabindex", "0");
+	const [width, height] = plan.size;
+	const label = `${stage.name}, ${stage.steps.length} steps from ${stage.steps[0]?.name} to ${stage.steps.at(-1)?.name}`;
+	const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label, class: "diagram" }, ...plan.lines.flatMap(line), ...nodes);
+	const renew = (look) => live.forEach((x) => x(look));
+	return { picture, renew };
+}

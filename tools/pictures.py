@@ -1,0 +1,51 @@
+"""The README's pictures of the page, taken in Chromium: `pictures.py`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+import llamath
+from llamath.web.page import page
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+TAKEN: dict[str, tuple[list[str], str, str, str]] = {
+    "difference": (
+        ["llama-2-7b", "llama-3-8b"],
+        "light",
+        "",
+        "header, nav, .total, section[aria-labelledby=causes], section[aria-labelledby=differences]",
+    ),
+    "block": (["deepseek-v3"], "light", "", "section[aria-labelledby=block]"),
+    "memory": (["llama-3-8b"], "dark", "#context=32768&batch=4", "section[aria-labelledby=memory]"),
+}
+"""Name: the models, the theme, the state, and what is on the picture."""
+AROUND = """parts => {
+  const boxes = [...document.querySelectorAll(parts)].map(x => x.getBoundingClientRect());
+  const [left, top] = [Math.min(...boxes.map(x => x.left)), Math.min(...boxes.map(x => x.top))];
+  return { x: left - 16, y: top - 12,
+    width: Math.max(...boxes.map(x => x.right)) - left + 32, height: Math.max(...boxes.map(x => x.bottom)) - top + 24 };
+}"""
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, (slugs, theme, state, parts) in TAKEN.items():
+            path = Path(folder) / f"{name}.html"
+            path.write_text(page([llamath.load(x) for x in slugs]))
+            how: Any = {"color_scheme": theme, "viewport": {"width": 1080, "height": 1000}}
+            tab = browser.new_page(**how)
+            tab.goto(path.as_uri() + state)
+            tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(AROUND, parts))
+            print(f"{name}: {(IMAGES / f'{name}.png').stat().st_size:,} bytes")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
