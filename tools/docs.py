@@ -108,7 +108,8 @@ def speed(_: re.Match[str]) -> str:
         for name, row in result["rows"].items():
             ready, answer, *others = (row[f"{x}_cpu_speedup"] for x in ("ready", "answer", "prefill", "decode_1", "decode_8"))
             cells = f"{ready:7.2f}×{answer:8.2f}×" + "".join(f"{x:9.2f}×" for x in others)
-            lines.append(f"  {name:24}{cells}{row['memory_beyond_weights'] / 1e9:13.2f} GB")
+            beyond = f"{row['memory_beyond_weights'] / 1e9:.2f} GB" if "memory_beyond_weights" in row else "–"
+            lines.append(f"  {name:24}{cells}{beyond:>16}")
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 

@@ -42,7 +42,8 @@ def test_top_p_is_transformers_own(seed: int, p: float, size: float, vocab: int)
         [shares[i, shares[i] > s].sum() for i, row in enumerate(shares) for s in row[ours[i].isinf() != theirs[i].isinf()]]
         or [shares.new_tensor(p)]
     )
-    assert ((above - p).abs() < 1e-4).all()  # they differ, if at all, where rounding decides
+    rounding = max(1e-4, vocab * torch.finfo(torch.float32).eps)  # of a sum of so many
+    assert ((above - p).abs() < rounding).all()  # they differ, if at all, where that decides
     assert (ours.isinf() != theirs.isinf()).sum() <= 3 * max(1, vocab // 1000)
 
 
