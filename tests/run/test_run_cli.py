@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -319,7 +320,8 @@ def test_ctrl_c_ends_with_what_there_is(tmp_path: Path) -> None:
     place = speaker(tmp_path, eos_token_id=None, max_position_embeddings=1 << 20)
     words = [sys.executable, "-m", "llamath", "run", str(place), "The cat", "--max-tokens", "500000"]
     env: dict[str, Any] = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what a shell starts in the background ignores it
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, preexec_fn=heard) as process:
         assert process.stdout is not None
         head = process.stdout.read(40)
         process.send_signal(signal.SIGINT)
