@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,10 +14,11 @@ import llamath
 from llamath.catalog import presets
 from llamath.web.chooser import chooser, notice
 from serving import Place, served
+from tabs import browser
 from test_page import PAYLOADS
 
 pytest.importorskip("uvicorn")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+assert browser
 OWN = [llamath.load("gpt2").replace(name=x) for x in ("mine", *PAYLOADS[:2])]
 
 
@@ -28,18 +28,6 @@ def place() -> Iterator[Place]:
         patch.setenv("HF_HUB_OFFLINE", "1")
         with served(OWN, hub=True) as found:
             yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture

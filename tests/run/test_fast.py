@@ -18,7 +18,7 @@ from conftest import tiny_configs
 from llamath import run
 from llamath.errors import LlamathError
 from llamath.run.attention import Attention
-from llamath.run.fast import able, quick, quicken
+from llamath.run.fast import able, hasten, quick, quicken
 from llamath.run.product import Whole, whole
 
 torch.set_num_threads(1)
@@ -119,11 +119,22 @@ def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
     assert not seen
 
 
-def test_texts_are_made_by_quick_layers_where_that_repays(tmp_path: Path) -> None:
+def test_texts_are_made_by_quick_layers_where_that_repays() -> None:
     for dtype, tokens, expected in (("float32", 2, True), ("bfloat16", 2, False), ("bfloat16", 64, True)):
         llama = run.Llama.open(None, dtype)
         llama.generate("Anna", max_tokens=tokens)
         assert quick(llama.module) == (expected and able(llama.module.embed.weight.dtype, None))
+
+
+def test_nothing_is_laid_out_twice() -> None:
+    """Also where no layer can be quick, and the head alone is."""
+    config = next(x.values[0] for x in tiny_configs() if x.values[0]["model_type"] == "gemma2")
+    module = tiny(config)
+    hasten(module, 64)
+    assert module.head is not None and quick(module) == able(torch.float32, None)
+    before = module.head.__dict__.get("forward")
+    hasten(module, 64)
+    assert module.head.__dict__.get("forward") is before
 
 
 @BRIEF

@@ -31,7 +31,7 @@ KINDS: dict[str | None, Kind] = {None: Dense, "int8": Whole}
 ROWS = 8192
 """So many rows of a head are laid out at once."""
 AMORTISED = 32
-"""Tokens after which bfloat16's other order has saved more time than laying it out took."""
+"""Tokens by which bfloat16's other order has saved about as much time as laying it out took."""
 
 
 class QuickAttention:
@@ -206,7 +206,7 @@ def hasten(module: Decoder, tokens: int, forget: Callable[[], object] = lambda: 
     if module.mesh is not None or quick(module):
         return
     if first.dtype != torch.float32:
-        need = sum(x.nbytes for layer in module.layers for x in layer.parameters())
+        need = sum(x.nbytes for part in _whole(module) for x in part.parameters())
         room = free(first.device)
         if tokens < AMORTISED or (room is not None and need > room):
             return
@@ -214,8 +214,13 @@ def hasten(module: Decoder, tokens: int, forget: Callable[[], object] = lambda: 
 
 
 def quick(module: Decoder) -> bool:
-    """Whether any layer is."""
-    return any("forward" in layer.__dict__ for layer in module.layers)
+    """Whether any part is."""
+    return any("forward" in part.__dict__ for part in _whole(module))
+
+
+def _whole(module: Decoder) -> list[nn.Module]:
+    """What is laid out, each as one."""
+    return [*module.layers, *([] if module.head is None else [module.head])]
 
 
 def _slices(head: Linear, kind: Kind, forget: Callable[[], object]) -> list[Product]:
