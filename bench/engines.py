@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
+import math
 import statistics
 import sys
 import time
@@ -13,22 +13,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
-class Task(NamedTuple):
-    """What is asked of every engine, and when the process was started by the clock of the machine."""
-
-    engine: str
-    folder: str
-    dtype: str
-    threads: int
-    tokens: int
-    began: float
+from readers import LlamaCpp, OpenVino, Reader, Rows, Task, export, quantise
 
 
 class Engine(NamedTuple):
-    """`go_on(rows, prompt, new)` reads a prompt in each row and returns the moments at which its tokens were there, by two clocks."""
+    """`go_on(rows, prompt, new)` reads a prompt in each row and returns the moments at which its tokens were there, by two clocks.
+
+    `says(rows)` is what it has to say after these tokens: the logits of each row.
+    """
 
     go_on: Callable[[int, int, int], list[tuple[float, float]]]
+    says: Callable[[Rows], list[list[float]]]
+
+
+AFTER = 8
+"""So many tokens are read one by one where logits are compared."""
 
 
 def now() -> tuple[float, float]:
@@ -42,7 +41,7 @@ def peak() -> int:
     return next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) * 1024
 
 
-def ids(rows: int, prompt: int) -> list[list[int]]:
+def ids(rows: int, prompt: int) -> Rows:
     return [[(31 * i + 7 * row) % 30_000 + 10 for i in range(prompt)] for row in range(rows)]
 
 
@@ -57,11 +56,19 @@ def llamath(task: Task, quick: bool) -> Engine:
 
     def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
         if quick:
-            hasten(found.module, new, found.files.forget)  # as `Llama` does
+            hasten(found.module, new, rows, found.files.forget)  # as `Llama` does
         pieces = Generation(found.module, ids(rows, prompt), Sampling(), Limits(max_tokens=new))
         return [now() for piece in pieces if piece.row == rows - 1]
 
-    return Engine(go_on)
+    def says(rows: Rows) -> list[list[float]]:
+        ids, cache = torch.tensor(rows), found.module.cache(len(rows[0]))
+        with torch.inference_mode():
+            found.module(ids[:, :-AFTER], cache)
+            several = [found.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - AFTER, ids.shape[1])]
+        x: list[list[float]] = several[-1][:, -1].tolist()
+        return x
+
+    return Engine(go_on, says)
 
 
 def transformers(task: Task) -> Engine:
@@ -86,78 +93,51 @@ def transformers(task: Task) -> Engine:
             model.generate(x, attention_mask=torch.ones_like(x), generation_config=how, logits_processor=[mark])
         return moments
 
-    return Engine(go_on)
+    def says(rows: Rows) -> list[list[float]]:
+        with torch.inference_mode():
+            x: list[list[float]] = model(torch.tensor(rows)).logits[:, -1].tolist()
+        return x
+
+    return Engine(go_on, says)
 
 
-class LlamaCpp:
-    """llama.cpp by its own functions, on the GGUF file beside the folder; in eight bits on its Q8_0."""
+def asked(reader: Reader) -> Engine:
+    """The likeliest token is the next; what it has to say is of tokens of which the last are read one by one."""
 
-    def __init__(self, task: Task) -> None:
-        self.api: Any = importlib.import_module("llama_cpp")
-        self.quiet = self.api.llama_log_callback(lambda *_: None)
-        self.api.llama_log_set(self.quiet, None)
-        load, self.kept = self.api.llama_model_default_params(), self.wordless(self.api, task.folder)
-        load.kv_overrides = self.kept
-        self.model = self.api.llama_model_load_from_file(file(task.folder, task.dtype), load)
-        how = self.api.llama_context_default_params()
-        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max = 8192, 512, 512, 8
-        how.n_threads = how.n_threads_batch = task.threads
-        self.context = self.api.llama_init_from_model(self.model, how)
-        self.words = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
+    def likeliest(logits: list[Any]) -> Rows:
+        return [[int(x.argmax())] for x in logits]
 
-    @staticmethod
-    def wordless(api: Any, folder: str) -> Any:
-        """What stands in for a tokenizer, which the file has not."""
-        kept = (api.llama_model_kv_override * 3)()
-        kept[0].key, kept[0].tag, kept[0].value.val_str = b"tokenizer.ggml.model", api.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
-        words = json.loads(Path(folder, "config.json").read_text())["vocab_size"]
-        kept[1].key, kept[1].tag, kept[1].value.val_i64 = b"llama.vocab_size", api.LLAMA_KV_OVERRIDE_TYPE_INT, words
-        return kept
-
-    def read(self, rows: list[list[int]], past: int) -> list[int]:
-        """The likeliest token after these of each row."""
-        batch, n = self.api.llama_batch_init(sum(map(len, rows)), 0, 1), 0
-        ends = []
-        for row, tokens in enumerate(rows):
-            for i, token in enumerate(tokens):
-                batch.token[n], batch.pos[n], batch.n_seq_id[n] = token, past + i, 1
-                batch.seq_id[n][0], batch.logits[n] = row, i == len(tokens) - 1
-                n += 1
-            ends.append(n - 1)
-        batch.n_tokens = n
-        if self.api.llama_decode(self.context, batch):
-            raise SystemExit("llama.cpp could not read these tokens")
-        found = [self._likeliest(x) for x in ends]
-        self.api.llama_batch_free(batch)
-        return found
-
-    def _likeliest(self, i: int) -> int:
-        numpy: Any = importlib.import_module("numpy")
-        logits = self.api.llama_get_logits_ith(self.context, i)
-        return int(numpy.ctypeslib.as_array(logits, (self.words,)).argmax())
-
-    def go_on(self, rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
-        tokens = self.read(ids(rows, prompt), 0)
+    def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
+        reader.forget()
+        tokens = likeliest(reader.read(ids(rows, prompt), 0))
         moments = [now()]
         for i in range(new - 1):
-            tokens = self.read([[x] for x in tokens], prompt + i)
+            tokens = likeliest(reader.read(tokens, prompt + i))
             moments.append(now())
         return moments
 
+    def says(rows: Rows) -> list[list[float]]:
+        reader.forget()
+        start = len(rows[0]) - AFTER
+        found = reader.read([x[:start] for x in rows], 0)
+        for i in range(start, len(rows[0])):
+            found = reader.read([[x[i]] for x in rows], i)
+        return [x.tolist() for x in found]
 
-def file(folder: str, dtype: str) -> bytes:
-    """Where the weights are as GGUF."""
-    return f"{folder}{'.q8_0' if dtype == 'int8' else ''}.gguf".encode()
+    return Engine(go_on, says)
 
 
-def quantise(task: Task) -> dict[str, float]:
-    """Write the GGUF file beside the folder anew in Q8_0, by llama.cpp."""
-    api: Any = importlib.import_module("llama_cpp")
-    how, kept = api.llama_model_quantize_default_params(), LlamaCpp.wordless(api, task.folder)
-    how.ftype, how.nthread = api.LLAMA_FTYPE_MOSTLY_Q8_0, task.threads
-    how.kv_overrides = ctypes.cast(kept, ctypes.POINTER(api.llama_model_kv_override))
-    return {"failed": float(api.llama_model_quantize(file(task.folder, ""), file(task.folder, "int8"), how))}
+def reference(task: Task) -> dict[str, float]:
+    """Write beside the folder what transformers has to say in float32."""
+    logits = transformers(task._replace(dtype="float32")).says(ids(2, 40))
+    Path(f"{task.folder}.logits").write_text(json.dumps(logits))
+    return {}
+
+
+def apart(task: Task, engine: Engine) -> float:
+    """How far its logits are from those of `reference`, as a share of their length: of the row where they are furthest."""
+    known = json.loads(Path(f"{task.folder}.logits").read_text())
+    return max(math.dist(x, y) / math.hypot(*y) for x, y in zip(engine.says(ids(2, 40)), known, strict=True))
 
 
 def stream(task: Task) -> dict[str, float]:
@@ -179,7 +159,8 @@ ENGINES: dict[str, Callable[[Task], Engine]] = {
     "llamath": lambda task: llamath(task, True),
     "llamath, plain modules": lambda task: llamath(task, False),
     "transformers": transformers,
-    "llama.cpp": lambda task: Engine(LlamaCpp(task).go_on),
+    "llama.cpp": lambda task: asked(LlamaCpp(task)),
+    "OpenVINO": lambda task: asked(OpenVino(task)),
 }
 
 
@@ -203,13 +184,14 @@ def measured(task: Task) -> dict[str, float]:
         found[f"decode_{rows}"], found[f"decode_{rows}_cpu"] = map(statistics.median, zip(*steps, strict=True))
         found[f"decode_{rows}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
     found["memory"] = peak()
+    found["apart"] = apart(task, engine)
     return found
 
 
 def main() -> None:
     engine, folder, dtype, threads, tokens, began = sys.argv[1:]
     task = Task(engine, folder, dtype, int(threads), int(tokens), float(began))
-    beside = {"stream": stream, "quantise": quantise}
+    beside = {"stream": stream, "quantise": quantise, "export": export, "reference": reference}
     print(json.dumps(beside.get(engine, measured)(task)))
 
 

@@ -36,7 +36,9 @@ STORIES = {
     "tie_word_embeddings": True,
 }
 DTYPES = ("float32", "bfloat16", "int8")
-CPP = "llama.cpp"
+CPP, VINO = "llama.cpp", "OpenVINO"
+FAR = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15}
+"""An engine whose logits are further from transformers' in float32, as a share of their length, runs another model."""
 KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8")
 
 
@@ -71,6 +73,13 @@ def as_gguf(folder: Path, dtype: str, asked: argparse.Namespace) -> None:
         raise SystemExit("llama.cpp could not write Q8_0")
 
 
+def installed(python: str, *packages: str) -> dict[str, str]:
+    """The versions of these that an interpreter has."""
+    code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    done = subprocess.run([python, "-c", code, *packages], check=True, capture_output=True, text=True)
+    return dict(zip(packages, done.stdout.split(), strict=True))
+
+
 def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int, python: str = sys.executable) -> dict[str, float]:
     began = repr(time.monotonic())
     env = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -87,8 +96,11 @@ def side_by_side(engines: list[str], folder: Path, dtype: str, asked: argparse.N
     found: dict[str, list[dict[str, float]]] = {}
     for i in range(asked.rounds):
         for engine in engines:
-            python = asked.llama_cpp if engine == CPP else sys.executable
-            found.setdefault(engine, []).append(once(engine, folder, dtype, asked.threads, asked.tokens, python))
+            python = {CPP: asked.llama_cpp, VINO: asked.openvino}.get(engine, sys.executable)
+            cost = once(engine, folder, dtype, asked.threads, asked.tokens, python)
+            if cost["apart"] > FAR[dtype]:
+                raise SystemExit(f"{engine} runs another model: its logits are {cost['apart']:.2g} apart from transformers'")
+            found.setdefault(engine, []).append(cost)
         found.setdefault("stream", []).append(once("stream", folder, dtype, asked.threads, size))
         print(f"  round {i + 1} of {asked.rounds}", file=sys.stderr)
     return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in found.items()}
@@ -107,8 +119,9 @@ def shown(title: str, found: dict[str, dict[str, float]], size: int, rounds: int
             continue
         cells = "".join(f"{x[key]:9.3f} s {base[key] / x[key]:4.2f}×" for key in KEYS)
         shares = ", ".join(f"{limit / x[key]:.2f}" for key in KEYS[-2:])
-        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {shares}")
+        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {shares}; logits apart: {x['apart']:.1g}")
         rows[name] = {key: round(value, 5) for key, value in x.items()}
+        rows[name]["apart"] = float(f"{x['apart']:.2g}")
         rows[name]["memory_beyond_weights"] = int(x["memory"] - size)
         rows[name]["of_limit_1"], rows[name]["of_limit_8"] = round(limit / x["decode_1"], 3), round(limit / x["decode_8"], 3)
         rows[name] |= {f"{key}_speedup": round(base[key] / x[key], 2) for key in KEYS}
@@ -124,17 +137,19 @@ def processor() -> str:
     return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), platform.machine())
 
 
-def machine(threads: int) -> dict[str, object]:
+def machine(asked: argparse.Namespace) -> dict[str, object]:
     import transformers
 
-    return {
+    found = {
         "processor": processor(),
         "cores": os.cpu_count(),
-        "threads": threads,
+        "threads": asked.threads,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
+    found |= installed(asked.llama_cpp, "llama-cpp-python") if asked.llama_cpp else {}
+    return found | (installed(asked.openvino, "openvino", "optimum-intel", "nncf") if asked.openvino else {})
 
 
 def keep(result: dict[str, object], where: dict[str, object]) -> None:
@@ -156,7 +171,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="an interpreter that has llama-cpp-python, to compare with it")
+    parser.add_argument("--openvino", metavar="PYTHON", help="one that has openvino, optimum-intel and nncf, to compare with OpenVINO")
     asked = parser.parse_args()
+    where = machine(asked)
     for shape in asked.shapes:
         for dtype in asked.dtypes:
             kind = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
@@ -166,9 +183,13 @@ def main() -> None:
                 if asked.llama_cpp:
                     engines.append(CPP)
                     as_gguf(Path(place) / "model", dtype, asked)
+                if asked.openvino:
+                    engines.append(VINO)
+                    once("export", Path(place) / "model", dtype, asked.threads, 0, asked.openvino)
+                once("reference", Path(place) / "model", dtype, asked.threads, 0)
                 found = side_by_side(engines, Path(place) / "model", dtype, asked, size // (1 + (dtype == "int8")))
             result = shown(f"{shape}, {dtype}", found, size // (1 + (dtype == "int8")), asked.rounds)
-            keep(result, machine(asked.threads))
+            keep(result, where)
 
 
 if __name__ == "__main__":

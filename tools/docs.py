@@ -22,6 +22,7 @@ TREE = re.compile(r"^```tree\n.*?^```$", re.MULTILINE | re.DOTALL)
 BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
+PEERS = ("llama-cpp-python", "openvino")
 LINES = {
     "Makefile": "demo, test, lint, docs, fuzz, bench",
     "pyproject.toml": "what the package is and needs; ruff, mypy and pytest",
@@ -103,13 +104,16 @@ def speed(_: re.Match[str]) -> str:
         against = f"transformers {where['transformers']}" if result["against"] == "transformers" else result["against"]
         lines.append(f"{result['title']}, {result['weights'] / 1e9:.2f} GB, against {against},")
         threads = f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
-        lines.append(f"  {where['processor']}, {threads}, torch {where['torch']}, rounds: {result['rounds']}")
-        lines.append(f"  {'':24}{'ready':>8}{'answer':>9}{'512 read':>10}{'decode 1':>10}{'decode 8':>10}{'beyond weights':>16}")
+        versions = ", ".join(f"{x} {where[x]}" for x in ("torch", *PEERS) if x in where)
+        lines.append(f"  {where['processor']}, {threads}, {versions}, rounds: {result['rounds']}")
+        heads = f"{'ready':>8}{'answer':>9}{'512 read':>10}{'decode 1':>10}{'decode 8':>10}{'beyond weights':>16}{'apart':>8}"
+        lines.append(f"  {'':24}{heads}")
         for name, row in result["rows"].items():
             ready, answer, *others = (row[f"{x}_cpu_speedup"] for x in ("ready", "answer", "prefill", "decode_1", "decode_8"))
             cells = f"{ready:7.2f}×{answer:8.2f}×" + "".join(f"{x:9.2f}×" for x in others)
             beyond = f"{row['memory_beyond_weights'] / 1e9:.2f} GB" if "memory_beyond_weights" in row else "–"
-            lines.append(f"  {name:24}{cells}{beyond:>16}")
+            apart = f"{row['apart']:.1g}" if "apart" in row else "–"
+            lines.append(f"  {name:24}{cells}{beyond:>16}{apart:>8}")
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 

@@ -18,7 +18,8 @@ from conftest import tiny_configs
 from llamath import run
 from llamath.errors import LlamathError
 from llamath.run.attention import Attention
-from llamath.run.fast import able, hasten, quick, quicken
+from llamath.run.fast import able, hasten, quicken
+from llamath.run.laying import ORDERED, TURNED, WHOLE, Kind, Late, Tall
 from llamath.run.product import Whole, whole
 
 torch.set_num_threads(1)
@@ -119,28 +120,56 @@ def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
     assert not seen
 
 
-def test_texts_are_made_by_quick_layers_where_that_repays() -> None:
-    for dtype, tokens, expected in (("float32", 2, True), ("bfloat16", 2, False), ("bfloat16", 64, True)):
+def test_weights_are_laid_out_where_that_repays() -> None:
+    for dtype, tokens, rows, expected in (
+        ("float32", 2, 1, None),
+        ("float32", 64, 1, TURNED),
+        ("float32", 64, 3, ORDERED),
+        ("bfloat16", 2, 1, None),
+        ("bfloat16", 64, 1, ORDERED),
+    ):
         llama = run.Llama.open(None, dtype)
-        llama.generate("Anna", max_tokens=tokens)
-        assert quick(llama.module) == (expected and able(llama.module.embed.weight.dtype, None))
+        llama.generate(["Anna"] * rows, max_tokens=tokens)
+        laying = llama.module.laying
+        assert (laying is not None) == able(llama.module.embed.weight.dtype, None)
+        assert laying is None or laying.kind is expected
 
 
-def test_nothing_is_laid_out_twice() -> None:
-    """Also where no layer can be quick, and the head alone is."""
-    config = next(x.values[0] for x in tiny_configs() if x.values[0]["model_type"] == "gemma2")
+@pytest.mark.parametrize("config", [LLAMA, LLAMA | {"model_type": "qwen2"}, LLAMA | {"model_type": "gemma2"}])
+def test_nothing_is_laid_out_twice(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several texts after one are another matter, and one after several is not; also where the head alone can be quick (gemma2)."""
+    made: list[Kind] = []
+    monkeypatch.setattr(Late, "made", lambda self, kind, make=Late.made: (made.append(kind), make(self, kind))[1])
+    monkeypatch.setattr(Tall, "made", lambda self, kind, make=Tall.made: (made.append(kind), make(self, kind))[1])
     module = tiny(config)
-    hasten(module, 64)
-    assert module.head is not None and quick(module) == able(torch.float32, None)
-    before = module.head.__dict__.get("forward")
-    hasten(module, 64)
-    assert module.head.__dict__.get("forward") is before
+    for rows, expected in ((1, {TURNED}), (2, set()), (8, {ORDERED}), (1, set())):
+        hasten(module, 64, rows)
+        said(module)
+        assert set(made) == expected
+        made.clear()
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int) -> None:
+    """Many tokens are read where weights lie, through the feed-forward in parts; few where they are laid out."""
+    module, plain, ids = (
+        tiny(LLAMA, dtype),
+        tiny(LLAMA, dtype),
+        torch.randint(1, 90, (rows, 1100), generator=torch.Generator().manual_seed(2)),
+    )
+    hasten(module, 64, rows)
+    with torch.inference_mode():
+        for x in (ids, ids[:, :60], ids[:, :3], ids[:, :1]):
+            ours, theirs = module(x).float(), plain(x).float()
+            assert (ours - theirs).abs().max() <= (1e-5 if dtype == torch.float32 else 0.05) * theirs.abs().max()
 
 
 @BRIEF
 def test_a_model_is_opened_in_eight_bits() -> None:
     llama = run.Llama.open(None, "int8")
-    assert llama.module.embed.weight.dtype == torch.bfloat16 and quick(llama.module)
+    assert llama.module.embed.weight.dtype == torch.bfloat16
+    assert llama.module.laying is not None and llama.module.laying.kind is WHOLE
     assert llama.generate("Anna was in", max_tokens=4).text
 
 
@@ -168,9 +197,21 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
     found = run.opened(str(tmp_path))
     expected, calls = said(module), []
     assert quicken(found.module, forget=lambda: calls.append(found.files.forget())) == 3
-    assert not calls  # until somebody reads
+    assert not calls and found.module.laying is not None  # until somebody reads
+    for kind, tokens, times in (
+        (TURNED, 1, 3 + 1 + 1),  # laid out: each layer, the rows of the head; the head
+        (TURNED, 1, 0),
+        (TURNED, 65, 3 + 1),  # read where they lie: each layer, the head
+        (ORDERED, 1, 1 + 3 + 1 + 1),  # the embedding's rows, too
+        (ORDERED, 1, 1 + 1),
+        (ORDERED, 65, 2 + 3 + 1 + 1),  # the embedding's, some at a time
+    ):
+        found.module.laying.kind = kind
+        with torch.inference_mode():
+            found.module(torch.ones(1, tokens, dtype=torch.int64), last=True)
+        assert len(calls) == times
+        calls.clear()
     assert (said(found.module) - expected).abs().max() <= 1e-5 * expected.abs().max()
-    assert len(calls) == 5  # each layer, and the head after its rows
     assert all(torch.equal(x, module.state_dict()[name]) for name, x in found.module.state_dict().items())
 
 

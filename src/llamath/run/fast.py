@@ -2,14 +2,14 @@
 
 The modules and their parameters stay what and where they are; a quick layer has another `forward`, which does the same in fewer and
 larger operations: q, k and v in one product, rotations of neighbouring pairs as one complex product, activations and sums within products.
-Weights are laid out when a pass first comes to them, so a model is ready as soon as it is open.
+Weights are laid out when few tokens are first to be read, so a model is ready as soon as it is open and has read its prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -18,48 +18,54 @@ from ..errors import LlamathError
 from .attention import Attention, Weighing, attend
 from .cache import Keys
 from .layers import Decoder, Layer, through
-from .parts import MLP, Linear, Norm
-from .product import Dense, Kind, Product, Slices, Whole
+from .laying import TURNED, WHOLE, Kind, Late, Laying, Tall, late, usual_kind
+from .parts import MLP, Embedding, Linear, Norm
+from .product import Beside, Lying, Product
 from .room import free
 from .rope import Turn, rotate
 from .step import Step
 
-KINDS: dict[str | None, Kind] = {None: Dense, "int8": Whole}
+KINDS: dict[str, Kind] = {"int8": WHOLE}
 """How weights are kept, by the names for it."""
-
-
-ROWS = 8192
-"""So many rows of a head are laid out at once."""
 AMORTISED = 32
-"""Tokens by which bfloat16's other order has saved about as much time as laying it out took."""
+"""Tokens by which another order has saved about as much time as laying weights out in it took."""
+FEW = 64
+"""So many rows of an embedding are read at once."""
+PART = 1024
+"""So many tokens are taken through a feed-forward at once."""
 
 
 class QuickAttention:
     """Attention's `forward` up to its heads; what `o` makes of them is added where it is computed."""
 
-    def __init__(self, own: Attention, kind: Kind) -> None:
+    def __init__(self, own: Attention, laying: Laying) -> None:
         self.own, s = own, own.spec
         self.rope = s.rope
         self.turned = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
-        self.qkv, self.o = self._joined(kind), kind(own.o.weight, own.o.bias)
+        self.parts = [x for x in (own.q, own.k, own.v) if x is not None]
+        lying = Beside([Lying(x.weight, x.bias) for x in self.parts], lambda y, i: self._dealt(y, i, -1))
+        shape = sum(len(x.weight) for x in self.parts), own.o.weight.shape[0]
+        self.qkv, self.o = Late(laying, lying, shape, self._joined), late(laying, own.o)
         self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
 
-    def _joined(self, kind: Kind) -> Product:
-        """q, k and v as one matrix; of each rotated head the two halves dealt out in turn, so that a pair's numbers are neighbours."""
-        parts = [x for x in (self.own.q, self.own.k, self.own.v) if x is not None]
-        rows = [self._dealt(x.weight, i < 2) for i, x in enumerate(parts)]
-        biases = [x.weight.new_zeros(len(x.weight)) if x.bias is None else self._dealt(x.bias, i < 2) for i, x in enumerate(parts)]
-        bias = torch.cat(biases) if any(x.bias is not None for x in parts) else None
-        return kind(torch.cat(rows), bias)
+    def _joined(self) -> tuple[Tensor, Tensor | None]:
+        """q, k and v as one matrix."""
+        rows = [self._dealt(x.weight, i, 0) for i, x in enumerate(self.parts)]
+        if all(x.bias is None for x in self.parts):
+            return torch.cat(rows), None
+        biases = [x.weight.new_zeros(len(x.weight)) if x.bias is None else self._dealt(x.bias, i, 0) for i, x in enumerate(self.parts)]
+        return torch.cat(rows), torch.cat(biases)
 
-    def _dealt(self, x: Tensor, rotated: bool) -> Tensor:
+    def _dealt(self, x: Tensor, i: int, axis: int) -> Tensor:
+        """Of each rotated head the two halves dealt out in turn, so that a pair's numbers are neighbours."""
         s = self.own.spec
-        if not (rotated and self.turned and s.rope is not None):
+        if not (i < 2 and self.turned and s.rope is not None):
             return x
-        heads = x.unflatten(0, (-1, s.head_dim))
-        turning, rest = heads[:, : s.rope.dim], heads[:, s.rope.dim :]
-        turning = turning.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
-        return torch.cat((turning, rest), 1).flatten(0, 1)
+        at, half = (1, 1) if axis == 0 else (-1, -2)  # where the numbers of a head are, and then the halves
+        heads = x.unflatten(axis, (-1, s.head_dim))
+        turning, rest = heads.split((s.rope.dim, s.head_dim - s.rope.dim), at)
+        turning = turning.unflatten(at, (2, -1)).transpose(half, half + 1).flatten(half, half + 1)
+        return torch.cat((turning, rest), at).flatten(at - 1, at)
 
     def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:
         s, memory = self.own.spec, step.cache.memories[i]
@@ -93,10 +99,10 @@ def spun(x: Tensor, turn: Tensor) -> Tensor:
 class QuickMLP:
     """MLP's `forward` up to what `down` reads."""
 
-    def __init__(self, own: MLP, kind: Kind) -> None:
+    def __init__(self, own: MLP, laying: Laying) -> None:
         self.activation = own.spec.activation
-        self.gate = None if own.gate is None else kind(own.gate.weight, own.gate.bias)
-        self.up, self.down = (kind(x.weight, x.bias) for x in (own.up, own.down))
+        self.gate = None if own.gate is None else late(laying, own.gate)
+        self.up, self.down = (late(laying, x) for x in (own.up, own.down))
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.gate is None:
@@ -107,19 +113,25 @@ class QuickMLP:
 class QuickLayer:
     """Layer's `forward`; experts run as they are."""
 
-    def __init__(self, own: Layer, kind: Kind) -> None:
+    def __init__(self, own: Layer, laying: Laying) -> None:
         assert isinstance(own.attn, Attention)
-        self.own, self.attn, self.residual = own, QuickAttention(own.attn, kind), own.spec.residual
-        self.mlp = QuickMLP(own.mlp, kind) if isinstance(own.mlp, MLP) and usual(own.mlp) else None
+        self.own, self.laying, self.attn, self.residual = own, laying, QuickAttention(own.attn, laying), own.spec.residual
+        self.mlp = QuickMLP(own.mlp, laying) if usual(own.mlp) else None
 
     def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:
-        own = self.own
+        own, self.laying.tokens = self.own, x.numel() // x.shape[-1]
         heads = self.attn(through(own.attn_norm, x), step, i)
         x = self._added(x, self.attn.o, heads, own.attn_out_norm)
-        read = through(own.mlp_norm, x)
+        parts = [self._fed(part) for part in x.flatten(0, 1).split(PART)] if self.laying.tokens > PART else [self._fed(x)]
+        if self.laying.read:
+            self.laying.settle()
+        return parts[0] if len(parts) == 1 else torch.cat(parts).view_as(x)
+
+    def _fed(self, x: Tensor) -> Tensor:
+        read = through(self.own.mlp_norm, x)
         if self.mlp is None:
-            return x + own.fed(read)
-        return self._added(x, self.mlp.down, self.mlp(read), own.mlp_out_norm)
+            return x + self.own.fed(read)
+        return self._added(x, self.mlp.down, self.mlp(read), self.own.mlp_out_norm)
 
     def _added(self, x: Tensor, product: Product, y: Tensor, norm: Norm | None) -> Tensor:
         """What a product adds to x, with what a family puts in between."""
@@ -135,7 +147,7 @@ def supported(layer: nn.Module) -> bool:
     return plain(layer.attn)
 
 
-def usual(mlp: MLP) -> bool:
+def usual(mlp: nn.Module | None) -> TypeGuard[MLP]:
     """Whether it is MLP itself, of plain matrices."""
     return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
 
@@ -151,14 +163,43 @@ def plain(attn: Attention) -> bool:
     return all(x is None or isinstance(x, Norm) for x in (attn.q_norm, attn.k_norm))
 
 
+class QuickEmbedding:
+    """The embedding's `forward`: a row that is read of a mapped file brings hundreds of others with it, which are not wanted."""
+
+    def __init__(self, own: Embedding, laying: Laying) -> None:
+        self.own, self.laying = own, laying
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        plain = type(self.own).forward
+        if not self.laying.apart():
+            return plain(self.own, ids)
+        found = []
+        for some in ids.flatten().split(FEW):
+            found.append(plain(self.own, some))
+            self.laying.passed()
+        return torch.cat(found).unflatten(0, ids.shape)
+
+
+class QuickHead:
+    """The head's `forward`."""
+
+    def __init__(self, own: Linear, laying: Laying) -> None:
+        self.laying, self.product = laying, Tall(laying, own)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.product(x)
+        self.laying.settle()
+        return y
+
+
 class Quick:
-    """A module's other `forward`: made when it is first wanted, and anew when a weight has changed.
+    """A module's other `forward`, made anew when a weight has changed.
 
     Where gradients are asked for, or somebody has hooked into a part, the module's own runs.
     """
 
-    def __init__(self, own: nn.Module, make: Callable[[], Callable[..., Tensor]], forget: Callable[[], object]) -> None:
-        self.own, self.make, self.forget = own, make, forget
+    def __init__(self, own: nn.Module, make: Callable[[], Callable[..., Tensor]]) -> None:
+        self.own, self.make = own, make
         self.parts = [x for x in own.modules() if x is not own]
         self.weights = [(x._parameters, name) for x in own.modules() for name in x._parameters]
         self.made: Callable[..., Tensor] | None = None
@@ -170,9 +211,7 @@ class Quick:
             return y
         now = [_state(held[name]) for held, name in self.weights]
         if self.made is None or now != self.known:
-            self.made = None  # what it held is free before there is another
             self.made, self.known = self.make(), now
-            self.forget()
         return self.made(*given)
 
 
@@ -184,53 +223,47 @@ def _state(x: Tensor | None) -> tuple[int, int]:
 def quicken(module: Decoder, kind: str | None = None, forget: Callable[[], object] = lambda: None) -> int:
     """Make what can be quick so, for reading and not for training; how many layers are.
 
-    `kind` "int8" keeps matrices in eight bits. `forget` is called after each layer is laid out: its own numbers are not read any more.
+    `kind` "int8" keeps matrices in eight bits. `forget` is called where nothing of the files is wanted again soon.
     """
-    first = next(module.parameters())
-    if module.mesh is not None or first.device.type != "cpu" or not able(first.dtype, kind):
-        if kind is not None:
-            raise LlamathError(f"weights in {kind} are for one process on a processor with VNNI", hint="--dtype bfloat16")
-        return 0
+    dtype = next(module.parameters()).dtype
+    if possible(module, kind):
+        installed(module, usual_kind(dtype, 1) if kind is None else KINDS[kind], forget)
+    elif kind is not None:
+        raise LlamathError(f"weights in {kind} are for one process on a processor with VNNI", hint="--dtype bfloat16")
+    return sum("forward" in layer.__dict__ for layer in module.layers)
+
+
+def hasten(module: Decoder, tokens: int, rows: int = 1, forget: Callable[[], object] = lambda: None) -> None:
+    """Make texts of so many tokens, and so many at once, come faster: weights are laid out if that repays and there is memory for it."""
+    if not possible(module, None):
+        return
+    laying = module.laying or installed(module, None, forget)
+    if tokens < AMORTISED or laying.kind not in (None, TURNED):
+        return
+    parts = [*module.layers, *([] if module.head is None else [module.head])]
+    need, room = sum(x.nbytes for part in parts for x in part.parameters()), free(module.embed.weight.device)
+    if room is None or need <= room:
+        laying.kind = usual_kind(module.embed.weight.dtype, rows)
+
+
+def installed(module: Decoder, kind: Kind | None, forget: Callable[[], object]) -> Laying:
+    """The quick parts' other `forward`, and what they share."""
+    module.laying = laying = Laying(kind, forget)
     quick = [layer for layer in module.layers if supported(layer)]
     for layer in quick:
-        layer.__dict__["forward"] = Quick(layer, partial(QuickLayer, layer, KINDS[kind]), forget)
+        layer.__dict__["forward"] = Quick(layer, partial(QuickLayer, layer, laying))
     head = module.head
     if head is not None and type(head) is Linear:
-        head.__dict__["forward"] = Quick(head, lambda: Slices(_slices(head, KINDS[kind], forget)), forget)
-    return len(quick)
+        head.__dict__["forward"] = Quick(head, partial(QuickHead, head, laying))
+        module.embed.__dict__["forward"] = Quick(module.embed, partial(QuickEmbedding, module.embed, laying))
+        laying.copied = len(quick) == len(module.layers) and all(usual(x.mlp) for x in quick)
+    return laying
 
 
-def hasten(module: Decoder, tokens: int, forget: Callable[[], object] = lambda: None) -> None:
-    """Make quick what so many tokens repay: float32 stays where it lies, bfloat16 is laid out in memory of its own, if there is any."""
+def possible(module: Decoder, kind: str | None) -> bool:
+    """Whether this model is one process's, on a processor that can."""
     first = next(module.parameters())
-    if module.mesh is not None or quick(module):
-        return
-    if first.dtype != torch.float32:
-        need = sum(x.nbytes for part in _whole(module) for x in part.parameters())
-        room = free(first.device)
-        if tokens < AMORTISED or (room is not None and need > room):
-            return
-    quicken(module, None, forget)
-
-
-def quick(module: Decoder) -> bool:
-    """Whether any part is."""
-    return any("forward" in part.__dict__ for part in _whole(module))
-
-
-def _whole(module: Decoder) -> list[nn.Module]:
-    """What is laid out, each as one."""
-    return [*module.layers, *([] if module.head is None else [module.head])]
-
-
-def _slices(head: Linear, kind: Kind, forget: Callable[[], object]) -> list[Product]:
-    """A head's rows, some after the other."""
-    found: list[Product] = []
-    for first in range(0, len(head.weight), ROWS):
-        rows = slice(first, first + ROWS)
-        found.append(kind(head.weight[rows], None if head.bias is None else head.bias[rows]))
-        forget()
-    return found
+    return module.mesh is None and first.device.type == "cpu" and able(first.dtype, kind)
 
 
 def able(dtype: torch.dtype, kind: str | None) -> bool:

@@ -14,6 +14,7 @@ from ..errors import LlamathError
 from ..positions import LongRope
 from .attention import Mixer
 from .cache import Cache
+from .laying import Laying
 from .module import Module, runs
 from .parts import ACTIVATIONS, Embedding, Linear, Norm
 from .step import Step
@@ -148,6 +149,7 @@ class Decoder(Module):
 
     mesh: DeviceMesh | None = None  # of the processes that compute it together
     flaws: Any = None  # what has been looked at, and found wrong, of its weights
+    laying: Laying | None = None  # how its quick parts keep their weights
 
     def agreed(self, number: int) -> int:
         """A number on which all of them agree: the first one's."""

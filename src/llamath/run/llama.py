@@ -105,7 +105,8 @@ class Llama:
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop=limits.stop | self.tokenizer.stop)
         made = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
-        hasten(self.module, max(AMORTISED if row.most is None else row.most for row in made.rows), self._forget)
+        tokens = max(AMORTISED if row.most is None else row.most for row in made.rows)
+        hasten(self.module, tokens, len(made.rows), self._forget)
         made.batch.afford = partial(self._afford, made.batch)
         return made
 

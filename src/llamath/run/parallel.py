@@ -78,6 +78,7 @@ def parallelize(module: Decoder, mesh: DeviceMesh, experts: Experts = "cut") -> 
     inside = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
     crew = Crew(mesh, experts == "dealt", {}, inside)
     module.requires_grad_(False)
+    module.laying = None
     for x in module.modules():
         x.__dict__.pop("forward", None)  # what `quicken` has put there
     for part in list(_running(module, crew)):

@@ -37,14 +37,13 @@ class Product:
         return self(x).add_(y)
 
 
-class Dense(Product):
-    """A weight in float32 where it lies, in bfloat16 in the order of oneDNN's kernels; what is done to the product is done within."""
+class Lying(Product):
+    """A weight where it lies; what is done to the product is done within."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         ops = torch.ops.mkldnn
         self._plain, self._joined = ops._linear_pointwise.default, ops._linear_pointwise.binary
-        self.weight = ops._reorder_linear_weight(weight, 1) if weight.dtype == torch.bfloat16 else weight.contiguous()
-        self.bias = bias
+        self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
         y: Tensor = self._plain(x, self.weight, self.bias, "none", [], "")
@@ -66,14 +65,65 @@ class Dense(Product):
         return z
 
 
+class Ordered(Lying):
+    """A weight in the order of oneDNN's kernels, which are slower for one row than for four."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        ordered = torch.ops.mkldnn._reorder_linear_weight(weight, 1 if weight.dtype == torch.bfloat16 else 8)
+        super().__init__(ordered, bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(four(x))[: len(x)]
+
+    def activated(self, x: Tensor, activation: str) -> Tensor:
+        return super().activated(four(x), activation)[: len(x)]
+
+    def times(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().times(four(x), four(y))[: len(x)]
+
+    def plus(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().plus(four(x), four(y))[: len(x)]
+
+
+def four(x: Tensor) -> Tensor:
+    """At least so many rows, the same ones again where there are fewer."""
+    rows = x.numel() // x.shape[-1]
+    return x if rows > 3 else torch.cat([x] * -(-4 // rows))
+
+
+class Turned(Product):
+    """A weight with its columns one after the other, which one row meets faster where rows are short and many."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight.t().contiguous(), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = x @ self.weight
+        return y if self.bias is None else y.add_(self.bias)
+
+
+class Beside(Product):
+    """What several weights make of the same, one after the other, each put in another order."""
+
+    def __init__(self, parts: list[Product], ordered: Callable[[Tensor, int], Tensor]) -> None:
+        self.parts, self.ordered = parts, ordered
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.cat([self.ordered(part(x), i) for i, part in enumerate(self.parts)], -1)
+
+
 class Slices(Product):
     """A tall weight as several, one below the other, so that it is never there twice as a whole."""
 
-    def __init__(self, parts: list[Product]) -> None:
-        self.parts = parts
+    def __init__(self, parts: list[Product], between: Callable[[], object] = lambda: None) -> None:
+        self.parts, self.between = parts, between
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.cat([part(x) for part in self.parts], -1)
+        found = []
+        for part in self.parts:
+            found.append(part(x))
+            self.between()
+        return torch.cat(found, -1)
 
 
 class Whole(Product):
@@ -106,10 +156,14 @@ MIDDLE = 128 * 256 + 128
 
 
 def whole(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of whole numbers from −127 to 127, and what each row's are multiplied by."""
-    rows = weight.float()
-    scale = rows.abs().amax(1).clamp_(min=1e-30).div_(127)
-    return (rows / scale[:, None]).round_().to(torch.int8), scale
+    """Rows of whole numbers from −127 to 127, and what each row's are multiplied by; few rows at a time, while they are at hand."""
+    numbers, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
+    for some, number, scale in zip(*(x.split(NEAR) for x in (weight, numbers, scales)), strict=True):
+        rows = some.float()
+        scale.copy_(rows.abs().amax(1)).clamp_(min=1e-30).div_(127)
+        number.copy_((rows / scale[:, None]).round_())
+    return numbers, scales
 
 
-Kind = Callable[[Tensor, Tensor | None], Product]
+NEAR = 64
+"""So many rows are made whole numbers at once."""

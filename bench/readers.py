@@ -1,0 +1,152 @@
+"""Engines that are asked for one token after another, llama.cpp and OpenVINO, and what writes the files that they read."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+Rows = list[list[int]]
+"""The tokens of some texts of one length."""
+
+
+class Task(NamedTuple):
+    """What is asked of every engine, and when the process was started by the clock of the machine."""
+
+    engine: str
+    folder: str
+    dtype: str
+    threads: int
+    tokens: int
+    began: float
+
+
+class Reader(Protocol):
+    """An engine of which somebody else has to ask one token after another."""
+
+    def forget(self) -> None: ...
+
+    def read(self, rows: Rows, past: int) -> list[Any]:
+        """The logits after these tokens of each row, before which so many were read."""
+
+
+class LlamaCpp:
+    """llama.cpp by its own functions, on the GGUF file beside the folder; in eight bits on its Q8_0.
+
+    Keys and values are kept in float16, as it does unless told.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.api: Any = importlib.import_module("llama_cpp")
+        self.quiet = self.api.llama_log_callback(lambda *_: None)
+        self.api.llama_log_set(self.quiet, None)
+        load, self.kept = self.api.llama_model_default_params(), self.wordless(self.api, task.folder)
+        load.kv_overrides = self.kept
+        self.model = self.api.llama_model_load_from_file(file(task.folder, task.dtype), load)
+        how = self.api.llama_context_default_params()
+        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max = 8192, 512, 512, 8
+        how.n_threads = how.n_threads_batch = task.threads
+        self.context = self.api.llama_init_from_model(self.model, how)
+        self.words = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
+
+    @staticmethod
+    def wordless(api: Any, folder: str) -> Any:
+        """What stands in for a tokenizer, which the file has not."""
+        kept = (api.llama_model_kv_override * 3)()
+        kept[0].key, kept[0].tag, kept[0].value.val_str = b"tokenizer.ggml.model", api.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
+        words = json.loads(Path(folder, "config.json").read_text())["vocab_size"]
+        kept[1].key, kept[1].tag, kept[1].value.val_i64 = b"llama.vocab_size", api.LLAMA_KV_OVERRIDE_TYPE_INT, words
+        return kept
+
+    def forget(self) -> None:
+        self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
+
+    def read(self, rows: Rows, past: int) -> list[Any]:
+        batch, n = self.api.llama_batch_init(sum(map(len, rows)), 0, 1), 0
+        ends = []
+        for row, tokens in enumerate(rows):
+            for i, token in enumerate(tokens):
+                batch.token[n], batch.pos[n], batch.n_seq_id[n] = token, past + i, 1
+                batch.seq_id[n][0], batch.logits[n] = row, i == len(tokens) - 1
+                n += 1
+            ends.append(n - 1)
+        batch.n_tokens = n
+        if self.api.llama_decode(self.context, batch):
+            raise SystemExit("llama.cpp could not read these tokens")
+        self.api.llama_batch_free(batch)
+        numpy: Any = importlib.import_module("numpy")
+        return [numpy.ctypeslib.as_array(self.api.llama_get_logits_ith(self.context, x), (self.words,)) for x in ends]
+
+
+class OpenVino:
+    """OpenVINO's runtime on what `export` wrote beside the folder: compiled anew each time, with no cache of what was compiled.
+
+    What is multiplied and remembered is in the dtype of the weights; beside weights of eight bits it is bfloat16, in groups of no size,
+    which is to say that nothing but weights is rounded to eight bits. Its threads may move, as everyone else's.
+    """
+
+    def __init__(self, task: Task) -> None:
+        library: Any = importlib.import_module("openvino")
+        self.numpy: Any = importlib.import_module("numpy")
+        kind = library.Type.f32 if task.dtype == "float32" else library.Type.bf16
+        how = {"INFERENCE_PRECISION_HINT": kind, "KV_CACHE_PRECISION": kind, "INFERENCE_NUM_THREADS": task.threads}
+        how |= {"PERFORMANCE_HINT": "LATENCY", "ENABLE_CPU_PINNING": False, "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+        model = library.Core().compile_model(f"{task.folder}.xml", "CPU", how)
+        for name, value in how.items():
+            if name != "PERFORMANCE_HINT" and model.get_property(name) != value:
+                raise SystemExit(f"OpenVINO has {name} at {model.get_property(name)}, not {value}")
+        self.request = model.create_infer_request()
+
+    def forget(self) -> None:
+        self.request.reset_state()
+
+    def read(self, rows: Rows, past: int) -> list[Any]:
+        x = self.numpy.array(rows, dtype="int64")
+        many, end = len(rows), past + x.shape[1]
+        given = {
+            "input_ids": x,
+            "attention_mask": self.numpy.ones((many, end), "int64"),
+            "position_ids": self.numpy.tile(self.numpy.arange(past, end), (many, 1)),
+            "beam_idx": self.numpy.arange(many, dtype="int32"),
+        }
+        self.request.infer(given, share_inputs=True)
+        return list(self.request.get_output_tensor().data[:, -1])
+
+
+def export(task: Task) -> dict[str, float]:
+    """Write the folder's weights as OpenVINO reads them: by optimum-intel, in eight bits by nncf, a scale for each row.
+
+    The head is asked for the last token's logits alone, as openvino-genai and the other engines do.
+    """
+    library: Any = importlib.import_module("openvino")
+    opset: Any = importlib.import_module("openvino.opset13")
+    exporter: Any = importlib.import_module("optimum.exporters.openvino")
+    plain = importlib.import_module("optimum.intel").OVConfig()  # without one it would round what is larger than 1B to eight bits
+    with tempfile.TemporaryDirectory() as place:
+        exporter.main_export(task.folder, place, task="text-generation-with-past", ov_config=plain, device="cpu")
+        model = library.Core().read_model(f"{place}/openvino_model.xml")
+        head = model.output("logits").node.input_value(0).node.input(0)
+        head.replace_source_output(opset.gather(head.get_source_output(), [-1], 1).output(0))
+        model.validate_nodes_and_infer_types()
+        if task.dtype == "int8":
+            nncf: Any = importlib.import_module("nncf")
+            model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
+        library.save_model(model, f"{task.folder}.xml", compress_to_fp16=False)
+    return {}
+
+
+def file(folder: str, dtype: str) -> bytes:
+    """Where the weights are as GGUF."""
+    return f"{folder}{'.q8_0' if dtype == 'int8' else ''}.gguf".encode()
+
+
+def quantise(task: Task) -> dict[str, float]:
+    """Write the GGUF file beside the folder anew in Q8_0, by llama.cpp."""
+    api: Any = importlib.import_module("llama_cpp")
+    how, kept = api.llama_model_quantize_default_params(), LlamaCpp.wordless(api, task.folder)
+    how.ftype, how.nthread = api.LLAMA_FTYPE_MOSTLY_Q8_0, task.threads
+    how.kv_overrides = ctypes.cast(kept, ctypes.POINTER(api.llama_model_kv_override))
+    return {"failed": float(api.llama_model_quantize(file(task.folder, ""), file(task.folder, "int8"), how))}
