@@ -23,6 +23,7 @@ BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
 PEERS = ("llama-cpp-python", "openvino")
+SPEEDS = {"ready": "ready", "first": "first", "answer": "answer", "512 read": "prefill", "decode 1": "decode_1", "decode 8": "decode_8"}
 LINES = {
     "Makefile": "demo, test, lint, docs, fuzz, bench",
     "pyproject.toml": "what the package is and needs; ruff, mypy and pytest",
@@ -106,14 +107,12 @@ def speed(_: re.Match[str]) -> str:
         threads = f"{where['threads']} thread{'s' * (where['threads'] > 1)} on {where['cores']} cores"
         versions = ", ".join(f"{x} {where[x]}" for x in ("torch", *PEERS) if x in where)
         lines.append(f"  {where['processor']}, {threads}, {versions}, rounds: {result['rounds']}")
-        heads = f"{'ready':>8}{'answer':>9}{'512 read':>10}{'decode 1':>10}{'decode 8':>10}{'beyond weights':>16}{'apart':>8}"
-        lines.append(f"  {'':24}{heads}")
+        lines.append(f"  {'':24}" + "".join(f"{x:>9}" for x in (*SPEEDS, "of limit", "beyond", "apart")))
         for name, row in result["rows"].items():
-            ready, answer, *others = (row[f"{x}_cpu_speedup"] for x in ("ready", "answer", "prefill", "decode_1", "decode_8"))
-            cells = f"{ready:7.2f}×{answer:8.2f}×" + "".join(f"{x:9.2f}×" for x in others)
+            cells = "".join(f"{row[f'{x}_cpu_speedup']:8.2f}×" for x in SPEEDS.values())
             beyond = f"{row['memory_beyond_weights'] / 1e9:.2f} GB" if "memory_beyond_weights" in row else "–"
             apart = f"{row['apart']:.1g}" if "apart" in row else "–"
-            lines.append(f"  {name:24}{cells}{beyond:>16}{apart:>8}")
+            lines.append(f"  {name:24}{cells}{row['of_limit_1']:9.2f}{beyond:>9}{apart:>9}")
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 

@@ -19,7 +19,7 @@ from llamath import run
 from llamath.errors import LlamathError
 from llamath.run.attention import Attention
 from llamath.run.fast import able, hasten, quicken
-from llamath.run.laying import ORDERED, TURNED, WHOLE, Kind, Late, Tall
+from llamath.run.laying import ORDERED, PANELS, WHOLE, Kind, Late, Tall
 from llamath.run.product import Whole, whole
 
 torch.set_num_threads(1)
@@ -123,7 +123,7 @@ def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
 def test_weights_are_laid_out_where_that_repays() -> None:
     for dtype, tokens, rows, expected in (
         ("float32", 2, 1, None),
-        ("float32", 64, 1, TURNED),
+        ("float32", 64, 1, PANELS),
         ("float32", 64, 3, ORDERED),
         ("bfloat16", 2, 1, None),
         ("bfloat16", 64, 1, ORDERED),
@@ -142,11 +142,23 @@ def test_nothing_is_laid_out_twice(config: dict[str, Any], monkeypatch: pytest.M
     monkeypatch.setattr(Late, "made", lambda self, kind, make=Late.made: (made.append(kind), make(self, kind))[1])
     monkeypatch.setattr(Tall, "made", lambda self, kind, make=Tall.made: (made.append(kind), make(self, kind))[1])
     module = tiny(config)
-    for rows, expected in ((1, {TURNED}), (2, set()), (8, {ORDERED}), (1, set())):
+    for rows, expected in ((1, {PANELS}), (2, set()), (8, {ORDERED}), (1, set())):
         hasten(module, 64, rows)
         said(module)
         assert set(made) == expected
         made.clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_long_pass_says_the_same_before_and_after(dtype: torch.dtype) -> None:
+    """Weights where they lie and weights laid out: to the last bit, so that a text does not depend on what was read before it."""
+    module = tiny(LLAMA | {"hidden_size": 256, "intermediate_size": 512}, dtype)
+    ids = torch.randint(1, 90, (2, 100), generator=torch.Generator().manual_seed(2))
+    hasten(module, 64, 8)
+    with torch.inference_mode():
+        before = module(ids)
+        module(ids[:, :1])
+        assert torch.equal(module(ids), before)
 
 
 @pytest.mark.parametrize("rows", [1, 8])
@@ -199,12 +211,13 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
     assert quicken(found.module, forget=lambda: calls.append(found.files.forget())) == 3
     assert not calls and found.module.laying is not None  # until somebody reads
     for kind, tokens, times in (
-        (TURNED, 1, 3 + 1 + 1),  # laid out: each layer, the rows of the head; the head
-        (TURNED, 1, 0),
-        (TURNED, 65, 3 + 1),  # read where they lie: each layer, the head
-        (ORDERED, 1, 1 + 3 + 1 + 1),  # the embedding's rows, too
+        (PANELS, 1, 3 + 1 + 1),  # laid out: each layer, the rows of the head; the head
+        (PANELS, 1, 0),
+        (PANELS, 65, 3 + 1),  # read where they lie: each layer, the head
+        (ORDERED, 65, 2 + 3 + 1 + 1),  # the embedding's rows, some at a time, too
+        (ORDERED, 1, 1 + 3 + 1 + 1),
         (ORDERED, 1, 1 + 1),
-        (ORDERED, 65, 2 + 3 + 1 + 1),  # the embedding's, some at a time
+        (ORDERED, 65, 2 + 1),
     ):
         found.module.laying.kind = kind
         with torch.inference_mode():

@@ -18,7 +18,7 @@ from ..errors import LlamathError
 from .attention import Attention, Weighing, attend
 from .cache import Keys
 from .layers import Decoder, Layer, through
-from .laying import TURNED, WHOLE, Kind, Late, Laying, Tall, late, usual_kind
+from .laying import PANELS, WHOLE, Kind, Late, Laying, Tall, late, usual_kind
 from .parts import MLP, Embedding, Linear, Norm
 from .product import Beside, Lying, Product
 from .room import free
@@ -238,7 +238,7 @@ def hasten(module: Decoder, tokens: int, rows: int = 1, forget: Callable[[], obj
     if not possible(module, None):
         return
     laying = module.laying or installed(module, None, forget)
-    if tokens < AMORTISED or laying.kind not in (None, TURNED):
+    if tokens < AMORTISED or laying.kind not in (None, PANELS):
         return
     parts = [*module.layers, *([] if module.head is None else [module.head])]
     need, room = sum(x.nbytes for part in parts for x in part.parameters()), free(module.embed.weight.device)
@@ -256,7 +256,7 @@ def installed(module: Decoder, kind: Kind | None, forget: Callable[[], object]) 
     if head is not None and type(head) is Linear:
         head.__dict__["forward"] = Quick(head, partial(QuickHead, head, laying))
         module.embed.__dict__["forward"] = Quick(module.embed, partial(QuickEmbedding, module.embed, laying))
-        laying.copied = len(quick) == len(module.layers) and all(usual(x.mlp) for x in quick)
+        laying.whole = len(quick) == len(module.layers) and all(usual(x.mlp) for x in quick)
     return laying
 
 

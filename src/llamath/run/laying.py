@@ -1,6 +1,6 @@
 """When weights are laid out for speed: not before few tokens are to be read, again when that is to be done in another way.
 
-Where many tokens are read at once, weights are read where they lie, which is as fast.
+Where many tokens are read at once, weights are read where they lie, which is nearly as fast and gives the same numbers to the last bit.
 """
 
 from __future__ import annotations
@@ -12,34 +12,37 @@ import torch
 from torch import Tensor
 
 from .parts import Linear
-from .product import Lying, Ordered, Product, Slices, Turned, Whole
+from .product import PANEL, Lying, Ordered, Panels, Product, Slices, Whole
 
 ROWS = 8192
 """So many rows of a head are laid out at once."""
-SHORT = 1024
-"""Rows so short are read slower than the memory gives them, one by one."""
+SMALL = 1024
+"""Matrices with so few rows or columns are read slower than the memory gives them where they lie."""
 
 
 class Kind(NamedTuple):
-    """How weights are kept for passes of up to so many tokens, all of them or `tall` ones of short rows alone."""
+    """How weights are kept: laid out for passes of up to so many tokens, then good for `many` or not; all of them, or small ones alone."""
 
     make: Callable[[Tensor, Tensor | None], Product]
     most: float
-    tall: bool = False
+    many: bool = True
+    small: bool = False
 
     def suits(self, rows: int, columns: int) -> bool:
         """Whether a matrix of this shape is kept so."""
-        return not self.tall or (columns <= SHORT and rows > columns)
+        return not self.small or (min(rows, columns) <= SMALL and rows % PANEL == 0)
 
 
-TURNED = Kind(Turned, 2, tall=True)
+PANELS = Kind(Panels, 2, many=False, small=True)
 ORDERED = Kind(Ordered, 64)
 WHOLE = Kind(Whole, float("inf"))
 
 
-def usual_kind(dtype: torch.dtype, rows: int) -> Kind:
-    """What is fastest for so many texts at a time."""
-    return TURNED if dtype == torch.float32 and rows < 3 else ORDERED
+def usual_kind(dtype: torch.dtype, rows: int) -> Kind | None:
+    """What is fastest for so many texts at a time; None: as they lie."""
+    if dtype == torch.float32 and rows < 3:
+        return PANELS if torch.backends.mkl.is_available() else None
+    return ORDERED
 
 
 Weight = Callable[[], tuple[Tensor, Tensor | None]]
@@ -51,9 +54,9 @@ class Laying:
 
     def __init__(self, kind: Kind | None, forget: Callable[[], object]) -> None:
         self.kind, self.forget = kind, forget
-        self.tokens = 0
+        self.tokens, self.shapes = 0, set[tuple[int, int]]()
         self.read = False  # whether files have been, for what is kept in another way, too
-        self.copied = False  # whether nothing but the embedding's rows is read where it lies
+        self.whole = False  # whether nothing but the embedding's rows is not theirs
 
     def settle(self) -> None:
         """Give back the memory of what was read of the files and is kept in another way."""
@@ -63,7 +66,8 @@ class Laying:
 
     def apart(self) -> bool:
         """Whether whatever is read of the files, a few rows or all, is read once."""
-        return self.copied and self.kind is not None and not self.kind.tall
+        kind = self.kind
+        return self.whole and kind is not None and bool(self.shapes) and all(kind.suits(*x) for x in self.shapes)
 
     def passed(self) -> None:
         """The same of a part that has been read, before the next one is."""
@@ -78,15 +82,17 @@ class Late(Product):
         self.laying, self.lying, self.shape, self.weight = laying, lying, shape, weight
         self.kind: Kind | None = None
         self.kept: Product = lying
+        laying.shapes.add(shape)
 
     def _for(self, x: Tensor) -> Product:
         kind = self.laying.kind
         if kind is None or not kind.suits(*self.shape):
             return self.lying
-        if max(self.laying.tokens, x.numel() // x.shape[-1]) > kind.most:
+        laid = self.kind is kind
+        if max(self.laying.tokens, x.numel() // x.shape[-1]) > kind.most and not (laid and kind.many):
             self.laying.read = True
             return self.lying
-        if self.kind is not kind:
+        if not laid:
             self.kept = self.lying  # what was kept is free before there is another
             self.kept, self.kind = self.made(kind), kind
             self.laying.read = True

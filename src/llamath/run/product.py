@@ -91,15 +91,19 @@ def four(x: Tensor) -> Tensor:
     return x if rows > 3 else torch.cat([x] * -(-4 // rows))
 
 
-class Turned(Product):
-    """A weight with its columns one after the other, which one row meets faster where rows are short and many."""
+class Panels(Product):
+    """A weight in panels of some rows, each with its columns one after the other: one row of x meets a small weight faster so."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias = weight.t().contiguous(), bias
+        self.panels, self.bias = weight.unflatten(0, (-1, PANEL)).mT.contiguous(), bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        y = x @ self.weight
+        y = (x.flatten(0, -2) @ self.panels).transpose(0, 1).reshape(*x.shape[:-1], -1)
         return y if self.bias is None else y.add_(self.bias)
+
+
+PANEL = 32
+"""The rows of a panel: with so many, and not with 64, MKL's product of a batch reads 18 to 22 GB/s where memory gives 22."""
 
 
 class Beside(Product):
@@ -143,8 +147,8 @@ class Whole(Product):
         step = flat.abs().amax(-1, keepdim=True).clamp_(min=1e-30).div_(HALF)
         parts = (flat / step).round_().to(torch.int32).add_(MIDDLE)
         both = torch.cat((parts >> 8, parts & 255)).to(torch.uint8)
-        y = self._run(both, 1.0, 128, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "")
-        coarse, fine = y.split(len(flat))
+        y = self._run(four(both), 1.0, 128, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        coarse, fine = y[: len(both)].split(len(flat))
         y = torch.add(fine, coarse, alpha=256.0).mul_(step)
         y = y if self.bias is None else y.add_(self.bias)
         return y.to(x.dtype).unflatten(0, x.shape[:-1])
