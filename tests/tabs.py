@@ -9,6 +9,40 @@ from typing import Any
 
 import pytest
 
+ASKED = """globalThis.asked = {
+  design(index, sizes) {
+    const { design: one } = llamath.data.models[index];
+    const { form, active, groups, total, live, ...rest } = llamath.designed(one, llamath.dimensions(one, sizes));
+    return { ...rest, total: total.toString(), live: live.toString(), groups: groups.map((x) => x.n.toString()) };
+  },
+  async file(bytes, name) {
+    const { data, isConfig, configured, headerOf, knowing, Refused } = llamath;
+    const file = new File([bytes], name);
+    try {
+      if (isConfig(file)) return await configured(file, data);
+      const { tensors } = await headerOf(file, knowing(data.files));
+      return { tensors: tensors.map((x) => [x.name, x.dtype, ...[x.elements, x.bytes, ...x.shape].map(String)]) };
+    } catch (error) {
+      return { wrong: error instanceof Refused ? error.message : `?${error}` };
+    }
+  },
+  quantity(text, total) {
+    const found = llamath.quantity(text);
+    return found && [found.toString(), llamath.millionths(BigInt(total), found)];
+  },
+  set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, ...at }),
+  memory(index, at) {
+    const set = asked.set(index, at);
+    const { fullest } = llamath.held(set);
+    return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, fullest[x].toString()]));
+  },
+  speed(index, at, card) {
+    const { data } = llamath;
+    const found = llamath.passes(asked.set(index, at), data.gpus.find((x) => x.name === card), data.roof);
+    return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.known[y])), x.bound]]));
+  },
+};"""
+"""What tests ask the page's own functions, as texts: a design, a file's header, what the fullest GPU holds and how fast it is at most."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -33,6 +67,7 @@ class Tab:
         path.write_text(text)
         self.context = browser.new_context(viewport={"width": how.pop("width", 1100), "height": 800}, **how)
         self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
+        self.context.add_init_script(ASKED)
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
         self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)

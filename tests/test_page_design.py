@@ -46,7 +46,7 @@ def test_every_setting_is_what_the_library_counts_or_refuses(browser: Any, tmp_p
         data = payload([llamath.load(x) for x in pair])
         asks = [[i, settings(draw, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
         with Tab(browser, tmp_path, page_of(data)) as tab:
-            said = tab.evaluate("asks => asks.map(([i, sizes]) => llamath.design(i, sizes))", asks)
+            said = tab.evaluate("asks => asks.map(([i, sizes]) => asked.design(i, sizes))", asks)
         for (i, sizes), found in zip(asks, said, strict=True):
             config = json.loads(found["config"])
             try:
@@ -116,7 +116,7 @@ COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+
 def test_targets_are_read_as_the_library_reads_them(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
     with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
-        said = tab.evaluate("([texts, total]) => texts.map((x) => llamath.quantity(x, total) || null)", [COUNTS, str(total)])
+        said = tab.evaluate("([texts, total]) => texts.map((x) => asked.quantity(x, total) || null)", [COUNTS, str(total)])
     for text, found in zip(COUNTS, said, strict=True):
         try:
             target = quantity(text).value

@@ -184,7 +184,7 @@ SAID = """() => ({
 def asked(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
     """What the page reads of files, many at once."""
     given = [[x.name, b64encode(x.read_bytes()).decode()] for x in paths]
-    plain = "(given) => Promise.all(given.map(([name, x]) => llamath.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
+    plain = "(given) => Promise.all(given.map(([name, x]) => asked.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
     return list(tab.evaluate(plain, given))
 
 

@@ -165,7 +165,7 @@ def test_page_and_library_agree_digit_for_digit_in_every_mode(browser: Any, tmp_
         asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
     assert len(asks) >= 1000
     with Tab(browser, tmp_path, page_of(everything)) as tab:
-        said = tab.evaluate("(asks) => asks.map(([i, at]) => [llamath.memory(i, at), llamath.speed(i, at, 'h100-sxm')])", asks)
+        said = tab.evaluate("(asks) => asks.map(([i, at]) => [asked.memory(i, at), asked.speed(i, at, 'h100-sxm')])", asks)
     for (i, at), (memory, speed) in zip(asks, said, strict=True):
         if at["mode"] == "train":
             assert memory == step(MODELS[i], at), (MODELS[i].name, at)
@@ -231,17 +231,17 @@ def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, s
             assert abs(rate / speed.rate - 1) < 0.005
             for what in ("bytes", "FLOPs", "rate"):
                 tab.click(f"[data-speed={name}-{what}]")
-                assert tab.locator("dialog[open] pre").count() == 1
+                assert tab.locator("dialog[open] pre").count() >= 1
                 tab.keyboard.press("Escape")
-        label = tab.get_attribute("section[aria-labelledby=speed] svg[role=img]", "aria-label")
-        assert "H200" in label and "decode at most" in label and "bound by" in label
+        label = tab.get_attribute("section[aria-labelledby=speed] svg[role=group]", "aria-label")
+        assert "H200" in label and "decode ≤" in label and "bound by" in label
 
 
 def test_two_models_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
     models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
     with Tab(browser, tmp_path, page(models), "#context=8192&kv=fp8") as tab:
         assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
-        label = tab.get_attribute(".plots svg[role=img]", "aria-label")
+        label = tab.get_attribute(".plots svg[role=group]", "aria-label")
         for model in models:
             longest = fit(model, Sizes(model, MemoryRequest(kv_dtype="fp8")), (1, find("rtx-4090"))).max_context
             assert f"{longest:,}" in tab.locator(".plots svg text").all_text_contents()

@@ -161,20 +161,20 @@ def test_a_long_pass_says_the_same_before_and_after(dtype: torch.dtype) -> None:
         assert torch.equal(module(ids), before)
 
 
+@pytest.mark.parametrize("family", ["llama", "mixtral"])
 @pytest.mark.parametrize("rows", [1, 8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int) -> None:
+def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int, family: str) -> None:
     """Many tokens are read where weights lie, through the feed-forward in parts; few where they are laid out."""
-    module, plain, ids = (
-        tiny(LLAMA, dtype),
-        tiny(LLAMA, dtype),
-        torch.randint(1, 90, (rows, 1100), generator=torch.Generator().manual_seed(2)),
-    )
+    config = LLAMA | {"model_type": family, "max_position_embeddings": 2048}
+    module, plain = tiny(config, dtype), tiny(config, dtype)
+    ids = torch.randint(1, 90, (rows, 1100), generator=torch.Generator().manual_seed(2))
     hasten(module, 64, rows)
     with torch.inference_mode():
         for x in (ids, ids[:, :60], ids[:, :3], ids[:, :1]):
             ours, theirs = module(x).float(), plain(x).float()
-            assert (ours - theirs).abs().max() <= (1e-5 if dtype == torch.float32 else 0.05) * theirs.abs().max()
+            far = (ours - theirs).abs().amax(-1) / theirs.abs().amax(-1)
+            assert far.max() <= 1e-5 if dtype == torch.float32 else far.median() <= 0.02  # rounding may choose another expert
 
 
 @BRIEF

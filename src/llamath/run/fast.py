@@ -44,7 +44,7 @@ class QuickAttention:
         self.turned = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
         self.parts = [x for x in (own.q, own.k, own.v) if x is not None]
         lying = Beside([Lying(x.weight, x.bias) for x in self.parts], lambda y, i: self._dealt(y, i, -1))
-        shape = sum(len(x.weight) for x in self.parts), own.o.weight.shape[0]
+        shape = sum(len(x.weight) for x in self.parts), self.parts[0].weight.shape[1]
         self.qkv, self.o = Late(laying, lying, shape, self._joined), late(laying, own.o)
         self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
 
@@ -122,10 +122,11 @@ class QuickLayer:
         own, self.laying.tokens = self.own, x.numel() // x.shape[-1]
         heads = self.attn(through(own.attn_norm, x), step, i)
         x = self._added(x, self.attn.o, heads, own.attn_out_norm)
-        parts = [self._fed(part) for part in x.flatten(0, 1).split(PART)] if self.laying.tokens > PART else [self._fed(x)]
+        many = self.mlp is not None and self.laying.tokens > PART
+        x = torch.cat([self._fed(part) for part in x.flatten(0, 1).split(PART)]).view_as(x) if many else self._fed(x)
         if self.laying.read:
             self.laying.settle()
-        return parts[0] if len(parts) == 1 else torch.cat(parts).view_as(x)
+        return x
 
     def _fed(self, x: Tensor) -> Tensor:
         read = through(self.own.mlp_norm, x)

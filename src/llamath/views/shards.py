@@ -77,6 +77,14 @@ class Shards:
         """The bytes of weights that one GPU of a stage holds."""
         return self._weights[i]
 
+    def numbers(self, i: int) -> dict[Fraction, int]:
+        """How many numbers of weights one GPU of a stage holds, by the bytes that one of them takes."""
+        found: dict[Fraction, int] = {}
+        for x in self._pieces[i]:
+            each = self._rate(x.pattern)
+            found[each] = found.get(each, 0) + x.numbers
+        return found
+
     def shares(self, context: int, batch: int) -> list[Share]:
         """One for each stage."""
         return [self._share(i, context, batch) for i in range(len(self.stages))]

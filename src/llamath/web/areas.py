@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ class Held(NamedTuple):
     key: Key
     layer: int | None
     bytes: int
+    codec: str  # what it is kept as, and the bytes of one copy
+    each: int
 
 
 def areas(model: Model, kept: Mapping[str, Sizes]) -> dict[str, Any]:
@@ -88,7 +91,7 @@ def _held(tree: Decoder, parts: Sequence[Part], sizes: Sizes) -> Iterator[Held]:
     if not any(x.layers for x in storage.kept):
         untied = ((part, x) for part in parts for x in part.leaves if not x.weight.tied)
         for (part, x), found in zip(untied, storage.kept, strict=True):
-            yield Held(part, _key(part, x), None, found.bytes * int(x.copies) * part.times)
+            yield Held(part, _key(part, x), None, found.bytes * int(x.copies) * part.times, found.codec, found.bytes)
         return
     kinds = {id(part.block): part for part in parts}
     alone = {_key(part, x): part for part in parts if part.block is None for x in part.leaves}
@@ -97,9 +100,9 @@ def _held(tree: Decoder, parts: Sequence[Part], sizes: Sizes) -> Iterator[Held]:
         key = found.leaf.pattern, tuple(map(int, found.leaf.weight.shape))
         if found.layers:
             each = found.total // len(found.layers)
-            yield from (Held(order[i], key, i, each) for i in found.layers)
+            yield from (Held(order[i], key, i, each, found.codec, found.bytes) for i in found.layers)
         else:
-            yield Held(alone[key], key, None, found.total)
+            yield Held(alone[key], key, None, found.total, found.codec, found.bytes)
 
 
 def _stored(model: Checked, parts: Sequence[Part]) -> Iterator[Held]:
@@ -109,7 +112,7 @@ def _stored(model: Checked, parts: Sequence[Part]) -> Iterator[Held]:
     order = [kinds[id(x)] for x in model.tree.layers]
     for layer, part, size in pieces(model):
         key = part.pattern, tuple(map(int, part.weight.shape))
-        yield Held(alone[part.pattern] if layer is None else order[layer], key, layer, size)
+        yield Held(alone[part.pattern] if layer is None else order[layer], key, layer, size, "", size)
 
 
 def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]) -> list[dict[str, Any]]:
@@ -120,7 +123,14 @@ def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]])
         for x in part.leaves:
             key = _key(part, x)
             shape = {"dims": [y.symbol for y in x.weight.shape], "shape": [str(n) for n in key[1]]}
-            counts = {"copies": 0, "live": 0, "parameters": 0, "flops": 0, "bytes": dict.fromkeys(held, 0)}
+            counts = {
+                "copies": 0,
+                "live": 0,
+                "parameters": 0,
+                "flops": 0,
+                "bytes": dict.fromkeys(held, 0),
+                "kept": {dtype: {} for dtype in held},
+            }
             tile = made.setdefault(
                 (part.section, key), {"section": part.section, "path": key[0], "group": x.group or "other"} | shape | counts
             )
@@ -130,13 +140,18 @@ def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]])
             tile["flops"] += int(next(done).flops) if x.weight.role == "matmul" else 0
     for dtype, found in held.items():
         for one in found:
-            made[one.part.section, one.key]["bytes"][dtype] += one.bytes
+            tile = made[one.part.section, one.key]
+            tile["bytes"][dtype] += one.bytes
+            if one.each:
+                kept, how = tile["kept"][dtype], (one.codec, one.each)
+                kept[how] = kept.get(how, 0) + one.bytes // one.each
     return [_texts(x) for x in made.values()]
 
 
 def _texts(tile: dict[str, Any]) -> dict[str, Any]:
     counts = {name: str(tile[name]) for name in ("copies", "live", "parameters", "flops")}
-    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}}
+    kept = {dtype: [[codec, str(n), str(each)] for (codec, each), n in found.items()] for dtype, found in tile["kept"].items()}
+    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}, "kept": kept}
 
 
 def _mixing(part: Part) -> Iterator[dict[str, Any]]:
@@ -172,7 +187,9 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
     made: list[dict[str, Any]] = []
     places = []
     for i, kind in enumerate(order):
-        one = kinds[kind] | {"bytes": {dtype: str(each[i]) for dtype, each in sizes.items()}}
+        of = {dtype: each[i] for dtype, each in sizes.items()}
+        one = kinds[kind] | {"bytes": {dtype: str(sum(x.values())) for dtype, x in of.items()}}
+        one["of"] = {dtype: [str(x.get(path, 0)) for path in one["paths"]] for dtype, x in of.items()}
         key = repr(one)
         if key not in told:
             told[key] = len(made)
@@ -181,15 +198,16 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
     return {"kinds": made, "order": places}
 
 
-def _by_layer(order: Sequence[int], found: Sequence[Held]) -> list[int]:
-    each: dict[int, int] = {}
-    own = [0] * len(order)
+def _by_layer(order: Sequence[int], found: Sequence[Held]) -> list[Mapping[str, int]]:
+    """The bytes in each layer, weight by weight."""
+    each: dict[int, Counter[str]] = {}
+    own = [Counter[str]() for _ in order]
     for x in found:
         if x.layer is not None:
-            own[x.layer] += x.bytes
+            own[x.layer][x.key[0]] += x.bytes
         elif x.part.block is not None:
-            each[id(x.part.block)] = each.get(id(x.part.block), 0) + x.bytes // x.part.times
-    return [own[i] + each.get(kind, 0) for i, kind in enumerate(order)]
+            each.setdefault(id(x.part.block), Counter())[x.key[0]] += x.bytes // x.part.times
+    return [own[i] + each.get(kind, Counter()) for i, kind in enumerate(order)]
 
 
 def _one(part: Part) -> dict[str, Any]:
@@ -204,6 +222,7 @@ def _one(part: Part) -> dict[str, Any]:
         "section": part.section,
         "parameters": str(sum(groups.values())),
         "groups": {name: str(n) for name, n in groups.items() if n},
+        "paths": list(dict.fromkeys(_key(part, x)[0] for x in part.leaves if not x.weight.tied)),
         "flops": sum_of(str(products), *(x["flops"] for x in _mixing(one))),
         "cache": sum_of(*(x["form"] for x in _remembered(one))),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -100,6 +101,7 @@ def _used(x: Used) -> dict[str, Any]:
     return {
         "path": x.path,
         "dims": [d.symbol for d in x.weight.shape],
+        "numbers": ["" if d.numbers == str(int(d)) else d.numbers for d in x.weight.shape],
         "shape": [str(int(d)) for d in x.weight.shape],
         "copies": str(int(x.copies)),
         "live": str(int(x.live)),
@@ -127,7 +129,11 @@ def _shared(block: Block) -> Iterator[dict[str, Any]]:
 
 
 def _heads(many: tuple[str, int], few: tuple[str, int], says: str) -> dict[str, Any]:
-    return {"kind": "heads", "many": many[0], "n": _count(many[1]), "few": few[0], "k": _count(few[1]), "says": says}
+    return {"kind": "heads", "many": _plural(*many), "n": _count(many[1]), "few": _plural(*few), "k": _count(few[1]), "says": says}
+
+
+def _plural(name: str, n: int) -> str:
+    return name if n == 1 else re.sub("head|vector|group", r"\g<0>s", name, count=1)
 
 
 def _count(n: int) -> Form:

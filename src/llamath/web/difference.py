@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import safe
 from ..show.diff import value
-from ..show.why import label, where
-from ..views.causes import METHOD
+from ..show.why import label, signed, where
+from ..views.causes import METHOD, Cause, Part
 from ..views.diff import Difference, Entry
 
 
@@ -22,7 +23,7 @@ def difference(found: Difference) -> dict[str, Any]:
                 "label": safe(label(x)),
                 "where": where(x),
                 "delta": str(x.delta),
-                "parts": [{"path": y.path, "layers": "" if y.layers is None else str(y.layers), "delta": str(y.delta)} for y in x.parts],
+                "of": list(_sums(x)),
             }
             for x in found.causes
         ],
@@ -33,6 +34,25 @@ def difference(found: Difference) -> dict[str, Any]:
         "config": [{"key": safe(x.key), "a": safe(value(x, 0), 500), "b": safe(value(x, 1), 500), "moves": x.group} for x in found.config],
         "agreed": [safe(x) for x in found.agreed],
     }
+
+
+def _sums(cause: Cause) -> Iterator[list[str]]:
+    """What changed, in which layers, and what comes of it: by kind of weight, then in all."""
+    if cause.a is not None and cause.b is not None:
+        yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
+    for n in sorted({x.layers for x in cause.parts if x.layers}):
+        yield ["layers that have it", f"{n:,}"]
+    groups: dict[str, list[Part]] = {}
+    for x in cause.parts:
+        groups.setdefault(x.group, []).append(x)
+    for parts in groups.values() if len(groups) > 1 else ():
+        yield _sum(parts)
+    yield _sum(cause.parts)
+
+
+def _sum(parts: Sequence[Part]) -> list[str]:
+    names = (x.path if x.layers is None else f"{x.path} of {x.layers} layers" for x in parts)
+    return [" + ".join(names), " ".join(signed(x.delta) for x in parts), signed(sum(x.delta for x in parts))]
 
 
 def _entry(x: Entry | None) -> dict[str, Any] | None:

@@ -102,12 +102,12 @@ def family_of(data: Mapping[str, Any], model: Model) -> Family:
         data,
         letters,
         keys,
-        {x: form for x in ("K", "F") if x not in keys and (x == "K" or x not in named) and (form := _source(letters, x))},
+        {x: form for x in ("K", "F") if x not in keys and (x == "K" or x not in named) and (form := source(letters, x))},
         {},
     )
     if "h" in keys and not _moves(found, forms_of(model, found), "h"):
         rest = {x: key for x, key in keys.items() if x != "h"}
-        follows = {x: form for x in ("h",) if (form := _source(letters, x))}
+        follows = {x: form for x in ("h",) if (form := source(letters, x))}
         bound = {keys[x]: form for x, form in follows.items() if data.get(keys[x]) is not None}
         found = found._replace(keys=rest, follows={**found.follows, **follows}, bound=bound)
     forms = forms_of(model, found)
@@ -130,8 +130,10 @@ def _others(model: Model) -> dict[str, int]:
     return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
 
 
-def _source(values: Values, x: str) -> Form | None:
-    """What a letter may follow from, as families have it: a head's size and the feed-forward from the width, KV heads from heads."""
+def source(values: Values, x: str) -> Form | None:
+    """What a letter may follow from, as families have it: a head's size and the feed-forward from the width, KV heads
+    from heads, a group's width from the states.
+    """
     d, H, n = values.get("d", 0), values.get("H", 0), values.get(x, 0)
     form: Form | None = None
     if x == "h" and H and d // H == n:
@@ -140,6 +142,8 @@ def _source(values: Values, x: str) -> Form | None:
         form = "H"
     elif x == "F" and d and n and n % d == 0:
         form = times_of(str(n // d), "d")
+    elif x == "i" and values.get("G") and n * values["G"] == values.get("Hm", 0) * values.get("m", 0):
+        form = ["floor", ["*", "Hm", "m"], "G"]
     return form
 
 

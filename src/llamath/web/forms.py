@@ -52,6 +52,15 @@ def times_of(*forms: Form) -> Form:
     return kept[0] if len(kept) == 1 else ["*", *kept] if kept else "1"
 
 
+def written(form: Form, values: Mapping[str, int] | None = None) -> str:
+    """A product or a quotient with letters, or with their values."""
+    if isinstance(form, str):
+        return f"{values[form]:,}" if values and form in values else form
+    kind, *parts = form
+    text = [written(x, values) for x in parts]
+    return f"⌊{text[0]} / {text[1]}⌋" if kind == "floor" else "·".join(text)
+
+
 def evaluate(form: Form, variables: Mapping[str, int]) -> int:
     """What a form comes to; the page does the same."""
     if isinstance(form, str):

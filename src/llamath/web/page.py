@@ -17,14 +17,13 @@ from .payload import payload
 
 FOLDER = os.path.join(os.path.dirname(__file__), "static")
 MODULES = (
-    "data",
     "forms",
     "dom",
+    "derived",
     "state",
     "treemap",
     "table",
     "memory",
-    "derived",
     "controls",
     "bar",
     "plane",
@@ -32,7 +31,6 @@ MODULES = (
     "sizes",
     "speed",
     "where",
-    "places",
     "drawn",
     "heads",
     "block",
@@ -57,7 +55,7 @@ BESIDE = re.compile(r"^[ \t]*(?://.*)?\n|^[ \t]+", re.MULTILINE)
 """What only readers of the source need: indentation, blank lines, comments on lines of their own."""
 AROUND = re.compile(r"\s*([{};])\s*|([:,]) +")
 """Space that a stylesheet does without."""
-GIVEN = re.compile(r"^export (?=(?:const|function) (\w+))", re.MULTILINE)
+GIVEN = re.compile(r"^export (?=(?:const|(?:async )?function) (\w+))", re.MULTILINE)
 
 
 def page(models: Sequence[Model]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,14 +12,16 @@ from ..errors import safe
 from ..model import Model
 from ..names.scheme import Scheme, Unnamed
 from ..show.numbers import everyday, percent, spans
-from ..tree import fold
+from ..tree import Folded, fold, fold_field
 from ..views.causes import TITLES
 from ..views.count import Row, Section
 from .areas import areas
 from .block import passes
 from .design import design
 from .difference import difference
+from .families import source
 from .files import files
+from .forms import written
 from .settings import settings
 from .sizes import cards, kept_as, sizes
 from .speed import ROOF, gpus
@@ -27,6 +29,7 @@ from .texts import texts, texts_of_two
 from .verdicts import verdicts
 from .words import words
 
+GIVEN, FAMILYS = "as its configuration says", "as the family has it where its configuration does not say"
 MOST = 20_000
 """A formula is cut after so many characters."""
 
@@ -73,10 +76,15 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-def _letters(model: Model) -> Iterator[dict[str, str]]:
-    for letter, value in model.count.formula.letters.items():
-        key = model.config.letters.get(letter, "")
-        yield {"letter": letter, "value": str(value), "says": TITLES.get(letter, ""), "key": safe(key)}
+def _letters(model: Model) -> Iterator[dict[str, Any]]:
+    """Each with where its value is from: a key, what it follows from, or the family where nobody says it."""
+    values = model.count.formula.letters
+    for letter, value in values.items():
+        key, form = model.config.letters.get(letter, ""), source(values, letter)
+        given = key in model.config.data
+        said = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
+        says = {"says": TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
+        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, said), f"{value:,}"]} | says
 
 
 def _counts(model: Model) -> Iterator[dict[str, str]]:
@@ -99,9 +107,15 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
         layer = next(x for x in model.count.sections if x.name == "layers")
         yield _count("one layer", p.per_layer, "", layer.formula.symbol, layer.formula.numbers)
     if p.buffers:
-        yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", "", "")
+        kept = _all(x for x in folded if x.weight.buffer)
+        yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", kept.symbol, kept.numbers)
     for name, n in p.extras.items():
-        yield _count(f"besides: {name}", n, "comes with the model, not in the total", "", "")
+        beside = _all(fold_field(model.tree, name))
+        yield _count(f"besides: {name}", n, "comes with the model, not in the total", beside.symbol, beside.numbers)
+
+
+def _all(leaves: Iterable[Folded]) -> Dim:
+    return total(product((x.copies, x.weight.parameters)) for x in leaves)
 
 
 def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str, str]:
@@ -127,10 +141,21 @@ def _section(model: Model, section: Section) -> dict[str, Any]:
         "each": str(section.each),
         "symbols": section.formula.symbol,
         "numbers": section.formula.numbers,
+        "of": _of_section(section, times, whole),
         "total": str(whole),
         "share": _share(whole, model),
         "rows": [_row(model, section, x, layers) for x in section.rows],
     }
+
+
+def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
+    """One of them, how many there are, and all, as formulas."""
+    symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
+    letter = times.symbol if times.atoms else "layers of this kind"
+    many = f"{int(times):,}"
+    alone = ["as it is built", many] if int(times) == 1 else [letter, many]
+    total = [symbols, numbers] if int(times) == 1 else [f"{letter}·({symbols})", f"{many}·({numbers})"]
+    return [[symbols, numbers, f"{int(section.each):,}"], alone, [*total, f"{whole:,}"]]
 
 
 def _row(model: Model, section: Section, row: Row, layers: bool) -> dict[str, Any]:
@@ -141,6 +166,7 @@ def _row(model: Model, section: Section, row: Row, layers: bool) -> dict[str, An
         "names": {name: _name(model.family.schemes.get(name), path) for name in ("hf", "meta", "gguf")},
         "group": row.group or "other",
         "dims": [x.symbol for x in row.weight.shape],
+        "numbers": ["" if x.numbers == str(int(x)) else x.numbers for x in row.weight.shape],
         "shape": [str(int(x)) for x in row.weight.shape],
         "each": str(int(row.weight.size)),
         "copies": str(int(row.copies)),

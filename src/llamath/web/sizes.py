@@ -9,7 +9,7 @@ from typing import Any
 from ..dims import Dim
 from ..errors import LlamathError
 from ..formats.dtypes import DTYPES
-from ..hardware import devices
+from ..hardware import Device, devices
 from ..model import Model
 from ..views.cache import Remembered, kinds, kv_dtype, plain
 from ..views.fit import chosen
@@ -17,6 +17,7 @@ from ..views.memory import CONTEXT, FIXED, MOST, PART, STORED, MemoryRequest, Si
 from ..views.parallel import Layout
 from ..views.shards import Shards
 from ..views.storage import in_file
+from .facts import memory
 from .forms import Form, number, sum_of, times_of
 from .speed import Term, passes, rates, reading, work
 from .training import training
@@ -56,10 +57,14 @@ def sizes(model: Model, made: Mapping[str, Sizes]) -> dict[str, Any]:
     }
 
 
-def cards() -> list[dict[str, str]]:
+def cards() -> list[dict[str, Any]]:
     """Cards whose memory is drawn as a line."""
     known = {x.name: x for x in devices()}
-    return [{"name": name, "title": known[name].title, "memory": str(known[name].memory)} for name in CARDS]
+    return [_card(known[name]) for name in CARDS]
+
+
+def _card(x: Device) -> dict[str, Any]:
+    return {"name": x.name, "title": x.title, "memory": str(x.memory), "facts": memory(x), "source": x.source}
 
 
 def _sizes(model: Model, dtype: str) -> Sizes | None:
@@ -75,9 +80,19 @@ def _dtype(name: str, found: Sizes) -> dict[str, Any]:
     return {
         "name": name,
         "bytes": str(sum(x.bytes for x in found.weights)),
-        "lines": [{"what": x.what, "bytes": str(x.bytes), "formula": x.formula} for x in found.weights],
+        "of": [" + ".join(x.what for x in found.weights), " + ".join(x.formula for x in found.weights)],
+        "codecs": _codecs(found),
         "variables": {"a": str(DTYPES[found.packer.compute].bytes)},
         "rates": rates(found),
+    }
+
+
+def _codecs(found: Sizes) -> dict[str, str]:
+    """The bytes of a weight of n numbers, or of a matrix of out rows and in columns, by what it is kept as."""
+    used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.kept)
+    return {
+        x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else found.packer.formula
+        for x in used
     }
 
 
@@ -109,6 +124,7 @@ def _split(layout: Layout, made: Mapping[str, Sizes]) -> dict[str, Any]:
     for i in range(layout.pp):
         found, values = reading(shards, i, len(stages))
         stage = _stage(first, i) | {"weights": {name: str(x.weights(i)) for name, x in shards.items()}}
+        stage["sums"] = {name: _summed(x, i) for name, x in shards.items()}
         key = json.dumps([stage, [[*x.values()] for x in values.values()]])
         if key not in stages:
             stages[key] = stage | {"where": [], "times": 0}
@@ -136,6 +152,14 @@ def _stage(shards: Shards, i: int) -> dict[str, Any]:
         "logits": times_of("4", "B", ["let", "V", str(int(tree.vocab))]) if shards.stages[i].last else "0",
         "overhead": ["+", str(FIXED), ["floor", ["+", "cache", "activations", "logits"], str(PART)]],
     }
+
+
+def _summed(shards: Shards, i: int) -> str:
+    """The numbers of weights on one GPU, with the bytes of each."""
+    found = [(n, each) for each, n in shards.numbers(i).items() if n]
+    text = " + ".join(f"{n:,}·{each.numerator:,}" + (f"/{each.denominator:,}" if each.denominator > 1 else "") for n, each in found)
+    whole = sum(n * each for n, each in found)
+    return text if whole == int(whole) else f"round({text})"
 
 
 def _where(shards: Shards, i: int) -> str:

@@ -16,6 +16,7 @@ from ..views.flops import works
 from ..views.memory import Sizes
 from ..views.parallel import Layout
 from ..views.shards import SURE, Read, Shards
+from .facts import rates as published
 from .forms import Form, number, sum_of, times_of
 
 NANO = "1000000000"
@@ -38,8 +39,8 @@ ROOF: dict[str, Form] = {
 def gpus() -> list[dict[str, Any]]:
     """Every device of the catalogue with a rate of arithmetic."""
     return [
-        {"name": x.name, "title": x.title, "memory": str(x.memory), "bandwidth": str(x.bandwidth)}
-        | {"flops": {dtype: str(x.flops[dtype]) for dtype in DTYPES if dtype in x.flops}}
+        {"name": x.name, "title": x.title, "memory": str(x.memory), "bandwidth": str(x.bandwidth), "source": x.source}
+        | {"flops": {dtype: str(x.flops[dtype]) for dtype in DTYPES if dtype in x.flops}, "facts": published(x)}
         for x in devices()
         if {"bf16", "fp16", "fp32"} & set(x.flops)
     ]

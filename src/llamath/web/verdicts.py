@@ -63,6 +63,7 @@ def verdicts(model: Model) -> dict[str, Any] | None:
     return {
         "ok": model.check.verdict.ok,
         "says": f"{listed.total.tensors:,} tensors, {len(listed.files):,} {'file' if len(listed.files) == 1 else 'files'}, {size:,} bytes",
+        "of": _sums(listed),
         "bytes": str(listed.total.bytes),
         "verdicts": [_verdict(model, what, [x for x in findings if _about(x) == what]) for what in ABOUT],
     }
@@ -99,9 +100,43 @@ def _verdict(model: Checked, what: str, found: Sequence[Finding]) -> dict[str, A
         "what": what,
         "ok": wrong is None,
         "says": _said(model, what) if wrong is None else f"not in order: {safe(wrong.message, 2000)}",
+        "of": _names(model) if what == "names" else _sums(model.listed)[-1:] if what == "files" else [],
         "findings": [_finding(x) for x in found],
         "table": tables[what](model.listed) if what in tables else None,
     }
+
+
+def _sums(found: Listing) -> list[list[str]]:
+    """How many tensors, files and bytes, as formulas."""
+    rows = _files(found)[1:-1]
+    tensors, sizes = (" + ".join(x[i] for x in rows) for i in (1, 3))
+    return [
+        ["tensors of each file", tensors, f"{found.total.tensors:,} tensors"],
+        ["files", f"{len(found.files):,}"],
+        ["bytes of each file, header and all", sizes, f"{sum(x.size for x in found.files):,} bytes"],
+    ]
+
+
+def _names(model: Checked) -> list[list[str]]:
+    """How many names the configuration asks for, and how many of them the files have."""
+    verdict = model.check.verdict
+    scheme = next((x for x in model.family.schemes.values() if x.name == verdict.scheme), None)
+    asked = ["names that the configuration asks for", f"{verdict.expected:,}"]
+    if scheme is not None:
+        tree = model.tree
+        outside = sum(len(list(scheme.outside_of(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
+        kinds = [
+            (int(n), len(list(scheme.inside_of(field, x)))) for field, y in tree.children if isinstance(y, Stack) for x, n in y.kinds()
+        ]
+        if outside + sum(n * each for n, each in kinds) == verdict.expected:
+            asked[:1] = [
+                "names outside of layers + layers·names in each",
+                " + ".join([f"{outside}", *(f"{n}·{each}" for n, each in kinds)]),
+            ]
+    return [
+        asked,
+        ["asked for − not found", f"{verdict.expected:,} − {verdict.expected - verdict.matched:,}", f"{verdict.matched:,} found"],
+    ]
 
 
 def _finding(x: Finding) -> dict[str, Any]:

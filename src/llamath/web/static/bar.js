@@ -1,4 +1,4 @@
-// One bar for each model: what the fullest GPU holds, stacked to scale, and the memory of cards as lines across.
+// A bar for each model: what the fullest GPU holds, to scale, with the memory of cards as lines across.
 import { gibibytes, percent } from "./forms.js";
 import { line, rect, s, words } from "./dom.js";
 

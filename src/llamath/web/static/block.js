@@ -1,10 +1,9 @@
-// A block as a diagram: which kind of layer, which pass, shapes in letters or numbers; each step opens what it comes from.
-import { texts } from "./data.js";
-import { grouped, value, written } from "./forms.js";
-import { derived, legend } from "./derived.js";
-import { choice, faint, formula, h, numeral } from "./dom.js";
+// A block as a diagram: which layers, which pass, shapes in letters or numbers; each step opens what it comes from.
+import { grouped, sum, texts, value, written } from "./forms.js";
+import { added, derived, inShort, legend, product, sides } from "./derived.js";
+import { choice, faint, formula, group, h, numeral } from "./dom.js";
 import { drawn, shape } from "./drawn.js";
-import { sharing } from "./heads.js";
+import { count, ratioOf, sharing } from "./heads.js";
 
 const sizes = (state) => ({ T: BigInt(state.context), B: BigInt(state.batch) });
 const passOf = (one, state) => (one.passes[state.pass] ? state.pass : "prompt");
@@ -19,53 +18,57 @@ function chosen(one, state) {
 }
 
 function used(x) {
-	const many = x.copies === "1" ? [] : [grouped(x.copies)];
-	const held = x.tied ? [`no parameters of its own: its numbers are those of ${x.tied}`] : [`${grouped(x.parameters)} parameters`];
-	return formula(`${x.path}: ${[...many, ...x.dims].join("·")}`, [...many, ...x.shape.map((y) => grouped(y))].join("·"), ...held);
+	const held = x.tied ? `no parameters of its own: its numbers are those of ${x.tied}` : `${grouped(x.parameters)} parameters`;
+	return [product(x, [[grouped(x.copies), x.copies]], held, [`${x.path}: `, ""]), sides(x)];
 }
 
 // What a step comes from.
-function told(step, variables) {
+function told(step, variables, stage) {
 	const { shape: sizes, each, flops, keeps } = step;
+	const shapes = formula(shape(sizes, { letters: true, variables }), shape(sizes, { letters: false, variables }));
+	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...sizes])];
 	const part = (text, form, unit) => form !== "0" && [text, derived(form, variables, unit)[0]];
 	return [
 		step.name,
 		step.does,
 		step.takes.length ? `It reads ${step.takes.join(", ")}, and gives:` : "It gives:",
-		formula(shape(sizes, { letters: true, variables }), shape(sizes, { letters: false, variables })),
-		step.uses.length ? step.uses.map(used) : "It has no weights.",
-		part("FLOPs for each token, of its matrices:", each.length ? ["+", ...each] : "0", "FLOPs"),
-		part("FLOPs of this pass:", flops, "FLOPs"),
-		part("Remembered from here on, of all sequences:", keeps, "numbers"),
+		shapes,
+		step.uses.length ? [...step.uses.map(used), step.uses.length > 1 && added(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
+		step.kind === "scores" && stage.heads.filter((x) => x.kind === "heads").map((x) => formula(...ratioOf(x), `${count(x.n) / count(x.k)} ${x.many} to one of ${x.few}`)),
+		part(texts.step[0], each.length ? ["+", ...each] : "0", "FLOPs"),
+		part(texts.step[1], flops, "FLOPs"),
+		part(texts.step[2], keeps, "numbers"),
 		legend(["+", ...sizes, flops, keeps]),
 	];
 }
 
 function summed(stage, key, unit, variables) {
 	const parts = stage.steps.filter((x) => x[key] !== "0");
-	const all = parts.reduce((a, x) => a + value(x[key], variables), 0n);
+	const all = sum(parts.map((x) => value(x[key], variables)));
 	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${written(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
 	return numeral(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
 }
 
 function summary(stage, state, pass) {
 	const variables = sizes(state);
-	const tokens = pass === "next" ? `the token after ${grouped(variables.T - 1n)} others` : `${grouped(variables.T)} tokens`;
+	const tokens = `${pass === "next" ? "the last of " : ""}${grouped(variables.T)} tokens × ${grouped(variables.B)}`;
 	return faint(
 		stage.layers && stage.times !== "1" && "one of them: ",
 		summed(stage, "parameters", "parameters", variables),
 		" parameters; ",
 		summed(stage, "flops", "FLOPs", variables),
-		` FLOPs for ${tokens} × ${grouped(variables.B)}; `,
+		" FLOPs for ",
+		h("span.set", tokens),
+		"; ",
 		summed(stage, "keeps", "numbers remembered", variables),
 		" numbers remembered",
 	);
 }
 
 export function block(one, state, change) {
-	const place = h("div", { class: "block-place" });
+	const place = h("div.block-place");
 	const note = h("div");
-	const controls = h("div", { class: "controls" });
+	const controls = group();
 	let [key, look, renew, room] = ["", "", () => {}, 0];
 	const width = () => Math.max(place.clientWidth || Math.min(document.documentElement.clientWidth, 1024) - 32, 260);
 	const renewed = () => {
@@ -77,7 +80,7 @@ export function block(one, state, change) {
 	const rebuild = (stage) => {
 		const held = document.activeElement?.dataset?.step;
 		const inside = place.contains(document.activeElement);
-		const made = drawn(stage, room, (step) => told(step, sizes(state)));
+		const made = drawn(stage, room, (step) => told(step, sizes(state), stage));
 		[renew, look] = [made.renew, ""];
 		place.replaceChildren(made.picture, ...sharing(stage, room));
 		renewed();
@@ -98,7 +101,7 @@ export function block(one, state, change) {
 	controls.append(
 		choice("Block", "stage", kinds, String(chosen(one, state)), change),
 		choice("Pass", "pass", passes, passOf(one, state), change),
-		choice("Shapes in", "shapes", [["letters", "letters"], ["numbers", "numbers"]], state.shapes, change),
+		choice("Shapes in", "shapes", texts.shapes, state.shapes, change),
 	);
 	draw();
 	new ResizeObserver(() => place.isConnected && width() !== room && draw(width())).observe(place);

@@ -1,13 +1,12 @@
-// The first page of a server without one model or two: find a model, open it, or choose a second beside it.
-import { data } from "./data.js";
-import { grouped } from "./forms.js";
+// The first page of a server: find a model, open it, or choose a second beside it.
+import { data, grouped, sought } from "./forms.js";
 import { button, group, h } from "./dom.js";
 import { address } from "./served.js";
 
 const HUB = /^[a-z\d][\w.-]{0,95}[/:][a-z\d][\w.-]{0,95}$/i;
 const input = (id, attributes) => h("input", { id, autocomplete: "off", spellcheck: "false", ...attributes });
-const status = h("p", { class: "faint", role: "status" });
-const beside = h("p", { class: "beside" });
+const status = h("p.faint", { role: "status" });
+const beside = h("p.beside");
 const find = input("find", { type: "search", maxlength: "80", oninput: filter });
 const rows = [];
 let first = given();
@@ -40,17 +39,17 @@ function label() {
 function row({ id, name, parameters, everyday, also }) {
 	const link = h("a", name);
 	const other = button("compare", () => choose(id), { "aria-label": `Compare ${name} with another` });
-	const element = h("li", link, h("code", { class: "faint" }, id.startsWith("~") ? "" : id), h("span", { class: "n", title: grouped(parameters) }, everyday), other);
-	rows.push({ id, link, other, element, words: [id, name, everyday, ...also].join(" ").toLowerCase() });
+	const element = h("li", link, h("code.faint", id.startsWith("~") ? "" : id), h("span.n", { title: grouped(parameters) }, everyday), other);
+	rows.push({ id, link, other, element, words: [id, name, everyday, ...also] });
 	return element;
 }
 
-const list = (title, id, models) => (models.length ? h("section", { "aria-labelledby": id }, h("h2", { id }, title), h("ul", { class: "models" }, models.map(row))) : null);
+const list = (title, id, models) => (models.length ? h("section", { "aria-labelledby": id }, h("h2", { id }, title), h("ul.models", models.map(row))) : null);
 const shown = () => rows.filter((x) => !x.element.hidden).map((x) => x.link);
 
 function filter() {
-	const words = find.value.toLowerCase().split(/\s+/);
-	for (const x of rows) x.element.hidden = !words.every((word) => x.words.includes(word));
+	const has = sought(find.value);
+	for (const x of rows) x.element.hidden = !has(...x.words);
 	const n = shown().length;
 	status.textContent = find.value ? `${n} of ${rows.length}${n ? "; Enter opens the first" : ""}` : `${n} models`;
 }

@@ -1,17 +1,11 @@
 // Two models: the waterfall of causes, what differs to scale, weights by role, configurations side by side.
-import { grouped, short, signed, times } from "./forms.js";
+import { grouped, short, signed, texts } from "./forms.js";
+import { added, counted, inShort, product, shaped, sides } from "./derived.js";
 import { faint, formula, h, hidden, numeral, path, rect, row, s, scrolled, section, table } from "./dom.js";
 import { bare, treemap } from "./treemap.js";
 
 function told(cause) {
-	const lines = cause.parts.map((x) => `${x.path}${x.layers ? ` in ${x.layers} layers` : ""}: ${signed(x.delta)}`);
-	return [cause.label, formula(lines.join("\n"), signed(cause.delta)), cause.where];
-}
-
-// The total of one of them, with its own formula.
-function ended(one) {
-	const { symbols, numbers, value } = one.counts[0];
-	return numeral(grouped(value), () => [one.name, formula(symbols, numbers, grouped(value))]);
+	return [cause.label, cause.where, cause.of.map((x) => formula(...x))];
 }
 
 function waterfall(data, names, models) {
@@ -24,45 +18,57 @@ function waterfall(data, names, models) {
 		const [left, right] = from < to ? [at(from), at(to)] : [at(to), at(from)];
 		const wide = Math.max(right - left, 0.4);
 		const bar = (style) => rect(`${left}%`, 3, `${wide}%`, 14, style);
-		return h("td", { class: "flow" }, s("svg", { width: "100%", height: 20, "aria-hidden": "true" }, bar(kind), kind === "fewer" && bar("hatched")));
+		return h("td.flow", s("svg", { width: "100%", height: 20, "aria-hidden": "true" }, bar(kind), kind === "fewer" && bar("hatched")));
 	};
-	const end = (one, n) => row({ class: "head" }, one.name, [ended(one)], cell(0n, n, "total"));
-	const rows = data.causes.map((x, i) => row([x.label, h("span", { class: "faint block" }, x.where)], [numeral(signed(x.delta), () => told(x))], cell(levels[i], levels[i + 1], x.delta.startsWith("-") ? "fewer" : "more")));
+	const end = ({ name, counts: [x] }, n) => row({ class: "head" }, name, [counted(x.value, name, x.symbols, x.numbers)], cell(0n, n, "total"));
+	const rows = data.causes.map((x, i) => row([x.label, h("span.faint.block", x.where)], [numeral(signed(x.delta), () => told(x))], cell(levels[i], levels[i + 1], x.delta.startsWith("-") ? "fewer" : "more")));
 	const made = table(hidden(`From ${names[0]} to ${names[1]}`), ["cause", ["parameters"], "from and to"], end(models[0], a), rows, end(models[1], b));
 	made.className = "waterfall";
 	return made;
 }
 
-const shape = (x) => (x ? `${x.dims.join("×")} = ${x.shape.join("×")}${times(x.copies)}${x.tied ? ", tied" : ""}` : "–");
+const shape = (x) => (x ? `${shaped(x)}${x.tied ? ", tied" : ""}` : "–");
 
-function pair(x) {
-	const [a, b] = [x.a, x.b].map((y) => BigInt(y?.parameters ?? 0));
-	return [x.path, formula(`${shape(x.b)}\n− ${shape(x.a)}`, `${grouped(b)} − ${grouped(a)}`, signed(x.delta))];
+function pair(x, models) {
+	const entries = [x.a, x.b].map((one, i) => {
+		if (!one) return [];
+		const found = models[i].sections.flatMap((y) => y.rows).find((y) => y.path === x.path && y.shape.join() === one.shape.join());
+		return [`${models[i].name}:`, found ? sides(found) : "", product(one, [[grouped(one.copies), one.copies]], grouped(one.parameters))];
+	});
+	const [a, b] = [x.a, x.b].map((y) => grouped(y?.parameters ?? 0));
+	const n = BigInt(x.delta);
+	return [x.path, ...entries.flat(2), formula(`${models[1].name} − ${models[0].name}`, `${b} − ${a}`, signed(n)), inShort("difference", n < 0n ? -n : n)];
 }
 
-function aligned(data, names) {
-	const rows = data.weights.map((x) => row(path(x.path), shape(x.a), shape(x.b), [numeral(signed(x.delta), () => pair(x))]));
-	return table(`${data.shared.weights.length} weights are the same in both: ${grouped(data.shared.parameters)} parameters`, ["weight", ...names, ["difference"]], rows);
+// How many there are of what is listed.
+const many = (list, title) => numeral(String(list.length), () => [title, formula(`|{${list.join(", ")}}|`, list.length)]);
+
+function aligned(data, models) {
+	const rows = data.weights.map((x) => row(path(x.path), shape(x.a), shape(x.b), [numeral(signed(x.delta), () => pair(x, models))]));
+	const { weights, parameters } = data.shared;
+	const both = models[0].sections.flatMap((x) => x.rows).filter((x) => weights.includes(x.path));
+	const sum = numeral(grouped(parameters), () => ["the same in both", added(both.map((x) => [x.path, x.total]))]);
+	return table([many(weights, "weights"), " weights are the same in both: ", sum, " parameters"], ["weight", ...models.map((x) => x.name), ["difference"]], rows);
 }
 
 function configs(data, names) {
 	const rows = data.config.map((x) => row(path(x.key), x.a, x.b, x.moves));
-	return table(`${data.agreed.length} keys say the same; * a default, – no such key`, ["key", ...names, "moves"], rows);
+	return table([many(data.agreed, "keys"), texts.agreed], ["key", ...names, "moves"], rows);
 }
 
 export function comparison(data, models) {
 	const names = models.map((x) => x.name);
 	const items = data.weights.filter((x) => x.delta !== "0").map((x) => {
 		const [sign, n] = x.delta.startsWith("-") ? ["fewer", -BigInt(x.delta)] : ["more", BigInt(x.delta)];
-		return { name: bare(x.path), group: x.group, detail: `${sign} by ${short(n)}`, size: n, sign, tell: () => pair(x) };
+		return { name: bare(x.path), group: x.group, detail: `${sign} by ${short(n)}`, size: n, sign, tell: () => pair(x, models) };
 	});
-	const total = numeral(signed(data.delta), () => ["difference", formula(`${grouped(data.totals[1])} − ${grouped(data.totals[0])}`, signed(data.delta))], { "data-part": "delta" });
+	const total = numeral(signed(data.delta), () => ["difference", formula(`${names[1]} − ${names[0]}`, `${grouped(data.totals[1])} − ${grouped(data.totals[0])}`, signed(data.delta))], { "data-part": "delta" });
 	return h(
 		"div",
-		h("p", { class: "total" }, total, " parameters"),
+		h("p.total", total, " parameters"),
 		section("causes", "Why", scrolled("table of causes", waterfall(data, names, models)), faint(data.method)),
-		section("differences", "What differs, to scale", items.length ? treemap("Differences", items, "parameters") : h("p", "No weight differs."), faint("+ more in the second; −, with a dashed edge: fewer")),
-		section("aligned", "Weight by weight", scrolled("table of weights", aligned(data, names))),
+		section("differences", "What differs, to scale", items.length ? treemap("Differences", items, "parameters") : h("p", "No weight differs."), faint(texts.signs)),
+		section("aligned", "Weight by weight", scrolled("table of weights", aligned(data, models))),
 		section("configs", "Configurations", scrolled("table of configurations", configs(data, names))),
 	);
 }

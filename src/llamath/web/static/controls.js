@@ -1,6 +1,6 @@
-// What can be set of running and of training: sliders and choices, for one model or for two at once.
-import { texts } from "./data.js";
-import { button, choice, h } from "./dom.js";
+// What can be set of running and of training, for one model or two.
+import { texts } from "./forms.js";
+import { button, choice, group, h } from "./dom.js";
 import { settings } from "./memory.js";
 import { whole } from "./state.js";
 
@@ -26,7 +26,7 @@ export function sliding(id, name, scale, value, move, at = String, from = BigInt
 function slider(label, name, state, change) {
 	const scale = { min: "0", max: name === "context" ? "84" : "48" };
 	const parts = sliding(name, label, scale, state[name], (n) => change({ [name]: String(n) }), (n) => Math.round(Math.log2(Number(n)) * 4), (place) => BigInt(Math.round(2 ** (Number(place) / 4))));
-	return h("span", { class: "slider" }, h("label", { for: name }, label), parts);
+	return h("span.slider", h("label", { for: name }, label), parts);
 }
 
 const plain = (names) => names.map((x) => [x, x]);
@@ -37,12 +37,10 @@ function common(models, names) {
 	return first.filter((x) => rest.every((y) => y.includes(x)));
 }
 
-const OWN = { dtype: ["", "each its own"], kv: ["", "each its own"] };
-
 function running(models, state, change) {
 	const [now] = models.map((x) => settings(x, state));
 	const several = models.length > 1;
-	const kept = (key, own) => [...(several ? [OWN[key]] : []), ...plain(common(models, (x) => x[`${key}s`].map((y) => y.name)))];
+	const kept = (key, own) => [...(several ? [["", "each its own"]] : []), ...plain(common(models, (x) => x[`${key}s`].map((y) => y.name)))];
 	const counts = common(models, (x) => [...new Set(x.gpus.map((y) => y.count))]);
 	const layouts = now.sizes.gpus.filter((x) => x.count === now.split.count).map((x) => [x.tp, x.layout]);
 	const made = [
@@ -64,22 +62,19 @@ function stepping(models, state, change) {
 	];
 }
 
-// A context that nobody chose goes with the question: all that the model can read, or what it is commonly trained on.
+// A context that nobody chose goes with the question.
 function turned(models, state, mode) {
 	const firsts = { run: models[0].sizes.own, train: models[0].sizes.training.context };
 	return state.context === firsts[state.mode] ? { mode, context: firsts[mode] } : { mode };
 }
 
 export function controls(models, state, change) {
-	const uses = [["run", "Run it"], ["train", "Train it"]];
-	const buttons = uses.map(([mode, text]) => button(text, () => change(turned(models, state, mode)), { id: `mode-${mode}`, "aria-pressed": String(state.mode === mode) }));
-	const training = state.mode === "train";
-	return h(
-		"div",
-		{ class: "controls" },
-		h("span", { class: "choice", role: "group", "aria-label": "what for" }, buttons),
-		slider(training ? "Tokens of a sequence" : "Context", "context", state, change),
-		slider(training ? "Sequences at a time" : "Batch", "batch", state, change),
-		...(training ? stepping : running)(models, state, change),
+	const buttons = texts.modes.map(([mode, text]) => button(text, () => change(turned(models, state, mode)), { id: `mode-${mode}`, "aria-pressed": String(state.mode === mode) }));
+	const [tokens, sequences] = texts.sliders[state.mode];
+	return group(
+		h("span.choice", { role: "group", "aria-label": "what for" }, buttons),
+		slider(tokens, "context", state, change),
+		slider(sequences, "batch", state, change),
+		...(state.mode === "train" ? stepping : running)(models, state, change),
 	);
 }

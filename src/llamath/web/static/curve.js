@@ -1,6 +1,6 @@
-// Memory over the context, both in powers: a curve for each model, cards as lines, and every crossing with its context.
-import { gibibytes, grouped } from "./forms.js";
-import { h, line, rect, s, words } from "./dom.js";
+// Memory over the context: a curve for each model, cards as lines, and every crossing.
+import { gibibytes, grouped, texts } from "./forms.js";
+import { h, line, opening, rect, roving, s, told, words } from "./dom.js";
 import { lines } from "./bar.js";
 import { ground, scale } from "./plane.js";
 
@@ -17,17 +17,15 @@ export function guess(samples, total, memory) {
 	const i = samples.findIndex((x) => x > memory);
 	if (i < 1) return i === 0 ? 1 : undefined;
 	let [low, high] = [2 ** ((i - 1) / STEPS), 2 ** (i / STEPS)];
-	for (let n = 0; n < 40 && high - low > 0.5; n += 1) {
-		const [a, b] = [total(low), total(high)];
-		const cut = n % 3 === 2 ? (low + high) / 2 : low + ((memory - a) / (b - a)) * (high - low);
-		const middle = Math.min(Math.max(cut, low + 0.25), high - 0.25);
+	while (high - low > 0.5) {
+		const middle = (low + high) / 2;
 		if (total(middle) <= memory) low = middle;
 		else high = middle;
 	}
 	return low;
 }
 
-// From which power of two to which, and up to how many bytes: where every curve has left the cards behind, nothing more is told.
+// The powers of two and the bytes that are shown: until every curve has left the cards behind.
 function span(curves, cards, state, own) {
 	const now = Math.log2(Number(state.context));
 	const first = Math.max(Math.min(8, Math.floor(now) - 1), 0);
@@ -46,10 +44,10 @@ function backdrop({ first, last, x, low, high, y }, named, box) {
 	const step = Math.ceil((high - low) / 8);
 	const up = Array.from({ length: Math.floor((high - Math.ceil(low)) / step) + 1 }, (_, i) => Math.ceil(low) + i * step).map((n) => [y(n), n < 0 ? `2^${n}` : grouped(2n ** BigInt(n))]);
 	const cards = named.flatMap(({ place, text }) => [line(LEFT, place, box.right, place, "card"), words(LEFT + 4, place - 3, text, "small halo")]);
-	return [...ground(box, across, up, ["tokens of each sequence; k 1,024, M 1,048,576", "GiB"]), ...cards];
+	return [...ground(box, across, up, texts.axes), ...cards];
 }
 
-// curves: {name, found, samples, crossings: [{card, at}]}; `draw` draws in layers
+// curves: {name, found, samples, crossings: [{card, at}], made: other for others}; `draw` draws in layers
 export function curve(draw, curves, cards, state, own, width) {
 	const height = Math.round(Math.min(Math.max(width * 0.5, 300), 420));
 	const [first, last, most] = span(curves, cards, state, own);
@@ -65,32 +63,34 @@ export function curve(draw, curves, cards, state, own, width) {
 	};
 	const taken = named.map(({ place, text }) => [LEFT, LEFT + text.length * 6 + 8, place - 3]);
 	const now = x(Math.log2(Number(state.context)));
-	return draw({ viewBox: `0 0 ${width} ${height}`, "aria-label": spoken(curves), class: "plot" }, [
+	return draw({ viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": spoken(curves), class: "plot" }, [
 		[[first, last, low, high, width].join(" "), () => backdrop({ first, last, x, low, high, y }, named, box)],
-		[[first, last, low, high, width, ...curves.flatMap((c) => [...c.samples, ...c.crossings.map((z) => z.at)])].join(" "), () => [...curves.map(way), ...marks(curves, { x, up, first, last }, width, taken)]],
+		[[first, last, low, high, width, ...curves.map((c) => c.made)].join(" "), () => [...curves.map(way), ...marks(curves, { x, up, first, last }, width, taken)]],
 		[now, () => [line(now, TOP, now, box.bottom, "now")]],
 	]);
 }
 
-const dot = (second, x, y) => (second ? rect(x - 4, y - 4, 8, 8, "dot") : s("circle", { cx: x, cy: y, r: 4.5, class: "dot" }));
+// A mark of the first, round, or of the second, square.
+export const dot = (second, x, y) => (second ? rect(x - 4, y - 4, 8, 8, "dot") : s("circle.dot", { cx: x, cy: y, r: 4.5 }));
 
 function marks(curves, { x, up, first, last }, width, taken) {
 	const dots = [];
 	for (const [i, c] of curves.entries()) {
-		for (const { card, at } of c.crossings) {
+		for (const crossing of c.crossings) {
+			const { card, at } = crossing;
 			const n = at ? Math.log2(Number(at)) : -1;
 			if (n < first || n > last) continue;
 			const [px, py, text] = [x(n), up(card.memory), grouped(at)];
-			dots.push(dot(i, px, py));
 			const wide = text.length * 7;
 			const free = ([left, dy]) => left > LEFT && left + wide < width && taken.every(([a, b, h]) => b < left || a > left + wide || Math.abs(h - py - dy) > 12);
 			const sides = [[px - 8 - wide, -5], [px + 8, 13], [px - 8 - wide, -18], [px + 8, 26], [px + 8, -6]];
 			const [left, dy] = sides.find(free) ?? [];
-			if (left === undefined) continue;
-			taken.push([left, left + wide, py + dy]);
-			dots.push(words(left, py + dy, text, "small halo strong"));
+			const label = left !== undefined && words(left, py + dy, text, "small halo strong");
+			if (label) taken.push([left, left + wide, py + dy]);
+			dots.push(opening(() => told(() => c.tell(crossing)), { "aria-label": `${c.name} fills ${card.title} at ${text} tokens` }, dot(i, px, py), label));
 		}
 	}
+	roving(dots);
 	return dots;
 }
 
@@ -105,5 +105,5 @@ function spoken(curves) {
 export function key(curves) {
 	if (curves.length < 2) return null;
 	const one = (c, i) => h("li", s("svg", { width: 36, height: 12, "aria-hidden": "true" }, line(0, 6, 36, 6, i ? "curve second" : "curve"), dot(i, 18, 6)), c.name);
-	return h("ul", { class: "legend" }, curves.map(one));
+	return h("ul.legend", curves.map(one));
 }

@@ -1,7 +1,6 @@
 // What a form comes to, in letters, then in numbers, with what its letters stand for.
-import { texts } from "./data.js";
-import { gibibytes, gigabytes, grouped, value, written } from "./forms.js";
-import { formula, h } from "./dom.js";
+import { gibibytes, gigabytes, grouped, percent, short, sum, texts, times, UNITS, value, written } from "./forms.js";
+import { formula, numeral } from "./dom.js";
 
 const named = (form) => (Array.isArray(form) && form[0] !== "let" ? (form[0] === "as" ? [form] : form.slice(1).flatMap(named)) : []);
 
@@ -15,7 +14,28 @@ export function legend(form, text) {
 	return [...Object.entries(texts.letters).filter(([x]) => used.includes(x)).map(([, says]) => says), ...own.values()].join("; ");
 }
 
-export const both = (n) => h("p", `${gigabytes(n)}, ${gibibytes(n)}`);
+// What a number is in a larger unit, in short, or of a whole.
+const over = (what, n, unit, text) => formula(`${what} / ${unit}`, `${grouped(n)} / ${unit}`, text);
+export const inBytes = (n) => [over("bytes", n, "10⁹", gigabytes(n)), over("bytes", n, "2³⁰", gibibytes(n))];
+export const inShort = (what, n, text = short(n)) => UNITS.filter((x) => text.endsWith(x[1])).map((x) => over(what, n, x[2], text));
+export const share = (part, n, whole) => formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, percent(n, whole));
+
+// A sum: by names, in numbers, in all; its parts are [name, number].
+export const added = (parts, unit = "") => formula(parts.map((x) => x[0]).join(" + "), parts.map((x) => grouped(x[1])).join(" + "), `${grouped(sum(parts.map((x) => x[1])))} ${unit}`.trim());
+
+// A number that opens the one formula that it comes from.
+export const counted = (n, title, symbols, numbers) => numeral(grouped(n), () => [title, formula(symbols, numbers, grouped(n))]);
+
+// The sides of a weight multiplied, and its copies: [with a letter, in numbers].
+export function product(x, copies, result, lead = ["", ""]) {
+	const many = copies.filter((y) => y[1] !== "1");
+	const letters = x.dims.map((side) => (side.includes(" ") ? `(${side})` : side));
+	return formula(lead[0] + [...letters, ...many.map((y) => y[0])].join("·"), lead[1] + [...x.shape, ...many.map((y) => y[1])].map((n) => grouped(n)).join("·"), result);
+}
+
+// A shape: each side with what it is made of.
+export const sides = (x) => x.dims.map((side, i) => formula(/^\d/.test(side) ? "as it is built" : side, x.numbers[i], grouped(x.shape[i])));
+export const shaped = (x) => `${x.dims.join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
 
 export const all = (forms) => (forms.length === 1 ? forms[0] : ["+", ...forms]);
 

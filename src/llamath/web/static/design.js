@@ -1,5 +1,6 @@
-// The dimensions of a family under sliders: the library's forms at these, its rules, and the configuration to copy.
-import { grouped, percent, short, signed, value, written } from "./forms.js";
+// The dimensions of a family under sliders: its forms, its rules, and the configuration to copy.
+import { grouped, percent, short, signed, texts, value, written } from "./forms.js";
+import { inShort, share } from "./derived.js";
 import { button, choice, faint, formula, group, h, labelled, numeral, rect, s, section } from "./dom.js";
 import { sliding } from "./controls.js";
 import { whole } from "./state.js";
@@ -8,7 +9,7 @@ import { copied, saved } from "./share.js";
 const COUNT = /^[ \t]*(\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?[ \t]*([kmbgtKMBGT]?)[ \t]*$/;
 const POWERS = { "": 0, k: 3, m: 6, b: 9, g: 9, t: 12 };
 
-// 405B, 1.5e9, 500M or 8,030,261,248; null for anything else.
+// A count, or null.
 export function quantity(text) {
 	const found = COUNT.exec(text);
 	if (!found) return null;
@@ -48,10 +49,10 @@ export function designed(design, { values, tied }) {
 function dimension(x, now, move) {
 	const id = `size-${x.letter}`;
 	const parts = sliding(id, x.says || x.key, { min: x.step, max: x.most, step: x.step }, now.values[x.letter], (n) => move(x.letter, n));
-	return h("div", { class: "dimension" }, h("label", { for: id }, x.says || x.key, h("span", { class: "faint block" }, x.says ? `${x.letter}, ${x.key}` : x.letter)), parts);
+	return h("div.dimension", h("label", { for: id }, x.says || x.key, h("span.faint.block", x.says ? `${x.letter}, ${x.key}` : x.letter)), parts);
 }
 
-function bar(groups, total) {
+function bar(groups, total, tell) {
 	let at = 0;
 	const shapes = groups.map((x) => {
 		const width = total ? Number((x.n * 960_000n) / total) / 1000 : 0;
@@ -59,7 +60,7 @@ function bar(groups, total) {
 		return rect(at - width, 0, width, 40, x.name, s("title", `${x.name} ${percent(x.n, total)}`));
 	});
 	const spoken = groups.map((x) => `${x.name} ${percent(x.n, total)}`).join(", ");
-	return h("figure", s("svg", { viewBox: "0 0 960 40", role: "img", "aria-label": `Where its parameters are: ${spoken}`, class: "bar" }, ...shapes), h("ul", { class: "legend" }, groups.map((x) => h("li", h("span", { class: `key ${x.name}` }), `${x.name} ${percent(x.n, total)}`))));
+	return h("figure", s("svg.bar", { viewBox: "0 0 960 40", role: "img", "aria-label": `Where its parameters are: ${spoken}` }, ...shapes), h("ul.legend", groups.map((x) => h("li", h(`span.key.${x.name}`), `${x.name} `, numeral(percent(x.n, total), () => [...tell(x.name, x.form, x.n)(), share(x.name, x.n, total)])))));
 }
 
 function shown(design, state, place) {
@@ -68,10 +69,13 @@ function shown(design, state, place) {
 	const worked = (title, form, n) => () => [title, formula(written(form, now.values, true), written(form, now.values, false), grouped(n))];
 	const target = quantity(state.target);
 	const away = target ? found.total - target : 0n;
-	const fit = target ? `${state.target} is ${grouped(target)}: ${away ? `${signed(away)} parameters, ${millionths(found.total, target)}` : "met exactly"}` : "";
-	const total = [numeral(grouped(found.total), worked("total", found.form, found.total), { "data-part": "designed" }), ` parameters (${short(found.total)})`];
+	const ppm = target && millionths(found.total, target);
+	const off = () => ["from the target", formula(state.target, grouped(target)), formula("total − target", `${grouped(found.total)} − ${grouped(target)}`, signed(away)), formula("(total − target) / target", `${signed(away)} / ${grouped(target)}`, ppm)];
+	const fit = target && [h("span.set", state.target), " is ", numeral(grouped(target), off), ": ", away ? [numeral(signed(away), off), " parameters, ", numeral(ppm, off)] : "met exactly"].flat();
+	const whole = () => [...worked("total", found.form, found.total)(), inShort("total", found.total)];
+	const total = [numeral(grouped(found.total), whole, { "data-part": "designed" }), " parameters (", numeral(short(found.total), whole), ")"];
 	const live = found.live === found.total ? null : h("p", "of which a token passes through ", numeral(grouped(found.live), worked("active", found.active, found.live), { "data-part": "live" }));
-	place.replaceChildren(...(found.broken.length ? [h("p", { class: "total" }, "No such model"), h("ul", { class: "broken" }, found.broken.map((x) => h("li", x)))] : [h("p", { class: "total" }, total), h("p", { "data-part": "away" }, fit), live, bar(found.groups, found.total)].filter(Boolean)));
+	place.replaceChildren(...(found.broken.length ? [h("p.total", "No such model"), h("ul.broken", found.broken.map((x) => h("li", x)))] : [h("p.total", total), h("p", { "data-part": "away" }, fit), live, bar(found.groups, found.total, worked)].filter(Boolean)));
 	return found;
 }
 
@@ -80,7 +84,7 @@ export function designer(data, state, change) {
 	const { design } = model;
 	const like = data.models.length > 1 ? choice("Like", "like", data.models.map((x, i) => ["ab"[i], x.name]), state.like, (x) => change({ ...x, sizes: "" })) : null;
 	if (!design.letters.length) return { element: h("div", like, h("p", `${model.name}: ${design.why}`)), draw() {} };
-	const place = h("div", { class: "made" });
+	const place = h("div.made");
 	const wrong = h("span", { id: "target-note", class: "faint", role: "status" });
 	const config = h("pre", { tabindex: "0", "aria-label": "config.json" });
 	const move = (letter, n) => {
@@ -90,12 +94,12 @@ export function designer(data, state, change) {
 	const now = dimensions(design, state.sizes);
 	const target = h("input", { id: "target", type: "text", maxlength: "24", value: state.target, "aria-describedby": "target-note", oninput: () => {
 		const bad = target.value.trim() !== "" && !quantity(target.value);
-		wrong.textContent = bad ? "a count: 405B, 1.5e9, 500M or 8,030,261,248" : "";
+		wrong.textContent = bad ? texts.count : "";
 		target.setAttribute("aria-invalid", String(bad));
 		if (!bad) change({ target: target.value.trim() });
 	} });
 	const tied = now.tied === null ? null : labelled("head tied to the embedding", h("input", { id: "tied", type: "checkbox", checked: now.tied, onchange: (event) => move("tied", event.target.checked) }));
-	const fixed = design.fixed.length ? faint(`Not moved here, as the total is no form of it: ${design.fixed.join(", ")}. \`llamath count --set KEY=VALUE\` counts any value.`) : null;
+	const fixed = design.fixed.length > 0 && faint(`${design.fixed.join(", ")}: ${texts.fixed}`);
 	let text = "";
 	const draw = () => {
 		const found = shown(design, state, place);
@@ -108,7 +112,7 @@ export function designer(data, state, change) {
 	const controls = group(like, labelled("Target", target, " ", wrong), tied, again);
 	draw();
 	return {
-		element: h("div", section("dimensions", "Dimensions", controls, place, h("div", { class: "dimensions" }, design.letters.map((x) => dimension(x, now, move))), fixed), section("config", "Configuration", take, config)),
+		element: h("div", section("dimensions", "Dimensions", controls, place, h("div.dimensions", design.letters.map((x) => dimension(x, now, move))), fixed), section("config", "Configuration", take, config)),
 		draw,
 	};
 }

@@ -1,4 +1,5 @@
 // Elements by hand. All text goes in as text; nothing here parses markup.
+const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = "http://www.w3.org/2000/svg";
 
 function filled(element, attributes, children) {
@@ -11,21 +12,26 @@ function filled(element, attributes, children) {
 }
 
 const plain = (x) => x?.constructor === Object;
-const made = (element, parts) => (plain(parts[0]) ? filled(element, parts[0], parts.slice(1)) : filled(element, {}, parts));
 
-// Attributes, where there are any, then what is inside: nothing of it that is empty, lists as if spread.
-export const h = (name, ...parts) => made(document.createElement(name), parts);
-export const s = (name, ...parts) => made(document.createElementNS(SVG, name), parts);
+function made(space, name, parts) {
+	const [tag, ...looks] = name.split(".");
+	const element = document.createElementNS(space, tag);
+	if (looks.length) element.setAttribute("class", looks.join(" "));
+	return plain(parts[0]) ? filled(element, parts[0], parts.slice(1)) : filled(element, {}, parts);
+}
+
+// A tag and its classes; attributes, where there are any; then what is inside: nothing of it that is empty, lists as if spread.
+export const h = (name, ...parts) => made(HTML, name, parts);
+export const s = (name, ...parts) => made(SVG, name, parts);
 
 export const rect = (x, y, width, height, style, ...inside) => s("rect", { x, y, width, height, class: style }, ...inside);
 export const line = (x1, y1, x2, y2, style) => s("line", { x1, x2, y1, y2, class: style });
 export const words = (x, y, text, style = "small", anchor = null) => s("text", { x, y, "text-anchor": anchor, class: style }, text);
 
 export const button = (text, onclick, attributes) => h("button", { type: "button", onclick, ...attributes }, text);
-// Controls beside each other.
-export const group = (...inside) => h("div", { class: "controls" }, ...inside);
-export const faint = (...inside) => h("p", { class: "faint" }, ...inside);
-export const labelled = (label, input, ...more) => h("span", { class: "choice" }, h("label", { for: input.id }, label), " ", input, ...more);
+export const group = (...inside) => h("div.controls", ...inside);
+export const faint = (...inside) => h("p.faint", ...inside);
+export const labelled = (label, input, ...more) => h("span.choice", h("label", { for: input.id }, label), " ", input, ...more);
 
 // A dialog that is gone when it is closed.
 export function asked(title, ...inside) {
@@ -35,10 +41,17 @@ export function asked(title, ...inside) {
 	return dialog;
 }
 
+// On paper what is open stands at the end.
+addEventListener("beforeprint", () => {
+	const open = document.querySelector("dialog");
+	if (open) document.body.append(h("div.printed", ...open.cloneNode(true).childNodes));
+});
+addEventListener("afterprint", () => document.querySelector(".printed")?.remove());
+
 // What is told of a thing: a title, then lines.
 export function told(tell) {
 	const [title, ...lines] = tell().flat(2).filter(Boolean);
-	asked(title, h("div", { class: "lines" }, lines.map((x) => (typeof x === "string" ? h("p", x) : x))));
+	asked(title, h("div.lines", lines.map((x) => (typeof x === "string" ? h("p", x) : x))));
 }
 
 export const formula = (...lines) => h("pre", { tabindex: "0", "aria-label": "formula" }, lines.filter(Boolean).join("\n= "));
@@ -46,13 +59,23 @@ export const formula = (...lines) => h("pre", { tabindex: "0", "aria-label": "fo
 // A number that opens what it comes from.
 export const numeral = (text, tell, attributes) => button(text, () => told(tell), { class: "number", "aria-haspopup": "dialog", ...attributes });
 
+// A text that `live` renews in place; a number where it opens something.
+export function renewed(live, text, tell, attributes) {
+	const node = tell ? numeral("", tell, attributes) : h("span");
+	live.push(() => {
+		const said = text();
+		if (node.textContent !== said) node.textContent = said;
+	});
+	return node;
+}
+
 export function choice(label, name, options, chosen, change) {
 	const select = h("select", { id: `choice-${name}`, onchange: () => change({ [name]: select.value }) }, options.map(([key, text]) => h("option", { value: key, selected: key === chosen }, text)));
 	return labelled(label, select);
 }
 
 // What is wider than a phone moves by itself.
-export const scrolled = (label, ...inside) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...inside);
+export const scrolled = (label, ...inside) => h("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, ...inside);
 
 export function section(id, title, ...children) {
 	return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...children);
@@ -61,10 +84,35 @@ export function section(id, title, ...children) {
 // A table; in its head and its rows, what stands in a list is a number.
 const cells = (list) => list.map((x) => (x instanceof Node && x.localName === "td" ? x : h("td", { class: Array.isArray(x) ? "n" : null }, x)));
 export const row = (first, ...rest) => (plain(first) ? filled(row(...rest), first, []) : h("tr", first instanceof Node && first.localName === "th" ? first : h("th", { scope: "row" }, first), cells(rest)));
-export const path = (text) => h("th", { scope: "row", class: "path" }, text);
-export const head = (list) => h("thead", h("tr", list.map((x) => (x instanceof Node ? x : h("th", { scope: "col", class: Array.isArray(x) ? "n" : null }, x)))));
+export const path = (text) => h("th.path", { scope: "row" }, text);
+export const head = (list) => h("thead", h("tr", list.map((x) => (x.localName === "th" ? x : h("th", { scope: "col", class: Array.isArray(x) ? "n" : null }, x)))));
 export const table = (caption, columns, ...rows) => h("table", caption && h("caption", caption), head(columns), h("tbody", ...rows));
-export const hidden = (text) => h("span", { class: "hidden" }, text);
+export const hidden = (text) => h("span.hidden", text);
+
+// A shape that opens something, as a button does.
+export function opening(open, attributes, ...inside) {
+	const onkeydown = (event) => {
+		if (event.key !== "Enter" && event.key !== " ") return;
+		event.preventDefault();
+		open();
+	};
+	return s("g", { role: "button", tabindex: "-1", class: "tile", onclick: open, onkeydown, ...attributes }, ...inside);
+}
+
+// Arrows go from one such shape to the next; one of them is in the order of Tab.
+export function roving(shapes) {
+	for (const [i, x] of shapes.entries()) {
+		x.addEventListener("keydown", (event) => {
+			const next = shapes[i + { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key]];
+			if (!next) return;
+			event.preventDefault();
+			x.setAttribute("tabindex", "-1");
+			next.setAttribute("tabindex", "0");
+			next.focus();
+		});
+	}
+	shapes[0]?.setAttribute("tabindex", "0");
+}
 
 // A picture in layers [key, shapes]: one whose key is the same as before stays as it is.
 export function layered() {

@@ -1,8 +1,32 @@
-// A block as a picture: boxes with their weights, edges with their shapes; texts that depend on sliders are renewed in place.
+// A block as a picture: boxes with weights, edges with shapes; texts that depend on sliders are renewed in place.
 import { short, value, written } from "./forms.js";
-import { rect, s, told, words } from "./dom.js";
-import { BOX, placed, ROUND, round } from "./places.js";
-import { pressed, roving } from "./treemap.js";
+import { opening, rect, roving, s, told, words } from "./dom.js";
+
+const BOX = 58;
+const ROUND = 14;
+const [LEFT, RIGHT, STUB] = [44, 36, 28];
+const [NARROWEST, WIDEST] = [150, 250];
+
+const round = (x) => x.kind === undefined || x.kind === "add";
+
+// Where the steps stand: side by side where there is room for their lanes, else one under another.
+// {size, nodes: [{step, x, y, wide, label, room}], lines: [{points, tip, sideways}]}
+function placed(stage, room) {
+	const all = [...stage.inputs, ...stage.steps];
+	const lane = Math.min(Math.floor((room - LEFT - RIGHT) / stage.lanes), WIDEST);
+	if (lane < NARROWEST) {
+		const { left, y, lines, height } = stage.under;
+		const wide = Math.min(room - left - 12, 420);
+		const nodes = all.map((step, i) => ({ step, x: left + (round(step) ? STUB : wide / 2), y: y[i], wide, label: left + STUB + 8, room: wide - 40 }));
+		return { size: [left + wide + 12, height], nodes, lines };
+	}
+	const across = (i) => (i < 0 ? 12 : LEFT + (i + 0.5) * lane);
+	const at = ([i, off, y]) => [across(i) + off, y];
+	const last = stage.lanes - 1;
+	const nodes = all.map((step, i) => ({ step, x: across(step.lane), y: stage.beside.y[i], wide: lane - 22, label: across(step.lane) + 8, room: step.lane === last ? lane / 2 + RIGHT - 10 : lane - 20 }));
+	const lines = stage.beside.lines.map((x) => ({ points: x.points.map(at), tip: at(x.tip), sideways: x.sideways }));
+	return { size: [LEFT + stage.lanes * lane + RIGHT, stage.beside.height], nodes, lines };
+}
 
 const [LARGE, SMALL] = [8.4, 6.8];
 
@@ -32,7 +56,7 @@ function weights(step, letters) {
 	return parts.join(", ") + (step.uses.some((x) => x.tied) ? ", tied" : "");
 }
 
-// A text that is squeezed where it is longer than its room.
+// A text, squeezed where it is too long.
 function fitted(node, text, room, each = SMALL) {
 	if (node.textContent === text) return node;
 	node.textContent = text;
@@ -55,15 +79,15 @@ function box(node, live) {
 		live.push((look) => fitted(held, `${weights(step, look.letters)}: ${short(BigInt(step.parameters))}`, room));
 		texts.push(held);
 	}
-	for (const [i, line] of lines.entries()) texts.push(words(left + 8, top + (step.uses.length ? 49 : 34) + 15 * i, line));
+	for (const [i, line] of lines.entries()) texts.push(words(left + 8, top + (step.uses.length ? 49 : 34) + 15 * i, line, "small does"));
 	return [...stack, plate(0), ...texts];
 }
 
 function ring(node, text) {
 	const { step, x, y, wide } = node;
 	const lines = wrapped(step.does ?? step.says, wide / 2 + 2, 2);
-	const texts = lines.map((line, i) => words(x + ROUND + 7, y + 4 + 14 * i - 7 * (lines.length - 1), line));
-	return [s("circle", { cx: x, cy: y, r: ROUND, class: "ring" }), words(x, y + 5, text, "middle strong"), ...texts];
+	const texts = lines.map((line, i) => words(x + ROUND + 7, y + 4 + 14 * i - 7 * (lines.length - 1), line, "small does"));
+	return [s("circle.ring", { cx: x, cy: y, r: ROUND }), words(x, y + 5, text, "middle strong"), ...texts];
 }
 
 const SPOKEN = { rope: "rotary", norm: "norm", add: "sum" };
@@ -80,12 +104,11 @@ function node(one, live, tell, stream) {
 	const forms = input ? (step.name === "x" ? stream : null) : step.shape;
 	if (forms) live.push((look) => fitted(label, shape(forms, look), one.room));
 	const inside = round(step) ? ring(one, input ? (step.name === "x" ? "x" : "e") : "+") : box(one, live);
-	if (input) return s("g", ...inside, label);
-	const open = () => told(() => tell(step));
+	if (input && !forms) return s("g", ...inside, label);
 	const title = s("title");
-	const group = s("g", { role: "button", tabindex: "-1", class: "tile", "data-step": step.name, onclick: open, onkeydown: pressed(open) }, title, ...inside, label);
+	const group = opening(() => told(() => tell(input ? { ...step, shape: forms } : step)), { "data-step": input ? null : step.name }, title, ...inside, label);
 	live.push((look) => {
-		const said = spoken(step, look);
+		const said = input ? `x: ${step.says}, ${shape(forms, look)}` : spoken(step, look);
 		group.setAttribute("aria-label", said);
 		title.textContent = said;
 	});
@@ -95,21 +118,18 @@ function node(one, live, tell, stream) {
 function line({ points, tip: [x, y], sideways }) {
 	const ends = sideways ? [[x, y], [x - 7, y - 4], [x - 7, y + 4]] : [[x, y], [x - 4, y - 7], [x + 4, y - 7]];
 	const text = (list) => list.map((p) => p.join(",")).join(" ");
-	return [s("polyline", { points: text(points), class: "wire" }), s("polygon", { points: text(ends), class: "tip" })];
+	return [s("polyline.wire", { points: text(points) }), s("polygon.tip", { points: text(ends) })];
 }
 
-// The picture, and a function that renews its texts.
 export function drawn(stage, room, tell) {
 	const plan = placed(stage, room);
 	const live = [];
 	const nodes = plan.nodes.map((x) => node(x, live, tell, stage.stream));
 	const tiles = nodes.filter((x) => x.hasAttribute("role"));
-	const turn = roving(tiles);
-	for (const x of tiles) x.addEventListener("keydown", turn);
-	tiles[0]?.setAttribute("tabindex", "0");
+	roving(tiles);
 	const [width, height] = plan.size;
 	const label = `${stage.name}, ${stage.steps.length} steps from ${stage.steps[0]?.name} to ${stage.steps.at(-1)?.name}`;
-	const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label, class: "diagram" }, ...plan.lines.flatMap(line), ...nodes);
+	const picture = s("svg.diagram", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label }, ...plan.lines.flatMap(line), ...nodes);
 	const renew = (look) => live.forEach((x) => x(look));
 	return { picture, renew };
 }

@@ -1,10 +1,10 @@
-// A file that is dropped on the page, or chosen: its header is read here, in the browser, and goes nowhere.
-import { texts } from "./data.js";
-import { gibibytes, gigabytes, grouped, percent, short, times, value } from "./forms.js";
+// A file that is dropped or chosen: its header is read here and goes nowhere.
+import { gibibytes, gigabytes, grouped, percent, short, sought, sum, texts, times, value } from "./forms.js";
 import { button, faint, formula, group, h, hidden, labelled, numeral, path, row, scrolled, section, table } from "./dom.js";
+import { added, inBytes, inShort, share } from "./derived.js";
 import { treemap } from "./treemap.js";
 import { headerOf, knowing } from "./headers.js";
-import { parsed, Refused } from "./strict.js";
+import { parsed, refuse, Refused } from "./strict.js";
 import { noted } from "./design.js";
 import { say } from "./share.js";
 import { takeaways } from "./taking.js";
@@ -14,7 +14,7 @@ const VALUES = 2 ** 19;
 const SHOWN = 500;
 const TIED = "tie_word_embeddings";
 
-const sum = (list, key) => list.reduce((a, x) => a + x[key], 0n);
+const summed = (list, key) => sum(list.map((x) => x[key]));
 
 // Tensors that differ in their numbers alone, together.
 function folded(tensors) {
@@ -29,22 +29,30 @@ function folded(tensors) {
 	return [...found.values()];
 }
 
-function comes(x) {
-	const factors = [...x.shape, ...(x.copies === 1n ? [] : [x.copies])].map((n) => grouped(n));
-	return [x.name, formula(factors.join("·") || "1", `${grouped(x.elements)} values`), `${x.dtype}: ${grouped(x.bytes)} bytes, ${gibibytes(x.bytes)}`];
+// What a row comes from: its shape, how many there are, and the blocks of its type.
+function comes(x, known) {
+	const [block, size] = known.types.get(x.dtype);
+	const shape = x.shape.map((n) => grouped(n)).join("·") || "1";
+	return [
+		x.name,
+		formula("sides", shape, `${grouped(x.each)} values each`),
+		formula("each · copies", `${grouped(x.each)}·${grouped(x.copies)}`, `${grouped(x.elements)} values`),
+		formula(`${x.dtype}: blocks · bytes of a block`, `${grouped(x.bytes / BigInt(size))}·${size}`, `${grouped(x.bytes)} bytes`),
+		`${block} ${block === 1 ? "value" : "values"} to a block`,
+	];
 }
 
 const listed = (caption, columns, ...rows) => scrolled(caption, table(hidden(caption), columns, ...rows));
 
-function listing(rows) {
+function listing(rows, known) {
 	const place = h("div");
-	const status = h("p", { class: "faint", role: "status" });
+	const status = h("p.faint", { role: "status" });
 	const draw = (text) => {
-		const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-		const found = rows.filter((x) => words.every((word) => x.name.toLowerCase().includes(word) || x.dtype.toLowerCase() === word));
-		const lines = found.slice(0, SHOWN).map((x) => row(path(x.name), x.dtype, x.shape.join("×") || "–", [grouped(x.each)], [grouped(x.copies)], [numeral(grouped(x.elements), () => comes(x))], [grouped(x.bytes)]));
-		status.textContent = found.length > SHOWN ? `the first ${SHOWN} of ${found.length} rows` : words.length ? `${found.length} of ${rows.length} rows` : "";
-		place.replaceChildren(listed("tensors of the file", ["tensor", "type", "shape", ["each"], ["copies"], ["values"], ["bytes"]], lines));
+		const has = sought(text);
+		const found = rows.filter((x) => has(x.name, x.dtype));
+		const lines = found.slice(0, SHOWN).map((x) => row(path(x.name), x.dtype, x.shape.join("×") || "–", [grouped(x.each)], [grouped(x.copies)], [numeral(grouped(x.elements), () => comes(x, known))], [grouped(x.bytes)]));
+		status.textContent = found.length > SHOWN ? `the first ${SHOWN} of ${found.length} rows` : text.trim() ? `${found.length} of ${rows.length} rows` : "";
+		place.replaceChildren(listed("tensors of the file", texts.columns.file, lines));
 	};
 	const find = h("input", { type: "search", id: "find-file", maxlength: "80", oninput: () => draw(find.value) });
 	draw("");
@@ -54,24 +62,26 @@ function listing(rows) {
 function contents(file, found, known, close) {
 	const { tensors } = found;
 	const rows = folded(tensors);
-	const [elements, bytes] = [sum(tensors, "elements"), sum(tensors, "bytes")];
-	const types = [...Map.groupBy(tensors, (x) => x.dtype)].map(([dtype, list]) => ({ dtype, count: BigInt(list.length), elements: sum(list, "elements"), bytes: sum(list, "bytes") }));
-	const lines = types.map((x) => row(x.dtype, [grouped(x.count)], [grouped(x.elements)], [grouped(x.bytes)], [percent(x.bytes, bytes)]));
-	const tell = () => ["values", formula(types.map((x) => x.dtype).join(" + "), types.map((x) => grouped(x.elements)).join(" + "), grouped(elements))];
+	const [elements, bytes] = [summed(tensors, "elements"), summed(tensors, "bytes")];
+	const types = [...Map.groupBy(tensors, (x) => x.dtype)].map(([dtype, list]) => ({ dtype, count: BigInt(list.length), elements: summed(list, "elements"), bytes: summed(list, "bytes") }));
+	const all = (key) => () => [key, added(rows.map((x) => [x.name, x[key]])), key === "bytes" && inBytes(bytes)];
+	const own = (x) => () => [x.dtype, ...["copies", "elements", "bytes"].map((key) => added(rows.filter((y) => y.dtype === x.dtype).map((y) => [`${key} of ${y.name}`, y[key]]))), share(x.dtype, x.bytes, bytes)];
+	const lines = types.map((x) => row(x.dtype, [grouped(x.count)], [numeral(grouped(x.elements), own(x))], [grouped(x.bytes)], [percent(x.bytes, bytes)]));
+	const tell = () => ["values", added(types.map((x) => [x.dtype, x.elements])), inShort("values", elements)];
 	const bare = (text) => text.replace(/^(model\.|transformer\.)?((layers|h|blk)\.\{l\}\.)?|\.weight$/g, "");
-	const items = rows.map((x) => ({ name: bare(x.name), group: known.groups.find(([, words]) => new RegExp(words).test(x.name))?.[0] ?? "other", detail: `${x.shape.join("×")}${times(x.copies)}`, size: x.elements, tell: () => comes(x) }));
+	const items = rows.map((x) => ({ name: bare(x.name), group: known.groups.find(([, words]) => new RegExp(words).test(x.name))?.[0] ?? "other", detail: `${x.shape.join("×")}${times(x.copies)}`, size: x.elements, tell: () => comes(x, known) }));
 	const facts = found.metadata.filter(([key]) => !/token|merges|scores|chat_template/.test(key)).slice(0, 60).map(([key, text]) => h("li", `${key}: ${String(text).slice(0, 200)}`));
 	return section(
 		"file",
 		file.name,
 		close,
-		h("p", { class: "total" }, numeral(grouped(elements), tell, { "data-part": "values" }), ` values in ${grouped(tensors.length)} tensors (${short(elements)})`),
-		h("p", { "data-part": "stored" }, `${grouped(bytes)} bytes of tensors: ${gigabytes(bytes)}, ${gibibytes(bytes)}; ${found.format}, a file of ${grouped(file.size)} bytes of which the header alone was read, here`),
+		h("p.total", numeral(grouped(elements), tell, { "data-part": "values" }), " values in ", numeral(grouped(tensors.length), all("copies")), " tensors (", numeral(short(elements), tell), ")"),
+		h("p", { "data-part": "stored" }, [grouped(bytes), " bytes of tensors: ", gigabytes(bytes), ", ", gibibytes(bytes)].map((x, i) => (i % 2 ? x : numeral(x, all("bytes")))), h("span.note", `; ${found.format}, a file of ${grouped(file.size)} ${texts.header}`)),
 		types.some((x) => known.packed.includes(x.dtype)) && faint(texts.packed),
-		listed("types in the file", ["type", ["tensors"], ["values"], ["bytes"], ["share"]], lines),
+		listed("types in the file", texts.columns.types, lines),
 		elements && treemap(file.name, items, "values"),
-		listing(rows),
-		facts.length && h("details", h("summary", "What it says of itself"), h("ul", facts)),
+		listing(rows, known),
+		facts.length && h("details", h("summary", texts.itself), h("ul", facts)),
 	);
 }
 
@@ -79,7 +89,7 @@ const plainly = (x) => (x instanceof Map ? `{${[...x].sort(([a], [b]) => (a < b 
 
 const causal = (x, headed) => x === undefined || (Array.isArray(x) && typeof x[0] === "string" && headed.some((end) => x[0].endsWith(end)));
 
-// The dimensions of a configuration, where it differs from a design's only in them and in what moves no weight; else why not.
+// The dimensions of a configuration that differs from a design's only in them and in what moves no weight.
 function fitting(config, design, { nothing, headed }) {
 	const keys = new Set(design.letters.map((x) => x.key));
 	const neutral = new Set([...nothing, ...design.neutral]);
@@ -87,30 +97,30 @@ function fitting(config, design, { nothing, headed }) {
 	for (const x of design.letters) {
 		const n = config.get(x.key);
 		if (typeof n === "bigint" && n > 0n && n < 2n ** 32n) values[x.letter] = n;
-		else if (n !== undefined && n !== null) throw new Refused(`${x.key} is no whole number`);
-		else if (n === null || !x.absent.form) throw new Refused(`${x.key} is not given`);
+		refuse(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
+		refuse(n === null || (n === undefined && !x.absent.form), "given", x.key);
 	}
 	const tied = config.get(TIED);
-	if (design.tied !== null && typeof tied !== "boolean") throw new Refused(`${TIED} is not given`);
+	refuse(design.tied !== null && typeof tied !== "boolean", "given", TIED);
 	const own = new Map([...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)].map((x) => [x.key, parsed(new TextEncoder().encode(x.text), VALUES)]));
 	const silent = new Set(design.defaults.map((x) => x.key));
 	for (const key of new Set([...config.keys(), ...own.keys()])) {
 		if (key === "architectures" && [config, own].every((x) => causal(x.get(key), headed))) continue;
 		if (keys.has(key) || (key === TIED && design.tied !== null) || neutral.has(key) || key.startsWith("_")) continue;
 		const same = config.has(key) ? own.has(key) && plainly(config.get(key)) === plainly(own.get(key)) : silent.has(key);
-		if (!same) throw new Refused(`${key.slice(0, 80)} is other than in this page's model`);
+		refuse(!same, "other", key.slice(0, 80));
 	}
 	return { values, tied: design.tied === null ? null : tied };
 }
 
-async function configured(file, data) {
-	if (file.size > CONFIG) throw new Refused("it is longer than a configuration");
+export async function configured(file, data) {
+	refuse(file.size > CONFIG, "config");
 	const config = parsed(new Uint8Array(await file.arrayBuffer()), VALUES);
-	if (!(config instanceof Map)) throw new Refused("it holds no object");
+	refuse(!(config instanceof Map), "object");
 	const type = config.get("model_type");
 	const at = data.models.findIndex((x) => x.design.letters.length && x.design.type === type);
 	try {
-		if (at < 0) throw new Refused(`this page has no forms for a model_type of ${typeof type === "string" ? JSON.stringify(type.slice(0, 60)) : "none"}`);
+		refuse(at < 0, "forms", typeof type === "string" ? JSON.stringify(type.slice(0, 60)) : "none");
 		const { design } = data.models[at];
 		return { view: "design", like: "ab"[at], sizes: noted(complete(fitting(config, design, data.files), design)) };
 	} catch (error) {
@@ -125,11 +135,7 @@ function complete({ values, tied }, design) {
 	return { values: all, tied };
 }
 
-const isConfig = (file) => /\.json$/i.test(file.name) && !/\.index\.json$/i.test(file.name);
-
-// For tests: what is read of a file, or why it is refused.
-export const reading = (file, data) =>
-	(isConfig(file) ? configured(file, data) : headerOf(file, knowing(data.files)).then((x) => ({ tensors: x.tensors.map((y) => [y.name, y.dtype, ...[y.elements, y.bytes, ...y.shape].map(String)]) }))).catch((error) => ({ wrong: error instanceof Refused ? error.message : `?${error}` }));
+export const isConfig = (file) => /\.json$/i.test(file.name) && !/\.index\.json$/i.test(file.name);
 
 // Where files are taken; `change` moves the page.
 export function opener(data, change) {
@@ -152,7 +158,7 @@ export function opener(data, change) {
 			say(`${file.name} is read`);
 		} catch (error) {
 			const why = error instanceof Refused ? error.message : `it cannot be read (${error.name})`;
-			place.replaceChildren(h("p", { role: "alert", class: "wrong" }, `${file.name}: ${why} `, close()));
+			place.replaceChildren(h("p.wrong", { role: "alert" }, `${file.name}: ${why} `, close()));
 		}
 	};
 	const input = h("input", { type: "file", id: "file-input", accept: ".json,.safetensors,.gguf", hidden: true, "aria-label": "a file to read", onchange: () => input.files[0] && read(input.files[0]).then(() => (input.value = "")) });
@@ -162,5 +168,5 @@ export function opener(data, change) {
 		event.preventDefault();
 		if (event.dataTransfer?.files[0]) read(event.dataTransfer.files[0]);
 	});
-	return { button: h("span", { class: "choice" }, open, input), place };
+	return { button: h("span.choice", open, input), place };
 }

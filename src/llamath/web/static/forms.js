@@ -1,4 +1,7 @@
-// Forms from Python, evaluated and written in whole numbers; see web/forms.py.
+// What Python sent, and its forms, evaluated and written in whole numbers; see web/forms.py.
+export const data = JSON.parse(document.getElementById("data").textContent);
+export const texts = data.words;
+
 const KINDS = {
 	"+": (xs) => xs.reduce((a, b) => a + b),
 	"*": (xs) => xs.reduce((a, b) => a * b),
@@ -12,7 +15,7 @@ const ROUGH = { floor: (a, b) => Math.floor(a / b), ceil: (a, b) => Math.ceil(a 
 
 const digits = (x) => /^-?\d+$/.test(x);
 
-// The form as a function of its variables, in whole numbers of any size; or roughly, in floats, for places in a picture.
+// The form as a function of its variables, in whole numbers; or roughly, in floats, for places in a picture.
 function worked(form, whole) {
 	const [kind, ...rest] = typeof form === "string" ? [form] : form;
 	if (typeof form === "string" && !digits(form)) return (variables) => variables[form];
@@ -69,6 +72,7 @@ export function grouped(from) {
 	return n < 0n ? `−${text}` : text;
 }
 
+export const sum = (list) => list.reduce((a, n) => a + BigInt(n), 0n);
 export const signed = (n) => (BigInt(n) > 0n ? "+" : "") + grouped(n);
 
 // n over a unit to two decimals, halves away from zero.
@@ -86,9 +90,16 @@ export function percent(n, whole) {
 	return n > 0n && n * 20_000n < whole ? "<0.01%" : `${over(n * 100n, whole)}%`;
 }
 
+// Whether texts have all the words of a search between them.
+export function sought(text) {
+	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+	return (...texts) => words.every((word) => texts.some((x) => x.toLowerCase().includes(word)));
+}
+
+// Of a number in short: the power, its letter, how it is written.
+export const UNITS = [[12n, "T", "10¹²"], [9n, "B", "10⁹"], [6n, "M", "10⁶"], [3n, "K", "10³"]];
+
 export function short(n) {
-	for (const [power, letter] of [[12n, "T"], [9n, "B"], [6n, "M"], [3n, "K"]]) {
-		if (n >= 10n ** power) return `${over(n, 10n ** power)}${letter}`;
-	}
-	return grouped(n);
+	const [power, letter] = UNITS.find((x) => n >= 10n ** x[0]) ?? [0n];
+	return power ? `${over(n, 10n ** power)}${letter}` : grouped(n);
 }

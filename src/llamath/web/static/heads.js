@@ -1,21 +1,23 @@
 // Which heads share what, and which experts there are, one by one as long as there are not too many.
-import { grouped, value, written } from "./forms.js";
-import { formula, h, numeral, rect, s, words } from "./dom.js";
+import { texts, value, written } from "./forms.js";
+import { h, rect, s, words } from "./dom.js";
+import { counted } from "./derived.js";
 
 const [GROUPS, EACH, CELLS] = [16, 8, 512];
-const count = (form) => Number(value(form, {}));
-const plural = (text, n) => (n === 1 ? text : text.replace(/(head|vector|group)/, "$1s"));
+export const count = (form) => Number(value(form, {}));
 
 // A word with its colour, its letter and its number.
 function fact(text, form, colour) {
 	const [letter, number] = [written(form, {}, true), written(form, {}, false)];
-	return [colour && h("span", { class: `key ${colour}` }), `${text}${letter === number ? "" : ` (${letter})`} `, numeral(grouped(value(form, {})), () => [text, formula(letter, letter === number ? "" : number)])];
+	return [colour && h(`span.key.${colour}`), `${text}${letter === number ? "" : ` (${letter})`} `, counted(value(form, {}), text, letter === number ? text : letter)];
 }
 
 function figure(caption, label, [width, height], shapes) {
 	const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, ...shapes);
-	return h("figure", { class: "shared" }, h("figcaption", caption), picture);
+	return h("figure.shared", h("figcaption", caption), picture);
 }
+
+export const ratioOf = (x) => [true, false].map((letters) => `${written(x.n, {}, letters)} / ${written(x.k, {}, letters)}`);
 
 function heads(x, room) {
 	const [many, few] = [count(x.n), count(x.k)];
@@ -26,12 +28,12 @@ function heads(x, room) {
 	const across = Math.max(1, Math.floor(room / wide));
 	const groups = Array.from({ length: shown }, (_, i) => {
 		const [left, top] = [(i % across) * wide, Math.floor(i / across) * 28];
-		const circles = Array.from({ length: inside }, (_, j) => s("circle", { cx: left + 32 + 14 * j, cy: top + 12, r: 5, class: "attention edge" }));
+		const circles = Array.from({ length: inside }, (_, j) => s("circle.attention.edge", { cx: left + 32 + 14 * j, cy: top + 12, r: 5 }));
 		return [rect(left + 0.5, top + 0.5, wide - 9, 23, "ring"), rect(left + 6, top + 6, 12, 12, "embedding edge"), ...circles, words(left + 28 + 14 * inside, top + 16, inside < each ? "…" : "", null)];
 	});
-	const [all, own] = [plural(x.many, many), plural(x.few, few)];
-	const ratio = numeral(grouped(each), () => [`${x.many}s to a ${x.few}`, formula(`${written(x.n, {}, true)} / ${written(x.k, {}, true)}`, `${many} / ${few}`, String(each))]);
-	const rest = ` to each; ${x.says}${shown < few ? `; the first ${shown} are drawn` : ""}`;
+	const [all, own] = [x.many, x.few];
+	const ratio = counted(each, `${x.many} to one of ${x.few}`, ...ratioOf(x));
+	const rest = ` to each; ${x.says}${shown < few ? texts.some : ""}`;
 	const size = [room, Math.ceil(shown / across) * 28];
 	return figure([...fact(all, x.n, "attention"), "; ", ...fact(own, x.k, "embedding"), ", ", ratio, rest], `${all}: ${many}, ${own}: ${few}, ${each} to each`, size, groups.flat());
 }
@@ -48,9 +50,9 @@ function experts(x, room) {
 		return rect(column * step + 1, row * step + 1, step - 3, step - 3, i < chosen ? "experts edge thick" : "ring");
 	});
 	const bottom = Math.ceil(shown / per) * lines * step;
-	const rest = [": these, or any others", x.groups > 1 ? `; in ${x.groups} groups` : "", shown < all ? `; the first ${shown} are drawn` : ""].join("");
+	const rest = [`: ${texts.chosen}${shown < all ? texts.some : ""}`, ...(x.groups > 1 ? ["; ", ...fact("groups", String(x.groups))] : [])];
 	const label = `${all} experts, of which a token passes ${chosen}${x.shared ? ", and a shared one" : ""}`;
-	return figure([...fact("experts", x.n, "experts"), "; ", ...fact("the router sends a token to", x.k), rest, x.shared && ["; ", h("span", { class: "key mlp" }), "the shared one, which every token passes"]], label, [room, bottom + (x.shared ? step + 6 : 2)], [...cells, x.shared && rect(1, bottom + 5, 3 * step - 3, step - 3, "mlp edge")]);
+	return figure([...fact("experts", x.n, "experts"), "; ", ...fact("the router sends a token to", x.k), ...rest, x.shared && ["; ", h("span.key.mlp"), texts.shared]], label, [room, bottom + (x.shared ? step + 6 : 2)], [...cells, x.shared && rect(1, bottom + 5, 3 * step - 3, step - 3, "mlp edge")]);
 }
 
 export const sharing = (stage, room) => stage.heads.map((x) => (x.kind === "heads" ? heads(x, room) : experts(x, room)));

@@ -1,6 +1,6 @@
 // The page: what its address says, drawn; and drawn anew, in part, when that changes.
-import { data, texts } from "./data.js";
-import { grouped } from "./forms.js";
+import { data, grouped, texts } from "./forms.js";
+import { inShort } from "./derived.js";
 import { asked, button, choice, faint, formula, h, hidden, numeral, row, section } from "./dom.js";
 import { possible, read, write } from "./state.js";
 import { tensors } from "./table.js";
@@ -14,7 +14,9 @@ import { comparison } from "./compare.js";
 import { others } from "./served.js";
 import { saying } from "./share.js";
 import { copies, takeaways } from "./taking.js";
-import { opener, reading } from "./drop.js";
+import { configured, isConfig, opener } from "./drop.js";
+import { headerOf, knowing } from "./headers.js";
+import { Refused } from "./strict.js";
 import { designed, designer, dimensions, millionths, quantity } from "./design.js";
 
 const known = possible(data.settings);
@@ -28,20 +30,21 @@ const model = () => data.models[state.view === "b" ? 1 : 0];
 
 function counts(one) {
 	const [total, ...rest] = one.counts;
-	const tell = (x) => () => [`${x.name}: ${x.everyday}`, x.says, x.symbols ? formula(x.symbols, x.numbers, grouped(x.value)) : grouped(x.value), letters(one)];
+	const tell = (x) => () => [`${x.name}: ${x.everyday}`, x.says, formula(x.symbols, x.numbers, grouped(x.value)), inShort(x.name, BigInt(x.value), x.everyday), letters(one)];
 	const others = rest.map((x) => h("li", `${x.name} `, numeral(grouped(x.value), tell(x))));
 	return [
-		h("p", { class: "total" }, numeral(grouped(total.value), tell(total), { "data-part": "parameters" }), ` parameters (${one.everyday})`),
+		h("p.total", numeral(grouped(total.value), tell(total), { "data-part": "parameters" }), " parameters (", numeral(one.everyday, tell(total)), ")"),
 		h("details", h("summary", "Other counts"), h("ul", others)),
-		faint(`${one.family}: ${one.source}`),
+		h("p.faint.source", `${one.family}: ${one.source}`),
 		...[checkpoint(one)].filter(Boolean),
-		...one.notes.map((x) => faint(x)),
+		...one.notes.map((x) => h("p.faint.note", x)),
 	];
 }
 
-function letters(one) {
+function letters(one, open) {
 	const said = (x) => [x.says, x.key].filter(Boolean).join(", ");
-	return h("table", { class: "letters" }, h("caption", hidden("letters")), h("tbody", one.letters.map((x) => row(x.letter, [grouped(x.value)], said(x)))));
+	const number = (x) => (open ? numeral(grouped(x.value), () => [said(x) || x.letter, formula(...x.of), x.from]) : grouped(x.value));
+	return h("table.letters", h("caption", hidden("letters")), h("tbody", one.letters.map((x) => row(x.letter, [number(x)], said(x)))));
 }
 
 function single() {
@@ -54,7 +57,7 @@ function single() {
 		section("memory", "Memory", parts.memory.element),
 		section("speed", "Speed", parts.speed.element),
 		section("tensors", "Tensors", parts.tensors.element),
-		section("letters", "Letters", letters(one)),
+		section("letters", "Letters", letters(one, true)),
 	];
 }
 
@@ -78,14 +81,15 @@ function help() {
 	return asked("Keys", h("dl", texts.keys.flatMap(([key, text]) => [h("dt", key), h("dd", text)])));
 }
 
+const themed = () => (document.documentElement.dataset.theme = state.theme || "auto");
+
 function draw() {
-	document.documentElement.dataset.theme = state.theme || "auto";
+	themed();
 	const both = state.view === "difference";
 	const names = data.models.map((x) => x.name);
 	const own = state.view === "design";
 	const title = own ? "Design" : both ? names.join(" → ") : model().name;
-	const themes = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
-	const tools = h("div", { class: "controls tools" }, choice("Theme", "theme", themes, state.theme, change), !own && copies(both ? data.difference.copy : model().copy, title), file.button, button("Keys ( ? )", help));
+	const tools = h("div.controls.tools", choice("Theme", "theme", texts.themes, state.theme, change), !own && copies(both ? data.difference.copy : model().copy, title), file.button, button("Keys ( ? )", help));
 	document.title = `${title} · llamath`;
 	main.replaceChildren(h("header", h("h1", title), tools), ...[file.place, others(data.served), views()].filter(Boolean), ...(own ? design() : both ? difference() : single()));
 	takeaways(main, title);
@@ -97,17 +101,15 @@ function change(to) {
 	const names = Object.keys(to);
 	cancelAnimationFrame(waiting);
 	waiting = requestAnimationFrame(() => history.replaceState(null, "", write(state, known)));
-	if (names.includes("theme")) document.documentElement.dataset.theme = state.theme || "auto";
-	else if (names.every((x) => known[x][2].length)) for (const part of new Set(names.flatMap((x) => known[x][2]))) redraw(part, names);
+	if (names.includes("theme")) themed();
+	else if (names.every((x) => known[x][2].length)) for (const part of new Set(names.flatMap((x) => known[x][2]))) redraw(part);
 	else {
 		draw();
 		if (names.includes("view")) main.querySelector(`[data-view="${state.view}"]`)?.focus();
 	}
 }
 
-function redraw(part, names) {
-	const depends = part !== "where" || names.some((x) => ["map", "by", "focus"].includes(x)) || state.map === "cache" || (state.map === "flops" && names.includes("context")) || (state.map === "bytes" && names.includes("dtype"));
-	if (!depends) return;
+function redraw(part) {
 	const sorting = document.activeElement?.dataset?.sort;
 	parts[part]?.draw();
 	if (sorting) main.querySelector(`[data-sort="${sorting}"]`)?.focus();
@@ -118,7 +120,13 @@ addEventListener("hashchange", () => {
 	draw();
 });
 
-addEventListener("resize", () => ["memory", "speed"].forEach((part) => redraw(part, [])));
+addEventListener("resize", () => ["memory", "speed"].forEach((part) => redraw(part)));
+
+// What stands beside a number opens the same.
+addEventListener("click", (event) => {
+	const cell = event.target.closest?.("td");
+	if (cell && !cell.querySelector("button") && getSelection().isCollapsed) cell.parentElement.querySelector(".number")?.click();
+});
 
 addEventListener("keydown", (event) => {
 	const typing = event.target.closest?.("input, select, textarea, dialog");
@@ -129,28 +137,8 @@ addEventListener("keydown", (event) => {
 	event.preventDefault();
 });
 
-// For tests, and for who asks from the console: what the fullest GPU holds and how fast it is at most at these settings, as texts.
-globalThis.llamath = {
-	design(index, sizes) {
-		const { design: one } = data.models[index];
-		const { form, active, groups, total, live, ...rest } = designed(one, dimensions(one, sizes));
-		return { ...rest, total: total.toString(), live: live.toString(), groups: groups.map((x) => x.n.toString()) };
-	},
-	file: (bytes, name) => reading(new File([bytes], name), data),
-	quantity: (text, total) => {
-		const found = quantity(text);
-		return found && [found.toString(), millionths(BigInt(total), found)];
-	},
-	memory(index, asked) {
-		const set = settings(data.models[index], { ...state, ...asked });
-		const found = held(set).fullest;
-		return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, found[x].toString()]));
-	},
-	speed(index, asked, card) {
-		const found = passes(settings(data.models[index], { ...state, ...asked }), data.gpus.find((x) => x.name === card), data.roof);
-		return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => x.known[y].toString()), x.bound]]));
-	},
-};
+// For tests.
+globalThis.llamath = { data, state, settings, held, passes, designed, dimensions, quantity, millionths, isConfig, configured, headerOf, knowing, Refused };
 
 document.body.append(saying);
 draw();

@@ -1,4 +1,4 @@
-// What each GPU holds, to run a model or to train it, at the settings of the sliders: Python's forms, worked out.
+// What each GPU holds, to run a model or to train it: Python's forms, worked out.
 import { rough, value } from "./forms.js";
 
 const PARTS = ["weights", "cache", "activations", "logits", "overhead"];
@@ -13,6 +13,7 @@ const one = (what, form) => [{ what, form, says: "" }];
 function running({ sizes, dtype, split, variables }) {
 	const stages = split.stages.map((x) => ({
 		where: x.where,
+		sums: x.sums,
 		lines: {
 			weights: one("weights", x.weights[dtype.name]),
 			cache: x.cache,
@@ -62,19 +63,19 @@ function share(plan, stage, variables, work) {
 	return { ...found, total, stage };
 }
 
-// What each GPU holds of each stage, and which of them holds most.
+// What a GPU of each stage holds, and where that is most.
 export function held({ plan }, context = plan.variables.T) {
 	const shares = plan.stages.map((x) => share(plan, x, { ...plan.variables, T: context }, value));
 	return { shares, fullest: shares.reduce((a, x) => (x.total > a.total ? x : a)) };
 }
 
-// The same as a function of the context, in floats: for places in a picture, and for a first guess.
+// The same as a function of the context, in floats: for pictures and first guesses.
 export function about({ plan }) {
 	const variables = Object.fromEntries(Object.entries(plan.variables).map(([name, n]) => [name, Number(n)]));
 	return (context) => Math.max(...plan.stages.map((x) => share(plan, x, { ...variables, T: context }, rough).total));
 }
 
-// The longest context that fits, to the token; 0n: none, null: any. It is looked for around a guess in floats; whole numbers decide.
+// The longest context that fits; 0n: none, null: any. It is looked for around a guess; whole numbers decide.
 export function longest(set, memory, near) {
 	const fits = (n) => held(set, n).fullest.total <= memory;
 	let [low, high] = [BigInt(Math.max(Math.floor(near), 1)), 0n];

@@ -1,4 +1,4 @@
-// A picture as a file of its own: what is drawn, with the looks that the stylesheet gave it, and the words around it.
+// A picture as a file of its own, with its looks and the words around it.
 import { s } from "./dom.js";
 
 const LOOKS = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "fill-opacity", "stroke-opacity", "opacity", "paint-order", "rx", "font-size", "font-weight", "text-anchor", "dominant-baseline"];

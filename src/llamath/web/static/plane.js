@@ -7,9 +7,9 @@ export const scale = (from, to, start, end) => (n) => start + ((n - from) / (to 
 // `across` and `up`: [place, text]
 export function ground({ left, right, top, bottom }, across, up, [below, above]) {
 	return [
-		...across.flatMap(([x, text]) => [line(x, top, x, bottom, "grid"), words(x, bottom + 17, text, "small", x > right - 9 ? "end" : "middle")]),
-		...up.flatMap(([y, text]) => [line(left, y, right, y, "grid"), words(left - 6, y + 4, text, "small", "end")]),
-		words(right, bottom + 36, below, "small", "end"),
+		...across.flatMap(([x, text]) => [line(x, top, x, bottom, "grid"), words(x, bottom + 17, text, "small tick", x > right - 9 ? "end" : "middle")]),
+		...up.flatMap(([y, text]) => [line(left, y, right, y, "grid"), words(left - 6, y + 4, text, "small tick", "end")]),
+		words(right, bottom + 36, below, "small tick", "end"),
 		words(0, top - 12, above),
 	];
 }

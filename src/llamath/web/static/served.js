@@ -1,4 +1,4 @@
-// Links of a page that a server shows: another model, a second one beside it. A page that is a file has none.
+// Links of a page that a server shows: another model, a second one beside it.
 import { h } from "./dom.js";
 
 // Where the page of one model or two lies; `up` leads from here to the server's first page.

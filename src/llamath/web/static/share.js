@@ -1,7 +1,8 @@
 // Taking things along: texts to the clipboard, files as downloads, and what `count` prints.
+import { texts } from "./forms.js";
 import { asked, h } from "./dom.js";
 
-export const saying = h("p", { role: "status", class: "saying" });
+export const saying = h("p.saying", { role: "status" });
 let silence = 0;
 
 export function say(text) {
@@ -14,7 +15,7 @@ export function say(text) {
 function offered(text, what) {
 	const area = h("textarea", { readonly: true, rows: "12", "aria-label": what });
 	area.value = text;
-	asked(what, h("p", "No clipboard here: copy the selected text."), area);
+	asked(what, h("p", texts.clipboard), area);
 	area.select();
 }
 

@@ -1,7 +1,7 @@
-// Ceilings of speed on a roofline: decode and prefill at the settings of the sliders, on a card of the catalogue.
-import { texts } from "./data.js";
-import { grouped, value } from "./forms.js";
-import { choice, faint, group, h, layered, line, numeral, row, s, scrolled, table, words } from "./dom.js";
+// Ceilings of speed on a roofline: decode and prefill on a card of the catalogue.
+import { grouped, texts, value } from "./forms.js";
+import { choice, faint, formula, group, h, layered, line, opening, renewed, roving, row, s, scrolled, table, told, words } from "./dom.js";
+import { dot } from "./curve.js";
 import { derived } from "./derived.js";
 import { settings } from "./memory.js";
 import { ground, scale } from "./plane.js";
@@ -22,7 +22,7 @@ function prefixed(n) {
 	return `${Number((Number(n) / 10 ** power).toPrecision(4))} ${letter}`;
 }
 
-// Both passes: their tokens, bytes and FLOPs, and where they stand under the roof.
+// Both passes, and where they stand under the roof.
 export function passes(set, card, roof) {
 	const dtype = set.dtype.rates.find((x) => card.flops[x]);
 	const rates = { bandwidth: BigInt(card.bandwidth), peak: BigInt(card.flops[dtype]) };
@@ -35,34 +35,45 @@ export function passes(set, card, roof) {
 	return { passes: made, dtype, ...rates };
 }
 
-function tell(x, what, set, roof) {
-	const { known, forms } = x;
-	const on = set.split.count === "1" ? "" : `One GPU of each stage of ${set.split.layout}; ${texts.stages[x.name]}`;
+const SHOWN = { rate: (x) => three(x.rate, NANO), bytes: (x) => grouped(x.bytes), FLOPs: (x) => grouped(x.FLOPs), intensity: (x) => three(x.intensity, NANO) };
+
+function tell({ set, roof, found }, i, what) {
+	const { name, known, forms, bound } = found.passes[i];
+	const one = set.split.count === "1";
+	const rounded = () => formula(`${what} / 10⁹`, `${grouped(known[what])} / 10⁹`, SHOWN[what](known));
 	const lines = {
-		bytes: () => [...derived(forms.bytes, known, "bytes"), on],
-		FLOPs: () => [...derived(set.sizes.work[x.name], known, "FLOPs"), set.split.count === "1" ? "" : `Of these, one GPU's: ${grouped(known.FLOPs)}`, texts.flops],
-		rate: () => [...derived(roof.rate, known, "tokens in 10⁹ seconds"), `${three(known.rate, NANO)} a second.`, `Bound by ${x.bound}: ${texts.bounds[x.bound]}.`],
-		intensity: () => derived(roof.intensity, known, "FLOPs for 10⁹ bytes"),
+		bytes: () => [derived(forms.bytes, known, "bytes"), one ? "" : `One GPU of each stage of ${set.split.layout}; ${texts.stages[name]}`],
+		FLOPs: () => [derived(set.sizes.work[name], known, "FLOPs of all (work)"), one ? "" : derived(forms.FLOPs, known, "FLOPs of one GPU"), texts.flops],
+		rate: () => [derived(roof.rate, known, "tokens in 10⁹ seconds"), rounded(), `Bound by ${bound}: ${texts.bounds[bound]}.`],
+		intensity: () => [derived(roof.intensity, known, "FLOPs for 10⁹ bytes"), rounded()],
 	}[what];
-	return [`${x.name}: ${what === "rate" ? "tokens a second at most" : what}`, lines()];
+	return [`${name}: ${what === "rate" ? "tokens a second at most" : what}`, lines().flat()];
 }
 
-function rates(found, set, roof) {
-	const line = (x) => {
-		const open = (what, text) => [numeral(text, () => tell(x, what, set, roof), { "data-speed": `${x.name}-${what}` })];
-		const { rate, bytes, FLOPs, intensity } = x.known;
-		return row(texts.passes[x.name], open("rate", three(rate, NANO)), x.bound, open("bytes", grouped(bytes)), open("FLOPs", grouped(FLOPs)), open("intensity", three(intensity, NANO)));
+// A table of both passes; its texts are renewed in place.
+function rates(now) {
+	const live = [];
+	const rows = now().found.passes.map(({ name }, i) => {
+		const number = (what) => [renewed(live, () => SHOWN[what](now().found.passes[i].known), () => tell(now(), i, what), { "data-speed": `${name}-${what}` })];
+		return row(texts.passes[name], number("rate"), renewed(live, () => now().found.passes[i].bound), ...["bytes", "FLOPs", "intensity"].map(number));
+	});
+	// A rate of the data sheet.
+	const published = (name, key, unit) => {
+		const what = () => name ?? now().found.dtype;
+		const text = () => `${prefixed(now().found[key])}${unit}`;
+		return renewed(live, text, () => [now().card.title, formula(...now().card.facts[what()], text()), now().card.source]);
 	};
-	const columns = ["pass", ["tokens/s at most"], "bound by", ["bytes read"], ["FLOPs"], ["FLOPs for each byte"]];
-	return table(`Of one GPU; ${found.dtype} products at ${prefixed(found.peak)}FLOP/s, memory at ${prefixed(found.bandwidth)}B/s`, columns, found.passes.map(line));
+	const caption = ["Of one GPU; ", renewed(live, () => now().found.dtype), " products at ", published(null, "peak", "FLOP/s"), ", memory at ", published("bandwidth", "bandwidth", "B/s")];
+	return { live, element: table(caption, texts.columns.speed, rows) };
 }
 
 const range = ([from, to], make) => Array.from({ length: to - from + 1 }, (_, i) => make(from + i));
 const power = (n) => (n < 0 ? String(10 ** n) : grouped(10n ** BigInt(n)));
 
-function roofline(draw, found, card, width) {
+function roofline(draw, now, width) {
+	const { found, card } = now();
 	const [bandwidth, peak] = [Math.log10(Number(found.bandwidth)), Math.log10(Number(found.peak))];
-	const points = found.passes.map((x) => ({ ...x, at: Math.log10(Number(x.known.intensity) / 1e9), high: Math.log10(Number(x.known.reached)) }));
+	const points = found.passes.map((x) => ({ ...x, text: `${x.name} ≤ ${SHOWN.rate(x.known)} tokens/s`, at: Math.log10(Number(x.known.intensity) / 1e9), high: Math.log10(Number(x.known.reached)) }));
 	const ridge = peak - bandwidth;
 	const across = [Math.floor(Math.min(ridge, ...points.map((p) => p.at)) - 0.15), Math.ceil(Math.max(ridge, ...points.map((p) => p.at)) + 0.3)];
 	const up = [Math.floor(Math.min(peak, ...points.map((p) => p.high)) - 0.3), Math.ceil(peak + 0.2)];
@@ -70,43 +81,50 @@ function roofline(draw, found, card, width) {
 	const [x, y] = [scale(...across, LEFT, box.right), scale(...up, box.bottom, TOP)];
 	const start = Math.max(across[0], up[0] - bandwidth);
 	const corners = [[start, start + bandwidth], [ridge, peak], [across[1], peak]].map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`);
+	const most = Math.round(10 ** ridge);
+	const ratio = () => [texts.ridge, formula("peak / bandwidth", `${grouped(found.peak)} / ${grouped(found.bandwidth)}`, `${most} FLOPs for each byte`)];
 	const backdrop = () => [
-		...ground(box, range(across, (n) => [x(n), width < 560 && n % 2 ? "" : power(n)]), range(up, (n) => [y(n), prefixed(10n ** BigInt(Math.max(n, 0)))]), ["FLOPs for each byte read", "FLOP/s of each GPU"]),
-		s("polyline", { points: corners.join(" "), class: "curve" }),
+		...ground(box, range(across, (n) => [x(n), width < 560 && n % 2 ? "" : power(n)]), range(up, (n) => [y(n), prefixed(10n ** BigInt(Math.max(n, 0)))]), texts.plane),
+		s("polyline.curve", { points: corners.join(" ") }),
 		line(x(ridge), y(peak), x(ridge), box.bottom, "card"),
-		words(x(ridge) + 5, box.bottom - 6, `ridge at ${Math.round(10 ** ridge)}`, "small halo"),
+		opening(() => told(ratio), { tabindex: "0" }, words(x(ridge) + 5, box.bottom - 6, `ridge at ${most}`, "small halo")),
 	];
-	const [ends, shapes] = [[], []];
-	for (const p of points) {
-		const [px, py] = [x(p.at), y(p.high)];
-		const text = `${p.name} ≤ ${three(p.known.rate, NANO)} tokens/s`;
-		const wide = text.length * 7;
-		const left = Math.min(px + 11, width - RIGHT - wide);
-		let top = py + 22;
-		while (ends.some(([a, b, c]) => Math.abs(c - top) < 18 && left < b && left + wide > a)) top += 18;
-		ends.push([left, left + wide, top]);
-		const drawn = p.name === "decode" ? s("circle", { cx: px, cy: py, r: 6, class: "dot" }) : s("rect", { x: px - 6, y: py - 6, width: 12, height: 12, class: "dot" });
-		shapes.push(drawn, words(left, top, text, "halo strong"));
-	}
-	const said = points.map((p) => `${p.name} at most ${three(p.known.rate, NANO)} tokens a second, bound by ${p.bound}, ${three(p.known.intensity, NANO)} FLOPs for each byte`);
-	const label = `Roofline of ${card.title}: ${said.join("; ")}`;
-	return draw({ viewBox: `0 0 ${width} ${HEIGHT}`, "aria-label": label, class: "plot" }, [[[...across, ...up, bandwidth, peak, width].join(" "), backdrop], [undefined, () => shapes]]);
+	const marks = () => {
+		const ends = [];
+		const shapes = points.map((p, i) => {
+			const wide = p.text.length * 7;
+			const left = Math.min(x(p.at) + 11, width - RIGHT - wide);
+			let top = y(p.high) + 22;
+			while (ends.some(([a, b, c]) => Math.abs(c - top) < 18 && left < b && left + wide > a)) top += 18;
+			ends.push([left, left + wide, top]);
+			return opening(() => told(() => tell(now(), i, "rate")), {}, dot(i, x(p.at), y(p.high)), words(left, top, p.text, "halo strong"));
+		});
+		roving(shapes);
+		return shapes;
+	};
+	const label = points.map((p) => `${p.text}, bound by ${p.bound}, ${SHOWN.intensity(p.known)} FLOPs for each byte`).join("; ");
+	const plane = [...across, ...up, bandwidth, peak, width].join(" ");
+	return draw({ viewBox: `0 0 ${width} ${HEIGHT}`, role: "group", "aria-label": `Roofline of ${card.title}: ${label}`, class: "plot" }, [[plane, backdrop], [`${plane} ${points.map((p) => [p.at, p.high, p.text])}`, marks]]);
 }
 
 export function speed(model, data, state, change) {
-	const place = scrolled("table of speed");
-	const figure = h("figure", { class: "plots" });
+	const figure = h("figure.plots");
 	const drawn = layered();
-	const draw = () => {
+	let now = {};
+	const look = () => {
 		const card = data.gpus.find((x) => x.name === state.card) ?? data.gpus[0];
 		const set = settings(model, state);
-		const found = passes(set, card, data.roof);
-		place.replaceChildren(rates(found, set, data.roof));
-		const picture = roofline(drawn, found, card, room());
+		now = { card, set, roof: data.roof, found: passes(set, card, data.roof) };
+	};
+	look();
+	const shown = rates(() => now);
+	const draw = () => {
+		look();
+		for (const renew of shown.live) renew();
+		const picture = roofline(drawn, () => now, room());
 		if (!picture.isConnected) figure.append(picture);
 	};
-	const controls = group(choice("Card", "card", data.gpus.map((x) => [x.name, x.title]), state.card, change));
-	const note = faint(texts.ceilings);
+	const cards = choice("Card", "card", data.gpus.map((x) => [x.name, x.title]), state.card, change);
 	draw();
-	return { element: h("div", controls, place, figure, note), draw };
+	return { element: h("div", group(cards), scrolled("table of speed", shown.element), figure, faint(texts.ceilings)), draw };
 }

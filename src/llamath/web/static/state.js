@@ -1,4 +1,4 @@
-// What the page shows, in its address. The address is anybody's: only values that are possible are taken from it.
+// What the page shows, in its address, which is anybody's: only possible values are taken from it.
 const MOST = 2n ** 32n - 1n;
 
 export function whole(text, most = MOST) {

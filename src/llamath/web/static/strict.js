@@ -1,5 +1,12 @@
-// JSON from strangers, read strictly: each key once, whole numbers of any size, nothing nested or counted beyond what is sensible.
+// JSON from strangers, read strictly: each key once, whole numbers of any size, no more and no deeper than is sensible.
+import { texts } from "./forms.js";
+
 export const Refused = class extends Error {};
+
+// In the words of web/words.py, with values in their places.
+export function refuse(condition, why, ...values) {
+	if (condition) throw new Refused(texts.refused[why].replace(/\{(\d)\}/g, (_, i) => values[i]));
+}
 
 const SPACE = /[ \t\n\r]*/y;
 const STRING = /"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*"/y;
@@ -11,7 +18,7 @@ function parser(text, most) {
 	let at = 0;
 	let left = most;
 	const fail = (expected) => {
-		throw new Refused(`expected ${expected} at character ${at.toLocaleString("en")}, found ${at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end"}`);
+		refuse(true, "expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
 	};
 	const take = (pattern) => {
 		pattern.lastIndex = at;
@@ -39,18 +46,18 @@ function parser(text, most) {
 	const number = () => {
 		const found = take(NUMBER);
 		if (!found) fail("a value");
-		if (found.length > 400) throw new Refused("a number of hundreds of digits");
+		refuse(found.length > 400, "digits");
 		if (/^-?\d+$/.test(found) && found !== "-0") return BigInt(found);
 		return Number.isFinite(Number(found)) ? Number(found) : fail("a number that a float holds");
 	};
 	const value = (depth) => {
-		if ((left -= 1) < 0) throw new Refused(`more than ${most.toLocaleString("en")} values`);
-		if (depth > DEPTH) throw new Refused("it is nested too deeply");
+		refuse((left -= 1) < 0, "values", most.toLocaleString("en"));
+		refuse(depth > DEPTH, "deep");
 		if (next("{")) {
 			const found = new Map();
 			list("}", () => {
 				const key = string();
-				if (found.has(key)) throw new Refused(`the key ${JSON.stringify(key.slice(0, 60))} occurs twice`);
+				refuse(found.has(key), "key", JSON.stringify(key.slice(0, 60)));
 				if (!next(":")) fail(":");
 				found.set(key, value(depth + 1));
 			});
@@ -78,11 +85,12 @@ export function parsed(bytes, most) {
 	try {
 		text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
 	} catch {
-		throw new Refused("it is not UTF-8");
+		refuse(true, "text");
 	}
 	try {
 		return parser(text, most)();
 	} catch (error) {
-		throw error instanceof RangeError ? new Refused("it is too long or too deep to be read") : error;
+		refuse(error instanceof RangeError, "deep");
+		throw error;
 	}
 }

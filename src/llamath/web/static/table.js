@@ -1,38 +1,27 @@
 // The table of tensors: folded by section, filtered, sorted, under any of their names.
-import { grouped } from "./forms.js";
+import { grouped, sought, texts } from "./forms.js";
 import { button, choice, formula, group, h, head, hidden, labelled, numeral, path, row, scrolled } from "./dom.js";
-
-const NAMES = [["path", "canonical"], ["hf", "Hugging Face"], ["meta", "Meta"], ["gguf", "GGUF"]];
+import { product, shaped, share, sides } from "./derived.js";
 
 const called = (row, kind) => (kind === "path" ? row.path : row.names[kind] || `– (${row.path})`);
 
-export function derivation(row, section) {
-	if (row.tied) return [row.path, `Its numbers are those of ${row.tied}: it adds none.`];
-	const factors = [row.copies, row.times].filter((x) => x !== "1");
-	const letters = [row.dims.join("·"), ...(row.copies === "1" ? [] : [grouped(row.copies)]), ...(row.times === "1" ? [] : [section.letter])];
-	const numbers = [...row.shape, ...factors].map(grouped);
-	return [row.path, formula(letters.join("·"), numbers.join("·"), grouped(row.total))];
-}
-
-// What the numbers of a row come from; the sum of a group has its own formula.
+// What the numbers of a row, or of a whole section, come from.
 function sources(row, section, whole) {
-	const times = section.letter === "1" ? [] : [section.letter];
-	const each = row ? [row.dims.join("·"), row.shape.map(grouped).join("·"), grouped(row.each)] : [section.symbols, section.numbers, grouped(section.each)];
 	const [title, total] = row ? [row.path, row.total] : [section.where, section.total];
-	const copies = row ? [row.copies, row.times] : [section.times];
-	const many = copies.reduce((a, x) => a * BigInt(x), 1n);
-	const letters = [...(row && row.copies !== "1" ? [grouped(row.copies)] : []), ...times].join("·") || "1";
+	const told = (what, i, made) => () => [`${title}: ${what}`, row ? made() : formula(...section.of[i])];
+	const layers = section.of[1][0];
+	const factors = row && [[grouped(row.copies), row.copies], [layers, row.times]];
 	return [
-		() => [`${title}: each`, formula(...each)],
-		() => [`${title}: copies`, formula(letters, copies.map(grouped).join("·"), grouped(many)), row ? "how many of its layers, and how many in each" : "how many layers"],
-		() => (row ? derivation(row, section) : [title, formula(`${times.map((x) => `${x}·`).join("")}(${section.symbols})`, `${section.times}·(${section.numbers})`, grouped(total))]),
-		() => [`${title}: share`, formula(`${grouped(total)} / ${grouped(whole)}`, row?.share ?? section.share), "of the total, rounded to a hundredth of a percent"],
+		told("each", 0, () => product(row, [], grouped(row.each))),
+		told("copies", 1, () => formula((row.copies === "1" ? "" : `${grouped(row.copies)}·`) + layers, `${grouped(row.copies)}·${grouped(row.times)}`, grouped(BigInt(row.copies) * BigInt(row.times)))),
+		told("all", 2, () => (row.tied ? `Its numbers are those of ${row.tied}: it adds none.` : product(row, factors, grouped(row.total)))),
+		() => [`${title}: share`, share(title, BigInt(total), whole), texts.percent],
 	];
 }
 
-// Numbers of a row; one of them is in the order of Tab, arrows go to the others and to those of the rows around.
+// Numbers of a row; one is in the order of Tab, arrows go to the others and to the rows around.
 function numbers(texts, tells) {
-	return texts.map((text, i) => h("td", { class: "n" }, numeral(text, tells[i], { tabindex: i === 2 ? null : "-1", "data-column": i, onkeydown: across })));
+	return texts.map((text, i) => h("td.n", numeral(text, tells[i], { tabindex: i === 2 ? null : "-1", "data-column": i, onkeydown: across })));
 }
 
 function across(event) {
@@ -52,15 +41,15 @@ function sorted(rows, key) {
 
 function line(x, section, names, whole) {
 	const texts = [grouped(x.each), grouped(BigInt(x.copies) * BigInt(x.times)), x.tied ? "tied" : grouped(x.total), x.share];
-	return row(path(called(x, names)), `${x.dims.join("×")} = ${x.shape.join("×")}`, ...numbers(texts, sources(x, section, whole)));
+	const shape = numeral(shaped({ ...x, copies: 1 }), () => [`${x.path}: shape`, sides(x)], { tabindex: "-1", "data-column": "shape", onkeydown: across });
+	return row(path(called(x, names)), shape, ...numbers(texts, sources(x, section, whole)));
 }
 
 function body(section, index, state, closed, again, whole) {
-	const words = state.find.toLowerCase().split(/\s+/).filter(Boolean);
-	const matches = (x) => words.every((word) => [x.path, x.group, ...Object.values(x.names)].some((y) => y.toLowerCase().includes(word)));
-	const rows = sorted(section.rows.filter(matches), state.sort);
+	const has = sought(state.find);
+	const rows = sorted(section.rows.filter((x) => has(x.path, x.group, ...Object.values(x.names))), state.sort);
 	if (!rows.length) return null;
-	const open = !closed.has(index) || words.length > 0;
+	const open = !closed.has(index) || state.find.trim() !== "";
 	const turn = (to) => {
 		if (to) closed.delete(index);
 		else closed.add(index);
@@ -86,11 +75,10 @@ function neighbour(button, step) {
 export function tensors(model, state, change) {
 	const closed = new Set();
 	const place = scrolled("table of tensors");
-	const found = h("p", { class: "faint", role: "status" });
+	const found = h("p.faint", { role: "status" });
 	const draw = (focused) => {
 		const bodies = model.sections.map((x, i) => body(x, i, state, closed, draw, BigInt(model.counts[0].value)));
-		const columns = [["path", "weight"], ["", "shape"], ["each", "each"], ["", "copies"], ["total", "all"], ["", "share"]];
-		const sorts = columns.map(([key, text]) => {
+		const sorts = texts.columns.tensors.map(([key, text]) => {
 			const chosen = key && state.sort === key;
 			const next = () => change({ sort: chosen ? "" : key });
 			const said = key ? button(text, next, { class: "plain", "data-sort": key }) : text;
@@ -99,11 +87,11 @@ export function tensors(model, state, change) {
 		});
 		place.replaceChildren(h("table", h("caption", hidden(`Tensors of ${model.name}`)), head(sorts), bodies));
 		const shown = bodies.filter(Boolean).length;
-		found.textContent = state.find ? `${shown ? `${shown} of ${model.sections.length} groups have` : "nothing has"} “${state.find}”` : "";
+		found.textContent = state.find ? `${shown} of ${model.sections.length} groups have “${state.find}”` : "";
 		if (focused !== undefined) place.querySelector(`button[data-section="${focused}"]`)?.focus();
 	};
 	const find = h("input", { type: "search", id: "find", value: state.find, maxlength: "80", oninput: () => change({ find: find.value }) });
-	const controls = group(labelled("Find ( / )", find), choice("Names", "names", NAMES, state.names, change));
+	const controls = group(labelled("Find ( / )", find), choice("Names", "names", texts.names, state.names, change));
 	draw();
 	return { element: h("div", controls, found, place), draw };
 }

@@ -1,4 +1,4 @@
-// Buttons that copy and save: of the page what `count` and `diff` print, of each part its tables and pictures as they are shown.
+// Buttons that copy and save: what `count` and `diff` print, and of each part its tables and pictures as shown.
 import { asked, button, h } from "./dom.js";
 import { drawing, pictures } from "./picture.js";
 import { asMarkdown, asText, copied, saved, tables, whole } from "./share.js";
@@ -8,15 +8,15 @@ const small = (text, label, act) => button(text, act, { class: "take", "aria-lab
 // `given`: what Python sent of a model or a difference.
 export function copies(given, name) {
 	const forms = [["text", () => given.text], ["Markdown", () => given.markdown], given.json && ["JSON", () => (typeof given.json === "string" ? given.json : whole(given.json))]].filter(Boolean);
-	return h("span", { class: "choice", role: "group", "aria-label": "Copy the page" }, "Copy: ", ...forms.map(([form, make]) => small(form, `Copy as ${form}`, () => copied(make(), `${name} as ${form}`))));
+	return h("span.choice", { role: "group", "aria-label": "Copy the page" }, "Copy: ", ...forms.map(([form, make]) => small(form, `Copy as ${form}`, () => copied(make(), `${name} as ${form}`))));
 }
 
 function choose(found, save) {
 	const rows = found.map((x) => h("li", button(x.name, () => [dialog.close(), save(x)])));
-	const dialog = asked("Which picture?", h("ul", { class: "plainly" }, rows));
+	const dialog = asked("Which picture?", h("ul.plainly", rows));
 }
 
-// Beside each heading of the page its buttons; what they take is what is there when they are pressed.
+// Beside each heading its buttons; they take what is there when they are pressed.
 export function takeaways(main, name) {
 	for (const part of main.querySelectorAll("section")) {
 		const heading = part.querySelector("h2");
@@ -31,6 +31,6 @@ export function takeaways(main, name) {
 		};
 		const svg = part.querySelector("svg") && small("SVG", `Save a picture of ${what} as SVG`, draw);
 		const buttons = [...(part.querySelector("table") ? [words("text", asText), words("Markdown", asMarkdown)] : []), svg].filter(Boolean);
-		if (buttons.length) heading.after(h("div", { class: "takes", role: "group", "aria-label": `Copy or save: ${what}` }, buttons));
+		if (buttons.length) heading.after(h("div.takes", { role: "group", "aria-label": `Copy or save: ${what}` }, buttons));
 	}
 }

@@ -1,6 +1,7 @@
-// Areas to scale: squarified (Bruls, Huizing, van Wijk 2000). Positions are floats, the numbers beside them are not.
-import { gibibytes, grouped, percent, short, times } from "./forms.js";
-import { button, h, rect, s, told, words } from "./dom.js";
+// Areas to scale: squarified (Bruls, Huizing, van Wijk 2000). Places are floats, numbers are not.
+import { gibibytes, grouped, percent, short, sum } from "./forms.js";
+import { button, formula, h, numeral, opening, rect, roving, s, told, words } from "./dom.js";
+import { added, inBytes, inShort, shaped, share, sides } from "./derived.js";
 
 // A path as short as it can be where one sees which layer is meant.
 export const bare = (path) => path.replace("layers.{l}.", "").replace(/\.weight$/, "");
@@ -41,45 +42,27 @@ function label(box, lines) {
 	const texts = [];
 	for (const [i, line] of lines.entries()) {
 		if ((i + 1) * 16 + 4 > height || line.length * 7.6 + 10 > width) break;
-		texts.push(words(x + 6, y + 16 + 16 * i, line, i ? "small" : null));
+		texts.push(words(x + 6, y + 16 + 16 * i, line, i ? "small" : "name"));
 	}
 	return texts;
 }
 
-// Arrows go from tile to tile; one of them is in the order of Tab.
-export function roving(tiles) {
-	return (event) => {
-		const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-		const at = tiles.indexOf(event.currentTarget);
-		if (step !== undefined && tiles[at + step]) {
-			event.preventDefault();
-			event.currentTarget.setAttribute("tabindex", "-1");
-			tiles[at + step].setAttribute("tabindex", "0");
-			tiles[at + step].focus();
-		}
-	};
-}
-
-export function pressed(open) {
-	return (event) => {
-		if (event.key !== "Enter" && event.key !== " ") return;
-		event.preventDefault();
-		open(event);
-	};
-}
+// A part in a legend: its share opens the sum that it is.
+const portion = (name, list, whole, unit) => {
+	const n = sum(list.map((x) => x[1]));
+	return numeral(percent(n, whole), () => [name, added(list, unit), share(name, n, whole)]);
+};
 
 // items: {name, group, place, detail, size: bigint, sign, tell}; those of one place lie together, without places those of one group.
 export function treemap(title, items, unit, focus = () => undefined) {
-	const whole = items.reduce((a, x) => a + x.size, 0n);
+	const whole = sum(items.map((x) => x.size));
 	const scale = (n) => (whole ? Number((n * 10n ** 12n) / whole) : 0);
-	const groups = new Map();
-	for (const x of items.filter((y) => y.size > 0n)) groups.set(x.place ?? x.group, [...(groups.get(x.place ?? x.group) ?? []), x]);
-	const sums = [...groups].map(([name, list]) => [name, list.reduce((a, x) => a + x.size, 0n), list.toSorted((a, b) => (a.size < b.size ? 1 : a.size > b.size ? -1 : 0))]);
+	const groups = Map.groupBy(items.filter((x) => x.size > 0n), (x) => x.place ?? x.group);
+	const sums = [...groups].map(([name, list]) => [name, sum(list.map((x) => x.size)), list.toSorted((a, b) => (a.size < b.size ? 1 : a.size > b.size ? -1 : 0))]);
 	sums.sort((a, b) => (a[1] < b[1] ? 1 : -1));
 	const spoken = sums.map(([name, n]) => `${name} ${percent(n, whole)}`).join(", ");
 	const tiles = [];
 	const frames = [];
-	const turn = roving(tiles);
 	const outer = squarified(sums.map((x) => scale(x[1])), [0, 0, WIDTH, HEIGHT]);
 	for (const [i, [, , list]] of sums.entries()) {
 		const inner = squarified(list.map((x) => scale(x.size)), outer[i]);
@@ -87,22 +70,25 @@ export function treemap(title, items, unit, focus = () => undefined) {
 		const [x, y, width, height] = outer[i];
 		if (list[0].place !== undefined) frames.push(rect(x + 1, y + 1, Math.max(width - 2, 0), Math.max(height - 2, 0), "frame thick"));
 	}
-	tiles[0]?.setAttribute("tabindex", "0");
-	for (const x of tiles) x.addEventListener("keydown", turn);
+	roving(tiles);
 	const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `${title}: ${spoken}` }, ...tiles, ...frames);
-	const colours = new Map();
-	for (const x of items) for (const [group, n] of x.inside ?? [[x.group, x.size]]) colours.set(group, (colours.get(group) ?? 0n) + n);
-	const sorted = [...colours].filter(([, n]) => n > 0n).toSorted((a, b) => (a[1] < b[1] ? 1 : -1));
-	const legend = sorted.map(([name, n]) => h("li", h("span", { class: `key ${name}` }), `${name === "other" ? "layers" : name} ${percent(n, whole)}`));
-	const places = sums.filter(([, , list]) => list[0].place !== undefined).map(([name, n, list]) => h("li", looked(name, focus(list[0])), ` ${percent(n, whole)}`));
-	return h("figure", { class: "map" }, picture, h("ul", { class: "legend" }, legend), places.length && h("ul", { class: "legend", "aria-label": "kinds of layers" }, places));
+	const called = (x) => x.said ?? x.name;
+	const pieces = items.flatMap((x) => (x.inside ?? [[x.group, x.size]]).map(([group, n]) => [called(x), n, group])).filter((x) => x[1]);
+	const all = (x) => sum(x[1].map((y) => y[1]));
+	const sorted = [...Map.groupBy(pieces, (x) => x[2])].toSorted((a, b) => (all(a) < all(b) ? 1 : -1));
+	const legend = sorted.map(([group, list]) => {
+		const name = group === "other" ? "layers" : group;
+		return h("li", h(`span.key.${group}`), `${name} `, portion(name, list, whole, unit));
+	});
+	const places = sums.filter(([, , list]) => list[0].place !== undefined).map(([name, , list]) => h("li", looked(name, focus(list[0])), " ", portion(name, list.map((x) => [called(x), x.size]), whole, unit)));
+	return h("figure.map", picture, h("ul.legend", legend), places.length && h("ul.legend", { "aria-label": "kinds of layers" }, places));
 }
 
-const looked = (name, open) => (open ? button(name, open, { class: "number", title: "look at one block" }) : name);
+const looked = (name, open) => (open ? button(name, open, { class: "number name", title: "look at one block" }) : h("span.name", name));
 
 // What a tile is made of, as slices of it.
 function slices(parts, [x, y, width, height]) {
-	const whole = parts.reduce((a, [, n]) => a + n, 0n);
+	const whole = sum(parts.map((x) => x[1]));
 	let top = y;
 	return parts.map(([group, n]) => {
 		const high = (height * Number((n * 10n ** 9n) / whole)) / 10 ** 9;
@@ -115,11 +101,11 @@ function tile(x, box, whole, unit) {
 	const [left, top, width, height] = box;
 	const inset = [left + 1, top + 1, Math.max(width - 2, 0.3), Math.max(height - 2, 0.3)];
 	const said = `${x.said ?? x.name}: ${x.detail ? `${x.detail}, ` : ""}${grouped(x.size)} ${unit}, ${percent(x.size, whole)}`;
-	const open = () => told(x.tell);
+	const open = () => told(() => [...x.tell(), unit === "bytes" ? inBytes(x.size) : inShort(unit, x.size), share(x.name, x.size, whole)]);
 	const lines = [x.name, x.detail, unit === "bytes" ? gibibytes(x.size) : short(x.size)].filter(Boolean);
-	return s(
-		"g",
-		{ role: "button", tabindex: "-1", "aria-label": said, class: "tile", onclick: open, onkeydown: pressed(open) },
+	return opening(
+		open,
+		{ "aria-label": said },
 		s("title", said),
 		x.inside && slices(x.inside, inset),
 		rect(...inset, x.inside ? "frame" : x.group),
@@ -136,9 +122,8 @@ export function matrices(title, rows, tell) {
 		const [out, into] = [x.shape[0], x.shape.length > 1 ? x.shape.slice(1).reduce((a, b) => String(BigInt(a) * BigInt(b))) : "1"];
 		const [width, height] = [side(into), side(out)];
 		const name = bare(x.path);
-		const many = times(x.copies);
 		const drawn = s("svg", { width, height, role: "img", "aria-label": `${name}, ${x.shape.join(" by ")}` }, rect(0, 0, width, height, x.group));
-		return h("li", drawn, h("span", { class: "name" }, name), h("span", `${x.dims.join("×")} = ${x.shape.join("×")}${many}`), tell(x));
+		return h("li", drawn, h("span.name", name), numeral(shaped(x), () => [`${name}: shape`, sides(x), x.copies !== "1" && formula("copies in a block", grouped(x.copies))]), tell(x));
 	});
-	return h("ul", { class: "matrices", "aria-label": title }, figures);
+	return h("ul.matrices", { "aria-label": title }, figures);
 }

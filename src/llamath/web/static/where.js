@@ -1,49 +1,41 @@
-// To scale: where the parameters, bytes, FLOPs or the cache are, by kind of weight, by kind of layer or layer by layer; or one block.
-import { texts } from "./data.js";
-import { gibibytes, grouped, times, value } from "./forms.js";
-import { choice, faint, formula, h, numeral } from "./dom.js";
-import { derived } from "./derived.js";
+// To scale: where parameters, bytes, FLOPs or the cache are; or the matrices of one block.
+import { gibibytes, grouped, sum, texts, times, value } from "./forms.js";
+import { choice, faint, formula, group, h, numeral } from "./dom.js";
+import { added, counted, derived, inBytes, product } from "./derived.js";
 import { settings } from "./memory.js";
-import { derivation } from "./table.js";
 import { bare, matrices, treemap } from "./treemap.js";
 
 const UNITS = { parameters: "parameters", bytes: "bytes", flops: "FLOPs", cache: "bytes" };
 const [MANY, REST] = [40, 100];
 
 function weight(x, map, dtype) {
-	const symbols = (many) => [x.dims.join("·"), ...(many === "1" ? [] : [grouped(many)])].join("·");
-	const numbers = (many) => [...x.shape, ...(many === "1" ? [] : [many])].map(grouped).join("·");
-	if (map === "parameters") return formula(symbols(x.copies), numbers(x.copies), grouped(x.parameters));
-	if (map === "flops") return formula(`2·${symbols(x.live)}`, `2·${numbers(x.live)}`, `${grouped(x.flops)} FLOPs`);
-	return formula(`${x.path} in ${dtype}: ${grouped(x.parameters)} numbers`, `${grouped(x.bytes[dtype])} bytes`);
+	const copies = product(x, [[grouped(x.copies), x.copies]], `${grouped(x.parameters)} parameters`);
+	if (map === "parameters") return [copies];
+	if (map === "flops") return [copies, product(x, [[grouped(x.live), x.live]], `${grouped(x.flops)} FLOPs`, ["2·", "2·"])];
+	return [copies, stored(x, dtype), texts.stored];
 }
 
-// The same weight in several kinds of layers is one area where areas are kinds of weights.
-function merged(tiles) {
-	const made = new Map();
-	for (const x of tiles) {
-		const key = `${x.path} ${x.shape}`;
-		const old = made.get(key);
-		const sum = (a, b) => String(BigInt(a) + BigInt(b));
-		if (!old) made.set(key, x);
-		else {
-			const bytes = Object.fromEntries(Object.keys(x.bytes).map((y) => [y, sum(old.bytes[y], x.bytes[y])]));
-			made.set(key, { ...old, bytes, ...Object.fromEntries(["copies", "live", "parameters", "flops"].map((y) => [y, sum(old[y], x[y])])) });
-		}
-	}
-	return [...made.values()];
+// Its bytes, by Python's formula of what it is kept as; of a file, as its header says.
+function stored(x, { name, codecs }) {
+	const sizes = { n: x.shape.reduce((a, n) => a * BigInt(n), 1n), out: x.shape[0], in: x.shape[1] };
+	const kept = (said) => x.kept[name].map(([codec, many, each]) => `${grouped(many)}·(${said(codecs[codec], each)})`).join(" + ");
+	const numbers = (text, each) => text?.replace(/\b(n|out|in)\b/g, (letter) => grouped(sizes[letter])) ?? grouped(each);
+	return formula(kept((text) => text ?? "bytes in the file"), kept(numbers), `${grouped(x.bytes[name])} bytes`);
 }
 
+// Areas by kind of layer; or by kind of weight, where the same weight in several kinds of layers is one.
 function areas(one, state, set) {
-	const place = (i) => (state.by === "kind" ? one.sections[i].where + (one.sections[i].times === "1" ? "" : ` × ${grouped(one.sections[i].times)}`) : undefined);
-	const dtype = set.dtype.name;
-	const common = (x) => ({ place: place(x.section), section: x.section, group: x.group ?? "attention" });
-	const mixed = (x, name, detail, form, title) => ({ ...common(x), name, detail, size: value(form, set.variables), tell: () => [title, derived(form, set.variables, UNITS[state.map])] });
+	const kinds = state.by === "kind";
+	const where = (x) => one.sections[x.section].where + times(one.sections[x.section].times);
+	const unit = UNITS[state.map];
+	const common = (x) => ({ place: kinds ? where(x) : undefined, section: x.section, group: x.group ?? "attention" });
+	const mixed = (x, name, detail, form, title) => ({ ...common(x), name, detail, size: value(form, set.variables), tell: () => [title, derived(form, set.variables, unit)] });
 	if (state.map === "cache") return one.remembered.map((x) => mixed(x, bare(x.path), x.what, x.form, x.what));
-	const tiles = (state.by === "kind" ? one.tiles : merged(one.tiles)).map((x) => {
-		const many = times(x.copies);
-		const size = BigInt((state.map === "bytes" ? x.bytes[dtype] : x[state.map]) ?? 0);
-		return { ...common(x), name: bare(x.path), detail: x.shape.join("×") + many, size, tell: () => [x.path, weight(x, state.map, dtype)] };
+	const size = (x) => (state.map === "bytes" ? x.bytes[set.dtype.name] : x[state.map]) ?? 0;
+	const tiles = [...Map.groupBy(one.tiles, (x) => `${kinds && x.section} ${x.path} ${x.shape}`).values()].map((list) => {
+		const [x] = list;
+		const tell = () => [x.path, ...list.flatMap((y) => weight(y, state.map, set.dtype)), list.length > 1 && [[size, unit], [(y) => y.copies, "copies"]].map(([of, what]) => added(list.map((y) => [where(y), of(y)]), what))].flat();
+		return { ...common(x), name: bare(x.path), detail: x.shape.join("×") + times(sum(list.map((y) => y.copies))), size: sum(list.map(size)), tell };
 	});
 	if (state.map !== "flops") return tiles;
 	const meet = (x) => `${bare(x.path)}: positions meet`;
@@ -58,7 +50,7 @@ function layer(one, state, set, i) {
 	const inside = state.map === "parameters" ? Object.entries(kind.groups).map(([group, x]) => [group, BigInt(x)]) : undefined;
 	const lines = () => {
 		if (state.map === "parameters") return [formula(section.symbols, section.numbers, grouped(kind.parameters))];
-		return state.map === "bytes" ? [formula(`layer ${i} in ${dtype}: ${grouped(kind.parameters)} numbers`, `${grouped(form)} bytes`)] : derived(form, set.variables, UNITS[state.map]);
+		return state.map === "bytes" ? [added(kind.paths.map((x, j) => [bare(x), kind.of[dtype][j]]), "bytes")] : derived(form, set.variables, UNITS[state.map]);
 	};
 	return { name: String(i), said: `layer ${i}`, inside, place: section.where, section: kind.section, group: "other", detail: "", size: value(form, set.variables), tell: () => [`layer ${i}`, lines()] };
 }
@@ -74,19 +66,19 @@ function map(one, state, change) {
 	const found = items(one, state, set).filter((x) => x.size > 0n);
 	if (!found.length) return h("p", state.map === "cache" ? "Nothing is remembered." : "Nothing to show.");
 	const focus = (x) => (one.sections[x.section].layers ? () => change({ focus: String(x.section) }) : undefined);
-	const whole = found.reduce((a, x) => a + x.size, 0n);
+	const whole = sum(found.map((x) => x.size));
 	const unit = UNITS[state.map];
-	const sums = found.map((x) => `${x.said ?? x.name}: ${grouped(x.size)}`);
-	const total = numeral(grouped(whole), () => [`all: ${texts.maps[state.map]}`, formula(sums.join("\n+ "), grouped(whole))], { "data-part": "area" });
-	const where = state.map === "flops" ? `, the token after ${grouped(BigInt(state.context) - 1n)} others` : state.map === "cache" ? `, ${grouped(state.context)} tokens × ${grouped(state.batch)}` : state.map === "bytes" ? `, ${set.dtype.name}` : "";
-	const said = [total, ` ${unit}${where}`, unit === "bytes" ? ` (${gibibytes(whole)})` : ""];
-	return h("div", faint(...said), treemap(`${one.name}: ${texts.maps[state.map]}`, found, unit, focus));
+	const tell = () => [`all: ${texts.maps[state.map]}`, added(found.map((x) => [x.said ?? x.name, x.size])), unit === "bytes" && inBytes(whole)];
+	const total = numeral(grouped(whole), tell, { "data-part": "area" });
+	const tokens = `${grouped(state.context)} tokens`;
+	const where = { flops: `the last of ${tokens}`, cache: `${tokens} × ${grouped(state.batch)}`, bytes: set.dtype.name }[state.map];
+	return h("div", faint(total, ` ${unit}`, where && [", ", h("span.set", where)], unit === "bytes" && [" (", numeral(gibibytes(whole), tell), ")"]), treemap(`${one.name}: ${texts.maps[state.map]}`, found, unit, focus));
 }
 
 function block(one, section) {
-	const all = numeral(grouped(section.each), () => [`one of ${section.where}`, formula(section.symbols, section.numbers, grouped(section.each))]);
-	const tell = (x) => numeral(grouped(x.each), () => derivation(x, section));
-	const said = h("p", `${section.where}: `, all, " parameters each; matrices to one scale, as wide as they read, as high as they write");
+	const all = counted(section.each, `one of ${section.where}`, section.symbols, section.numbers);
+	const tell = (x) => numeral(grouped(x.each), () => [x.path, product(x, [], grouped(x.each))]);
+	const said = h("p", h("span.name", section.where), ": ", all, texts.matrices);
 	return h("div", said, matrices(section.where, section.rows.filter((x) => !x.tied), tell));
 }
 
@@ -94,11 +86,15 @@ export function where(one, state, change) {
 	const layers = one.sections.map((x, i) => [String(i), x]).filter(([, x]) => x.layers);
 	const by = Object.entries(texts.by).filter(([x]) => x !== "layer" || one.layers.order.length);
 	const place = h("div");
-	const controls = h("div", { class: "controls" });
-	let [shown, waiting] = ["", 0];
+	const controls = group();
+	let [shown, drawn, waiting] = ["", "", 0];
 	// A map of many areas follows a slider once that rests.
 	const draw = () => {
 		const wanted = `${state.map} ${state.by} ${state.focus}`;
+		const depends = { bytes: ["dtype"], flops: ["context"], cache: ["context", "batch", "kv"] }[state.map] ?? [];
+		const set = [wanted, ...depends.map((x) => state[x])].join(" ");
+		if (set === drawn) return;
+		drawn = set;
 		clearTimeout(waiting);
 		if (wanted === shown && place.querySelectorAll(".tile").length > MANY) waiting = setTimeout(show, REST);
 		else show();
