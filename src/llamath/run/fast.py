@@ -44,8 +44,8 @@ class QuickAttention:
         self.turned = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
         self.parts = [x for x in (own.q, own.k, own.v) if x is not None]
         lying = Beside([Lying(x.weight, x.bias) for x in self.parts], lambda y, i: self._dealt(y, i, -1))
-        shape = sum(len(x.weight) for x in self.parts), self.parts[0].weight.shape[1]
-        self.qkv, self.o = Late(laying, lying, shape, self._joined), late(laying, own.o)
+        rows = sum(len(x.weight) for x in self.parts)
+        self.qkv, self.o = Late(laying, lying, rows, self._joined), late(laying, own.o)
         self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
 
     def _joined(self) -> tuple[Tensor, Tensor | None]:

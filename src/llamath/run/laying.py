@@ -16,24 +16,18 @@ from .product import PANEL, Lying, Ordered, Panels, Product, Slices, Whole
 
 ROWS = 8192
 """So many rows of a head are laid out at once."""
-SMALL = 1024
-"""Matrices with so few rows or columns are read slower than the memory gives them where they lie."""
 
 
 class Kind(NamedTuple):
-    """How weights are kept: laid out for passes of up to so many tokens, then good for `many` or not; all of them, or small ones alone."""
+    """How weights are kept whose rows are a multiple of some: laid out for passes of up to so many tokens, then good for `many` or not."""
 
     make: Callable[[Tensor, Tensor | None], Product]
     most: float
     many: bool = True
-    small: bool = False
-
-    def suits(self, rows: int, columns: int) -> bool:
-        """Whether a matrix of this shape is kept so."""
-        return not self.small or (min(rows, columns) <= SMALL and rows % PANEL == 0)
+    rows: int = 1
 
 
-PANELS = Kind(Panels, 2, many=False, small=True)
+PANELS = Kind(Panels, 2, many=False, rows=PANEL)
 ORDERED = Kind(Ordered, 64)
 WHOLE = Kind(Whole, float("inf"))
 
@@ -54,7 +48,7 @@ class Laying:
 
     def __init__(self, kind: Kind | None, forget: Callable[[], object]) -> None:
         self.kind, self.forget = kind, forget
-        self.tokens, self.shapes = 0, set[tuple[int, int]]()
+        self.tokens, self.rows = 0, set[int]()
         self.read = False  # whether files have been, for what is kept in another way, too
         self.whole = False  # whether nothing but the embedding's rows is not theirs
 
@@ -67,7 +61,7 @@ class Laying:
     def apart(self) -> bool:
         """Whether whatever is read of the files, a few rows or all, is read once."""
         kind = self.kind
-        return self.whole and kind is not None and bool(self.shapes) and all(kind.suits(*x) for x in self.shapes)
+        return self.whole and kind is not None and bool(self.rows) and not any(x % kind.rows for x in self.rows)
 
     def passed(self) -> None:
         """The same of a part that has been read, before the next one is."""
@@ -78,15 +72,15 @@ class Laying:
 class Late(Product):
     """A product that is made when it is first wanted; `lying` stands in where it does not suit or tokens are many."""
 
-    def __init__(self, laying: Laying, lying: Product, shape: tuple[int, int], weight: Weight) -> None:
-        self.laying, self.lying, self.shape, self.weight = laying, lying, shape, weight
+    def __init__(self, laying: Laying, lying: Product, rows: int, weight: Weight) -> None:
+        self.laying, self.lying, self.rows, self.weight = laying, lying, rows, weight
         self.kind: Kind | None = None
         self.kept: Product = lying
-        laying.shapes.add(shape)
+        laying.rows.add(rows)
 
     def _for(self, x: Tensor) -> Product:
         kind = self.laying.kind
-        if kind is None or not kind.suits(*self.shape):
+        if kind is None or self.rows % kind.rows:
             return self.lying
         laid = self.kind is kind
         if max(self.laying.tokens, x.numel() // x.shape[-1]) > kind.most and not (laid and kind.many):
@@ -121,7 +115,7 @@ class Tall(Late):
     def __init__(self, laying: Laying, own: Linear) -> None:
         self.own, self.slices = own, [slice(first, first + ROWS) for first in range(0, len(own.weight), ROWS)]
         lying = Slices([Lying(*self._rows(x)) for x in self.slices], laying.passed)
-        super().__init__(laying, lying, shape(own), lambda: (own.weight, own.bias))
+        super().__init__(laying, lying, len(own.weight), lambda: (own.weight, own.bias))
 
     def _rows(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         return self.own.weight[rows], None if self.own.bias is None else self.own.bias[rows]
@@ -137,10 +131,4 @@ class Tall(Late):
 def late(laying: Laying, own: Linear) -> Late:
     """One matrix's."""
     weight, bias = own.weight, own.bias
-    return Late(laying, Lying(weight, bias), shape(own), lambda: (weight, bias))
-
-
-def shape(own: Linear) -> tuple[int, int]:
-    """Rows and columns."""
-    rows, columns = own.weight.shape
-    return rows, columns
+    return Late(laying, Lying(weight, bias), len(weight), lambda: (weight, bias))
