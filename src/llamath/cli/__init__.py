@@ -47,9 +47,12 @@ def main() -> None:
         if status is not None:
             leave(status)
         from .group import run
+        from .speaking import started
 
         run()
         sys.stdout.flush()
+        if started():
+            leave(0)  # threads of torch's process group outlive it now and then, and abort
     except LlamathError as error:
         complain(str(error), error.hint)
     except KeyboardInterrupt:
