@@ -188,7 +188,8 @@ def main() -> None:
                     once("export", Path(place) / "model", dtype, asked.threads, 0, asked.openvino)
                 once("reference", Path(place) / "model", dtype, asked.threads, 0)
                 found = side_by_side(engines, Path(place) / "model", dtype, asked, size // (1 + (dtype == "int8")))
-            result = shown(f"{shape}, {dtype}", found, size // (1 + (dtype == "int8")), asked.rounds)
+            long = f", {asked.tokens} tokens" if asked.tokens != parser.get_default("tokens") else ""
+            result = shown(f"{shape}, {dtype}{long}", found, size // (1 + (dtype == "int8")), asked.rounds)
             keep(result, where)
 
 

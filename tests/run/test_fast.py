@@ -19,7 +19,7 @@ from llamath import run
 from llamath.errors import LlamathError
 from llamath.run.attention import Attention
 from llamath.run.fast import able, hasten, quicken
-from llamath.run.laying import ORDERED, PANELS, WHOLE, Kind, Late, Tall
+from llamath.run.laying import ORDERED, PANELS, SOME, WHOLE, Kind, Late, Tall
 from llamath.run.product import Whole, whole
 
 torch.set_num_threads(1)
@@ -123,7 +123,8 @@ def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
 def test_weights_are_laid_out_where_that_repays() -> None:
     for dtype, tokens, rows, expected in (
         ("float32", 2, 1, None),
-        ("float32", 64, 1, PANELS),
+        ("float32", 64, 1, SOME),
+        ("float32", 200, 1, PANELS),
         ("float32", 64, 3, ORDERED),
         ("bfloat16", 2, 1, None),
         ("bfloat16", 64, 1, ORDERED),
@@ -142,8 +143,8 @@ def test_nothing_is_laid_out_twice(config: dict[str, Any], monkeypatch: pytest.M
     monkeypatch.setattr(Late, "made", lambda self, kind, make=Late.made: (made.append(kind), make(self, kind))[1])
     monkeypatch.setattr(Tall, "made", lambda self, kind, make=Tall.made: (made.append(kind), make(self, kind))[1])
     module = tiny(config)
-    for rows, expected in ((1, {PANELS}), (2, set()), (8, {ORDERED}), (1, set())):
-        hasten(module, 64, rows)
+    for tokens, rows, expected in ((64, 1, {SOME}), (200, 2, set()), (64, 1, set()), (64, 8, {ORDERED}), (200, 1, set())):
+        hasten(module, tokens, rows)
         said(module)
         assert set(made) == expected
         made.clear()

@@ -18,7 +18,7 @@ from ..errors import LlamathError
 from .attention import Attention, Weighing, attend
 from .cache import Keys
 from .layers import Decoder, Layer, through
-from .laying import PANELS, WHOLE, Kind, Late, Laying, Tall, late, usual_kind
+from .laying import LONG, RANKS, WHOLE, Kind, Late, Laying, Tall, late, usual_kind
 from .parts import MLP, Embedding, Linear, Norm
 from .product import Beside, Lying, Product
 from .room import free
@@ -44,8 +44,8 @@ class QuickAttention:
         self.turned = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
         self.parts = [x for x in (own.q, own.k, own.v) if x is not None]
         lying = Beside([Lying(x.weight, x.bias) for x in self.parts], lambda y, i: self._dealt(y, i, -1))
-        rows = sum(len(x.weight) for x in self.parts)
-        self.qkv, self.o = Late(laying, lying, rows, self._joined), late(laying, own.o)
+        shape = sum(len(x.weight) for x in self.parts), self.parts[0].weight.shape[1]
+        self.qkv, self.o = Late(laying, lying, shape, self._joined), late(laying, own.o)
         self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
 
     def _joined(self) -> tuple[Tensor, Tensor | None]:
@@ -228,7 +228,7 @@ def quicken(module: Decoder, kind: str | None = None, forget: Callable[[], objec
     """
     dtype = next(module.parameters()).dtype
     if possible(module, kind):
-        installed(module, usual_kind(dtype, 1) if kind is None else KINDS[kind], forget)
+        installed(module, usual_kind(dtype, LONG, 1) if kind is None else KINDS[kind], forget)
     elif kind is not None:
         raise LlamathError(f"weights in {kind} are for one process on a processor with VNNI", hint="--dtype bfloat16")
     return sum("forward" in layer.__dict__ for layer in module.layers)
@@ -239,12 +239,13 @@ def hasten(module: Decoder, tokens: int, rows: int = 1, forget: Callable[[], obj
     if not possible(module, None):
         return
     laying = module.laying or installed(module, None, forget)
-    if tokens < AMORTISED or laying.kind not in (None, PANELS):
+    wanted = usual_kind(module.embed.weight.dtype, tokens, rows)
+    if tokens < AMORTISED or RANKS.index(wanted) <= RANKS.index(laying.kind):
         return
     parts = [*module.layers, *([] if module.head is None else [module.head])]
     need, room = sum(x.nbytes for part in parts for x in part.parameters()), free(module.embed.weight.device)
     if room is None or need <= room:
-        laying.kind = usual_kind(module.embed.weight.dtype, rows)
+        laying.kind = wanted
 
 
 def installed(module: Decoder, kind: Kind | None, forget: Callable[[], object]) -> Laying:

@@ -18,25 +18,44 @@ ROWS = 8192
 """So many rows of a head are laid out at once."""
 
 
+SMALL = 1024
+"""With so few rows or columns a matrix is read slower than the memory gives it where it lies."""
+LONG = 128
+"""Tokens by which even what is read nearly as fast where it lies has repaid a copy."""
+
+
 class Kind(NamedTuple):
-    """How weights are kept whose rows are a multiple of some: laid out for passes of up to so many tokens, then good for `many` or not."""
+    """How weights are kept: laid out for passes of up to so many tokens, then good for `many` or not.
+
+    All of them whose rows are a multiple of some, or the small ones alone.
+    """
 
     make: Callable[[Tensor, Tensor | None], Product]
     most: float
     many: bool = True
     rows: int = 1
+    small: bool = False
+
+    def suits(self, rows: int, columns: int) -> bool:
+        """Whether a matrix of this shape is kept so."""
+        return rows % self.rows == 0 and (not self.small or min(rows, columns) <= SMALL)
 
 
 PANELS = Kind(Panels, 2, many=False, rows=PANEL)
+SOME = PANELS._replace(small=True)
 ORDERED = Kind(Ordered, 64)
 WHOLE = Kind(Whole, float("inf"))
 
 
-def usual_kind(dtype: torch.dtype, rows: int) -> Kind | None:
-    """What is fastest for so many texts at a time; None: as they lie."""
-    if dtype == torch.float32 and rows < 3:
-        return PANELS if torch.backends.mkl.is_available() else None
-    return ORDERED
+RANKS = (None, SOME, PANELS, ORDERED, WHOLE)
+"""What is laid out in one way is not laid out again in one before it."""
+
+
+def usual_kind(dtype: torch.dtype, tokens: int, rows: int) -> Kind | None:
+    """What repays in texts of so many tokens, so many of them at a time; None: as they lie."""
+    if dtype != torch.float32 or rows > 2:
+        return ORDERED
+    return (PANELS if tokens >= LONG else SOME) if torch.backends.mkl.is_available() else None
 
 
 Weight = Callable[[], tuple[Tensor, Tensor | None]]
@@ -48,7 +67,7 @@ class Laying:
 
     def __init__(self, kind: Kind | None, forget: Callable[[], object]) -> None:
         self.kind, self.forget = kind, forget
-        self.tokens, self.rows = 0, set[int]()
+        self.tokens, self.shapes = 0, set[tuple[int, int]]()
         self.read = False  # whether files have been, for what is kept in another way, too
         self.whole = False  # whether nothing but the embedding's rows is not theirs
 
@@ -61,7 +80,7 @@ class Laying:
     def apart(self) -> bool:
         """Whether whatever is read of the files, a few rows or all, is read once."""
         kind = self.kind
-        return self.whole and kind is not None and bool(self.rows) and not any(x % kind.rows for x in self.rows)
+        return self.whole and kind is not None and bool(self.shapes) and all(kind.suits(*x) for x in self.shapes)
 
     def passed(self) -> None:
         """The same of a part that has been read, before the next one is."""
@@ -72,17 +91,17 @@ class Laying:
 class Late(Product):
     """A product that is made when it is first wanted; `lying` stands in where it does not suit or tokens are many."""
 
-    def __init__(self, laying: Laying, lying: Product, rows: int, weight: Weight) -> None:
-        self.laying, self.lying, self.rows, self.weight = laying, lying, rows, weight
+    def __init__(self, laying: Laying, lying: Product, shape: tuple[int, int], weight: Weight) -> None:
+        self.laying, self.lying, self.shape, self.weight = laying, lying, shape, weight
         self.kind: Kind | None = None
         self.kept: Product = lying
-        laying.rows.add(rows)
+        laying.shapes.add(shape)
 
     def _for(self, x: Tensor) -> Product:
         kind = self.laying.kind
-        if kind is None or self.rows % kind.rows:
+        if kind is None or not kind.suits(*self.shape):
             return self.lying
-        laid = self.kind is kind
+        laid = self.kind is not None and self.kind.make is kind.make
         if max(self.laying.tokens, x.numel() // x.shape[-1]) > kind.most and not (laid and kind.many):
             self.laying.read = True
             return self.lying
@@ -115,7 +134,7 @@ class Tall(Late):
     def __init__(self, laying: Laying, own: Linear) -> None:
         self.own, self.slices = own, [slice(first, first + ROWS) for first in range(0, len(own.weight), ROWS)]
         lying = Slices([Lying(*self._rows(x)) for x in self.slices], laying.passed)
-        super().__init__(laying, lying, len(own.weight), lambda: (own.weight, own.bias))
+        super().__init__(laying, lying, shape(own), lambda: (own.weight, own.bias))
 
     def _rows(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         return self.own.weight[rows], None if self.own.bias is None else self.own.bias[rows]
@@ -131,4 +150,10 @@ class Tall(Late):
 def late(laying: Laying, own: Linear) -> Late:
     """One matrix's."""
     weight, bias = own.weight, own.bias
-    return Late(laying, Lying(weight, bias), len(weight), lambda: (weight, bias))
+    return Late(laying, Lying(weight, bias), shape(own), lambda: (weight, bias))
+
+
+def shape(own: Linear) -> tuple[int, int]:
+    """Rows and columns."""
+    rows, columns = own.weight.shape
+    return rows, columns
