@@ -27,8 +27,6 @@ from .step import Step
 
 KINDS: dict[str, Kind] = {"int8": WHOLE}
 """How weights are kept, by the names for it."""
-AMORTISED = 32
-"""Tokens by which another order has saved about as much time as laying weights out in it took."""
 FEW = 64
 """So many rows of an embedding are read at once."""
 PART = 1024
@@ -177,7 +175,7 @@ class QuickEmbedding:
         found = []
         for some in ids.flatten().split(FEW):
             found.append(plain(self.own, some))
-            self.laying.passed()
+            self.laying.settle()
         return torch.cat(found).unflatten(0, ids.shape)
 
 
@@ -240,7 +238,7 @@ def hasten(module: Decoder, tokens: int, rows: int = 1, forget: Callable[[], obj
         return
     laying = module.laying or installed(module, None, forget)
     wanted = usual_kind(module.embed.weight.dtype, tokens, rows)
-    if tokens < AMORTISED or RANKS.index(wanted) <= RANKS.index(laying.kind):
+    if RANKS.index(wanted) <= RANKS.index(laying.kind):
         return
     parts = [*module.layers, *([] if module.head is None else [module.head])]
     need, room = sum(x.nbytes for part in parts for x in part.parameters()), free(module.embed.weight.device)

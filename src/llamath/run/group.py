@@ -50,7 +50,6 @@ def group(device: str = "cpu", patience: float = PATIENCE) -> Iterator[DeviceMes
     except Exception:
         if dist.get_rank():
             sleep(LAST_WORDS)  # when one process ends badly, torchrun ends the others at once
-        dist.destroy_process_group()  # threads that outlive it end the process in their own way
         raise
     dist.destroy_process_group()
 

@@ -16,12 +16,12 @@ from .product import PANEL, Lying, Ordered, Panels, Product, Slices, Whole
 
 ROWS = 8192
 """So many rows of a head are laid out at once."""
-
-
+AMORTISED = 32
+"""Tokens by which another order has saved about as much time as laying weights out in it took."""
 SMALL = 1024
 """With so few rows or columns a matrix is read slower than the memory gives it where it lies."""
 LONG = 128
-"""Tokens by which even what is read nearly as fast where it lies has repaid a copy."""
+"""The same for what is read nearly as fast where it lies."""
 
 
 class Kind(NamedTuple):
@@ -53,6 +53,8 @@ RANKS = (None, SOME, PANELS, ORDERED, WHOLE)
 
 def usual_kind(dtype: torch.dtype, tokens: int, rows: int) -> Kind | None:
     """What repays in texts of so many tokens, so many of them at a time; None: as they lie."""
+    if tokens < AMORTISED:
+        return None
     if dtype != torch.float32 or rows > 2:
         return ORDERED
     return (PANELS if tokens >= LONG else SOME) if torch.backends.mkl.is_available() else None
@@ -81,11 +83,6 @@ class Laying:
         """Whether whatever is read of the files, a few rows or all, is read once."""
         kind = self.kind
         return self.whole and kind is not None and bool(self.shapes) and all(kind.suits(*x) for x in self.shapes)
-
-    def passed(self) -> None:
-        """The same of a part that has been read, before the next one is."""
-        if self.apart():
-            self.forget()
 
 
 class Late(Product):
@@ -133,7 +130,7 @@ class Tall(Late):
 
     def __init__(self, laying: Laying, own: Linear) -> None:
         self.own, self.slices = own, [slice(first, first + ROWS) for first in range(0, len(own.weight), ROWS)]
-        lying = Slices([Lying(*self._rows(x)) for x in self.slices], laying.passed)
+        lying = Slices([Lying(*self._rows(x)) for x in self.slices], laying.settle)
         super().__init__(laying, lying, shape(own), lambda: (own.weight, own.bias))
 
     def _rows(self, rows: slice) -> tuple[Tensor, Tensor | None]:

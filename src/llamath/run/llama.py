@@ -21,9 +21,10 @@ from ..text.chat_formats import USUAL, Format
 from ..text.folder import FILES
 from ..views.memory import MemoryRequest
 from .batch import CHUNK, Batch
-from .fast import AMORTISED, hasten, quicken
+from .fast import hasten, quicken
 from .generate import Generation, Limits, Piece
 from .layers import Decoder
+from .laying import LONG
 from .module import Place
 from .open import Opened, everywhere, opened
 from .room import WORDS, afford, afford_part
@@ -105,7 +106,7 @@ class Llama:
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop=limits.stop | self.tokenizer.stop)
         made = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
-        tokens = max(AMORTISED if row.most is None else row.most for row in made.rows)
+        tokens = max(LONG if row.most is None else row.most for row in made.rows)
         hasten(self.module, tokens, len(made.rows), self._forget)
         made.batch.afford = partial(self._afford, made.batch)
         return made

@@ -1,5 +1,5 @@
 // Two models: the waterfall of causes, what differs to scale, weights by role, configurations side by side.
-import { grouped, short, signed, texts } from "./forms.js";
+import { grouped, signed, texts } from "./forms.js";
 import { added, counted, inShort, product, shaped, sides } from "./derived.js";
 import { faint, formula, h, hidden, numeral, path, rect, row, s, scrolled, section, table } from "./dom.js";
 import { bare, treemap } from "./treemap.js";
@@ -60,7 +60,7 @@ export function comparison(data, models) {
 	const names = models.map((x) => x.name);
 	const items = data.weights.filter((x) => x.delta !== "0").map((x) => {
 		const [sign, n] = x.delta.startsWith("-") ? ["fewer", -BigInt(x.delta)] : ["more", BigInt(x.delta)];
-		return { name: bare(x.path), group: x.group, detail: `${sign} by ${short(n)}`, size: n, sign, tell: () => pair(x, models) };
+		return { name: bare(x.path), group: x.group, detail: sign, size: n, sign, tell: () => pair(x, models) };
 	});
 	const total = numeral(signed(data.delta), () => ["difference", formula(`${names[1]} − ${names[0]}`, `${grouped(data.totals[1])} − ${grouped(data.totals[0])}`, signed(data.delta))], { "data-part": "delta" });
 	return h(
