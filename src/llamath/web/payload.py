@@ -27,7 +27,7 @@ from .sizes import cards, kept_as, sizes
 from .speed import ROOF, gpus
 from .texts import texts, texts_of_two
 from .verdicts import verdicts
-from .words import words
+from .words import WORDS
 
 GIVEN, FAMILYS = "as its configuration says", "as the family has it where its configuration does not say"
 MOST = 20_000
@@ -45,7 +45,7 @@ def payload(models: Sequence[Model]) -> dict[str, Any]:
         "roof": ROOF,
         "difference": _difference(*models) if len(models) == 2 else None,
         "files": files(),
-        "words": words(),
+        "words": WORDS,
     }
 
 

@@ -6,70 +6,6 @@ from typing import Any
 
 from .settings import BY, MAPS
 
-
-def words() -> dict[str, Any]:
-    """Texts by where they are said."""
-    return {
-        "letters": LETTERS,
-        "forms": FORMS,
-        "keys": KEYS,
-        "estimates": {
-            "activations": "An estimate: a plain pass with flash attention.",
-            "overhead": "An estimate: device context, workspaces, gaps.",
-        },
-        "longest": "Found by halving: what is held never shrinks as the context grows.",
-        "whole": "a whole number from 1 to 4,294,967,295",
-        "packed": "Integers may be packed values: `llamath count FILE` says how many parameters they stand for.",
-        "stored": "n: the numbers of the weight; out, in: its rows and columns.",
-        "cut": "Sequences are filled up to the next length that tensor parallelism cuts evenly.",
-        "step": [
-            "FLOPs for each token, of its matrices:",
-            "FLOPs of this pass:",
-            "Remembered from here on, of all sequences:",
-            "It has no weights.",
-        ],
-        "fixed": "not moved here, as the total is no form of it. `llamath count --set KEY=VALUE` counts any value.",
-        "chosen": "these, or any others",
-        "some": "; not all are drawn",
-        "shared": "the shared one, which every token passes",
-        "itself": "What it says of itself",
-        "cards": "Cards, by what the fullest GPU holds",
-        "signs": "+ more in the second; −, with a dashed edge: fewer",
-        "agreed": " keys say the same; * a default, – no such key",
-        "nothing": "Nothing was found that contradicts the configuration.",
-        "checkpoint": [
-            f"The checkpoint is {x}." for x in ("not what its configuration says", "whole: its files are what the configuration says")
-        ],
-        "count": "a count: 405B, 1.5e9, 500M or 8,030,261,248",
-        "matrices": " parameters each; matrices to one scale, as wide as they read, as high as they write",
-        "pieces": "one GPU holds its pieces of the matrices that are cut, and whole what every GPU has.",
-        "largest": "the largest T with all(T) ≤ memory of the card",
-        "clipboard": "No clipboard here: copy the selected text.",
-        "percent": "rounded to a hundredth of a percent",
-        "ridge": "ridge: where memory and arithmetic take as long",
-        "axes": ["tokens of each sequence; k 1,024, M 1,048,576", "GiB"],
-        "columns": COLUMNS,
-        "sliders": {"run": ["Context", "Batch"], "train": ["Tokens of a sequence", "Sequences at a time"]},
-        "plane": ["FLOPs for each byte read", "FLOP/s of each GPU"],
-        "header": "bytes of which the header alone was read, here",
-        "names": [["path", "canonical"], ["hf", "Hugging Face"], ["meta", "Meta"], ["gguf", "GGUF"]],
-        "shapes": [["letters", "letters"], ["numbers", "numbers"]],
-        "themes": [["", "as the system"], ["light", "light"], ["dark", "dark"]],
-        "modes": [["run", "Run it"], ["train", "Train it"]],
-        "refused": REFUSED,
-        "maps": MAPS,
-        "by": BY,
-        "passes": PASSES,
-        "flops": "2 for each weight that a token passes, and the products of queries, keys and values.",
-        "stages": {"decode": "stages take turns, so they add up.", "prefill": "stages work side by side: the fullest counts."},
-        "bounds": {
-            "memory": "bytes over the bandwidth take longer than FLOPs over the peak",
-            "arithmetic": "FLOPs over the peak take longer than bytes over the bandwidth",
-        },
-        "ceilings": CEILINGS,
-    }
-
-
 LETTERS = {
     "T": "T: tokens of each sequence",
     "B": "B: sequences",
@@ -171,3 +107,64 @@ REFUSED = {
     "empty key": "an empty key",
 }
 """Why the header of a dropped file is not read."""
+
+WORDS: dict[str, Any] = {
+    "letters": LETTERS,
+    "forms": FORMS,
+    "keys": KEYS,
+    "estimates": {
+        "activations": "An estimate: a plain pass with flash attention.",
+        "overhead": "An estimate: device context, workspaces, gaps.",
+    },
+    "longest": "Found by halving: what is held never shrinks as the context grows.",
+    "whole": "a whole number from 1 to 4,294,967,295",
+    "packed": "Integers may be packed values: `llamath count FILE` says how many parameters they stand for.",
+    "stored": "n: the numbers of the weight; out, in: its rows and columns.",
+    "cut": "Sequences are filled up to the next length that tensor parallelism cuts evenly.",
+    "step": [
+        "FLOPs for each token, of its matrices:",
+        "FLOPs of this pass:",
+        "Remembered from here on, of all sequences:",
+        "It has no weights.",
+    ],
+    "fixed": "not moved here, as the total is no form of it. `llamath count --set KEY=VALUE` counts any value.",
+    "chosen": "these, or any others",
+    "some": "; not all are drawn",
+    "shared": "the shared one, which every token passes",
+    "itself": "What it says of itself",
+    "cards": "Cards, by what the fullest GPU holds",
+    "signs": "+ more in the second; −, with a dashed edge: fewer",
+    "agreed": " keys say the same; * a default, – no such key",
+    "nothing": "Nothing was found that contradicts the configuration.",
+    "checkpoint": [
+        f"The checkpoint is {x}." for x in ("not what its configuration says", "whole: its files are what the configuration says")
+    ],
+    "count": "a count: 405B, 1.5e9, 500M or 8,030,261,248",
+    "matrices": " parameters each; matrices to one scale, as wide as they read, as high as they write",
+    "pieces": "one GPU holds its pieces of the matrices that are cut, and whole what every GPU has.",
+    "largest": "the largest T with all(T) ≤ memory of the card",
+    "clipboard": "No clipboard here: copy the selected text.",
+    "percent": "rounded to a hundredth of a percent",
+    "ridge": "ridge: where memory and arithmetic take as long",
+    "axes": ["tokens of each sequence; k 1,024, M 1,048,576", "GiB"],
+    "columns": COLUMNS,
+    "sliders": {"run": ["Context", "Batch"], "train": ["Tokens of a sequence", "Sequences at a time"]},
+    "plane": ["FLOPs for each byte read", "FLOP/s of each GPU"],
+    "header": "bytes of which the header alone was read, here",
+    "names": [["path", "canonical"], ["hf", "Hugging Face"], ["meta", "Meta"], ["gguf", "GGUF"]],
+    "shapes": [["letters", "letters"], ["numbers", "numbers"]],
+    "themes": [["", "as the system"], ["light", "light"], ["dark", "dark"]],
+    "modes": [["run", "Run it"], ["train", "Train it"]],
+    "refused": REFUSED,
+    "maps": MAPS,
+    "by": BY,
+    "passes": PASSES,
+    "flops": "2 for each weight that a token passes, and the products of queries, keys and values.",
+    "stages": {"decode": "stages take turns, so they add up.", "prefill": "stages work side by side: the fullest counts."},
+    "bounds": {
+        "memory": "bytes over the bandwidth take longer than FLOPs over the peak",
+        "arithmetic": "FLOPs over the peak take longer than bytes over the bandwidth",
+    },
+    "ceilings": CEILINGS,
+}
+"""Texts by where they are said."""
