@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from harness import keep, report, side_by_side
-from llamath.design.design import design
-from llamath.design.request import Request
+from llamath.analysis.design.design_report import design
+from llamath.analysis.design.design_request import Request
 
 PYTHON = sys.executable
 LLAMATH = str(Path(PYTHON).parent / "llamath")

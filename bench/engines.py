@@ -48,7 +48,7 @@ def ids(rows: int, prompt: int) -> Rows:
 
 def llamath(task: Task, quick: bool) -> Engine:
     from llamath.run import Generation, Limits, Sampling, opened, torch
-    from llamath.run.fast import hasten, quicken
+    from llamath.run.cpu.optimize_for_cpu import hasten, quicken
 
     torch.set_num_threads(task.threads)
     found = opened(task.folder, None if task.dtype == "int8" else task.dtype)

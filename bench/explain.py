@@ -24,9 +24,9 @@ SEED, MANY = 11, 400
 def accidents(like: str | None) -> dict[str, object]:
     """Of random numbers, how many find an exact explanation; of a model's own range where one is named."""
     import llamath
+    from llamath.analysis.explain import explain
+    from llamath.analysis.explain.decode import merged, vocabularies
     from llamath.catalog import presets
-    from llamath.decode import merged, vocabularies
-    from llamath.views.explain import explain
 
     catalogue = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
     bases, known, dice = merged(iter(catalogue)), vocabularies(catalogue), random.Random(SEED)

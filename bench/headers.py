@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import gguf
 
 import llamath
-from headers import header_of, write_config, write_safetensors, write_sharded
+from support.headers import header_of, write_config, write_safetensors, write_sharded
 
 PYTHON = sys.executable
 LLAMATH = str(Path(PYTHON).parent / "llamath")
@@ -60,7 +60,7 @@ def vocabulary(path: Path) -> Path:
 @contextmanager
 def hub(folder: Path) -> Iterator[None]:
     """The folder as `org/name` on a hub on loopback."""
-    from hub_server import Hub, file, sites
+    from support.hub_server import Hub, file, sites
 
     with sites(2) as (site, store):
         Hub(site, store, {x.name: x.read_bytes() for x in folder.iterdir()})

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from harness import RESULTS
-from llamath.passes import Reach
-from llamath.run import recurrence
+from llamath.core.forward_pass import Reach
+from llamath.run import linear_recurrence as recurrence
 from llamath.run.attention import Weighing, attend
-from llamath.run.cache import Cache
-from llamath.run.recurrence import Tokens, recur
-from llamath.run.step import Mask, Sight, Step
+from llamath.run.forward_context import Mask, Sight, Step
+from llamath.run.kv_cache import Cache
+from llamath.run.linear_recurrence import Tokens, recur
 from run import machine
 
 Form = Callable[[], Tensor]

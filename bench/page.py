@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 import llamath
 from harness import keep
-from llamath.web.page import FOLDER, page
+from llamath.web.server.page_html import FOLDER, page
 
 ROUNDS = 7
 SUBJECTS = {"Llama 3 8B": ["llama-3-8b"], "Llama 3.1 405B": ["llama-3.1-405b"], "DeepSeek-V3": ["deepseek-v3"]} | {

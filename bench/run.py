@@ -52,7 +52,7 @@ def make(folder: Path, shape: str, dtype: torch.dtype) -> int:
     """A checkpoint of random numbers; its size in bytes."""
     from safetensors.torch import save_file
 
-    from llamath.run.load import joined
+    from llamath.run.weights.load_weights import joined
 
     config = configuration(shape) | {"torch_dtype": str(dtype).removeprefix("torch.")}
     model = llamath.load(config)

@@ -46,7 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("llamath.hub.repo._stored", lambda: "")
+    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored", lambda: "")
     found = socket.getaddrinfo
 
     def local(host: Any, *args: Any, **options: Any) -> Any:
@@ -59,7 +59,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def site(alone: None) -> Iterator[Any]:
     """A web server on loopback."""
-    from hub_server import sites
+    from support.hub_server import sites
 
     with sites(1) as (one,):
         yield one
@@ -68,7 +68,7 @@ def site(alone: None) -> Iterator[Any]:
 @pytest.fixture
 def pair(alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two of them: the hub's endpoint, and the store that it redirects to."""
-    from hub_server import sites
+    from support.hub_server import sites
 
     with sites(2) as (endpoint, store):
         monkeypatch.setenv("HF_ENDPOINT", endpoint.url)

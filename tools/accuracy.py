@@ -9,21 +9,21 @@ from pathlib import Path
 from textwrap import fill
 
 import llamath
-from llamath.names.packers import packer
-from llamath.passes import Pass
-from llamath.views.activations import Kernels
-from llamath.views.cache import cache
-from llamath.views.flops import train_flops
-from llamath.views.lora import lora
-from llamath.views.optimizers import OPTIMIZERS
-from llamath.views.parallel import Layout, Piece, stages
-from llamath.views.pipeline import held, total
-from llamath.views.plan import time as plan_time
-from llamath.views.plan import wires as plan_wires
-from llamath.views.plan import work as plan_work
-from llamath.views.plan.run import constants
-from llamath.views.states import Resident, static
-from llamath.views.storage import GGUF, stored
+from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.inference.cache_bytes import cache
+from llamath.analysis.inference.weight_bytes import GGUF, stored
+from llamath.analysis.parallel_layout import Layout, Piece, stages
+from llamath.analysis.plan import microbatch_work as plan_work
+from llamath.analysis.plan import network as plan_wires
+from llamath.analysis.plan import step_time as plan_time
+from llamath.analysis.plan.training_run import constants
+from llamath.analysis.training.lora_adapters import lora
+from llamath.analysis.training.optimizers import OPTIMIZERS
+from llamath.analysis.training.pipeline_schedule import held, total
+from llamath.analysis.training.saved_activations import Kernels
+from llamath.analysis.training.zero_states import Resident, static
+from llamath.checkpoint.quantization.sizes import packer
+from llamath.core.forward_pass import Pass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"

@@ -40,7 +40,7 @@ class Tally:
     """What has been run and found."""
 
     def __init__(self, target: Target) -> None:
-        from llamath.errors import LlamathError
+        from llamath.core.errors import LlamathError
 
         self.target, self.ours = target, LlamathError
         self.executions, self.slowest = 0, 0.0

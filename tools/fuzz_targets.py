@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
 
-import hostile_gguf  # noqa: E402
-import hostile_index  # noqa: E402
-import hostile_pth  # noqa: E402
-import hostile_safetensors  # noqa: E402
+from support import hostile_gguf, hostile_index, hostile_pth, hostile_safetensors  # noqa: E402
 
 LONGEST = 8192
 """Bytes of an input; what only long ones could do is in the hostile corpora."""
@@ -66,8 +63,8 @@ def _safetensors_seeds() -> Iterator[bytes]:
 def _safetensors(data: bytes) -> object:
     import safetensors
 
-    from llamath.formats.safetensors import read
-    from llamath.formats.source import Bytes
+    from llamath.checkpoint.formats.safetensors import read
+    from llamath.checkpoint.formats.source import Bytes
 
     wrap, data = data[:1], data[1:]
     if wrap == b"\1":
@@ -93,8 +90,8 @@ def _gguf_seeds() -> Iterator[bytes]:
 
 
 def _gguf(data: bytes) -> object:
-    from llamath.formats.gguf import Array, read, values
-    from llamath.formats.source import Bytes
+    from llamath.checkpoint.formats.gguf import Array, read, values
+    from llamath.checkpoint.formats.source import Bytes
 
     source = Bytes(data[1:] + bytes(4096 if data[:1] == b"\1" else 0))
     found = read(source)
@@ -119,8 +116,8 @@ def _pth_seeds() -> Iterator[bytes]:
 
 
 def _pth(data: bytes) -> object:
-    from llamath.formats.pth import read
-    from llamath.formats.source import Bytes
+    from llamath.checkpoint.formats.source import Bytes
+    from llamath.checkpoint.formats.torch_checkpoint import read
 
     wrap, data = data[:1], data[1:]
     if wrap in (b"\1", b"\2"):
@@ -133,7 +130,7 @@ def _pth(data: bytes) -> object:
 
 
 def _pth_words() -> Iterator[bytes]:
-    from llamath.formats import rebuild
+    from llamath.checkpoint.formats import torch_objects as rebuild
 
     yield from (hostile_pth.named(name) for name in (*rebuild.CALLS, *rebuild.STORAGES, *rebuild.DTYPES))
     yield from (hostile_pth.storage(), hostile_pth.HOOKS, hostile_pth.PROTO, b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7")
@@ -151,10 +148,10 @@ def _index_seeds() -> Iterator[bytes]:
 
 
 def _index(data: bytes) -> object:
-    from llamath.formats.checkpoint import read_index
-    from llamath.formats.folder import Folder, plain
-    from llamath.formats.source import Bytes, Source
-    from llamath.strict import parse_json
+    from llamath.checkpoint.formats.checkpoint_files import read_index
+    from llamath.checkpoint.formats.folder import Folder, plain
+    from llamath.checkpoint.formats.source import Bytes, Source
+    from llamath.core.strict_json import parse_json
 
     class Memory(Folder):
         """A folder of one shard."""
@@ -193,8 +190,8 @@ def _config_words() -> Iterator[bytes]:
 
 
 def _config(data: bytes) -> object:
+    from llamath.core.strict_json import parse_json
     from llamath.loading import load
-    from llamath.strict import parse_json
 
     model = load(parse_json(data, "fuzz"))
     return model.parameters.total, list(model.config.unread())
@@ -219,13 +216,19 @@ def _kinds() -> Iterator[bytes]:
     yield from ((2**64 - i).to_bytes(8, "little") for i in (1, 8, 32, 1 << 63))
 
 
-_FORMATS, _JSON = "llamath.formats.", ("llamath.strict",)
+_FORMATS, _JSON = "llamath.checkpoint.formats.", ("llamath.core.strict_json",)
 TARGETS = {
     "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
     "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}gguf_values", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
-    "pth": Target(tuple(_FORMATS + x for x in ("pth", "archive", "opcodes", "rebuild")), _pth_seeds, _pth_words, _pth),
-    "index": Target((*_JSON, f"{_FORMATS}checkpoint", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
+    "pth": Target(
+        tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
+    ),
+    "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
     "config": Target(
-        (*_JSON, "llamath.config", "llamath.loading", "llamath.args", "llamath.families"), _config_seeds, _config_words, _config, json=True
+        (*_JSON, "llamath.core.config", "llamath.loading", "llamath.core.meta_args", "llamath.families"),
+        _config_seeds,
+        _config_words,
+        _config,
+        json=True,
     ),
 }

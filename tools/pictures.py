@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 import llamath
-from llamath.web.page import page
+from llamath.web.server.page_html import page
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TAKEN: dict[str, tuple[list[str], str, str, str]] = {

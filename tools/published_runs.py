@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import llamath
 from llamath import hardware
-from llamath.passes import Pass
-from llamath.views.flops import train_flops
-from llamath.views.parallel import Layout, problems
-from llamath.views.plan import PlanRequest, plan
-from llamath.views.plan.run import Plan, Run
-from llamath.views.plan.space import INTERLEAVES, MICROBATCHES
-from llamath.views.training import TrainRequest
+from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.parallel_layout import Layout, problems
+from llamath.analysis.plan import PlanRequest, plan
+from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
+from llamath.analysis.plan.training_run import Plan, Run
+from llamath.analysis.training.training_memory import TrainRequest
+from llamath.core.forward_pass import Pass
 
 DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "data" / "published.json").read_text())
 PALM = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import llamath
-from llamath.web.page import FOLDER
+from llamath.web.server.page_html import FOLDER
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = Path(FOLDER).parent / "openapi.json"
@@ -63,8 +63,8 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
 def place() -> Iterator[str]:
     """A server with `--hub`, whose hub is a small one on loopback."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from hub_server import CONFIG, Hub, sites
-    from serving import served
+    from support.hub_server import CONFIG, Hub, sites
+    from support.serving import served
 
     with sites(1) as (hub,):
         os.environ |= {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}

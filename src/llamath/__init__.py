@@ -12,20 +12,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .args import ModelArgs
-    from .blocks import Decoder
-    from .dims import Dim
-    from .errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
+    from .analysis.count.parameters import Count, Parameters, count
+    from .analysis.flops.flops_report import FlopsReport, FlopsRequest, flops
+    from .analysis.inference.inference_memory import MemoryReport, MemoryRequest, memory
+    from .analysis.memory_line import Line
+    from .analysis.parallel_layout import Layout
+    from .analysis.plan import PlanReport, PlanRequest, plan
+    from .analysis.training.training_memory import TrainReport, TrainRequest, training
+    from .core.blocks import Decoder
+    from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
+    from .core.expr import Dim
+    from .core.meta_args import ModelArgs
+    from .core.tree import Block, Leaf, Stack, Weight, walk
     from .loading import load
     from .model import Model
-    from .tree import Block, Leaf, Stack, Weight, walk
-    from .views.count import Count, Parameters, count
-    from .views.lines import Line
-    from .views.memory import MemoryReport, MemoryRequest, memory
-    from .views.parallel import Layout
-    from .views.plan import PlanReport, PlanRequest, plan
-    from .views.training import TrainReport, TrainRequest, training
-    from .views.workload import FlopsReport, FlopsRequest, flops
 
 __version__ = "0.1.0"
 
@@ -67,20 +67,20 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "args": "ModelArgs",
-    "blocks": "Decoder",
-    "dims": "Dim",
-    "errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
+    "core.meta_args": "ModelArgs",
+    "core.blocks": "Decoder",
+    "core.expr": "Dim",
+    "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
     "loading": "load",
     "model": "Model",
-    "tree": "Block Leaf Stack Weight walk",
-    "views.count": "Count Parameters count",
-    "views.lines": "Line",
-    "views.memory": "MemoryReport MemoryRequest memory",
-    "views.parallel": "Layout",
-    "views.plan": "PlanReport PlanRequest plan",
-    "views.training": "TrainReport TrainRequest training",
-    "views.workload": "FlopsReport FlopsRequest flops",
+    "core.tree": "Block Leaf Stack Weight walk",
+    "analysis.count.parameters": "Count Parameters count",
+    "analysis.memory_line": "Line",
+    "analysis.inference.inference_memory": "MemoryReport MemoryRequest memory",
+    "analysis.parallel_layout": "Layout",
+    "analysis.plan": "PlanReport PlanRequest plan",
+    "analysis.training.training_memory": "TrainReport TrainRequest training",
+    "analysis.flops.flops_report": "FlopsReport FlopsRequest flops",
 }
 """Where each public name lives; it is imported when it is first asked for, because a command needs few of them."""
 

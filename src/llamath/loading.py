@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import embedded
-from .args import META_KEYS, ModelArgs, beside_args, is_params, read_args, to_hf
-from .blocks import Decoder
 from .catalog import find as find_preset
-from .config import Config
-from .errors import ConfigError, FormatError, UnknownModel, nearest, safe
+from .checkpoint.open import addressed, read_config
+from .core.blocks import Decoder
+from .core.config import Config
+from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
+from .core.meta_args import META_KEYS, ModelArgs, beside_args, is_params, read_args, to_hf
+from .core.record_type import Record
+from .core.strict_json import LIMIT, config_in, parse_json, read_json
 from .families import Family, find
 from .model import Model
-from .reading import addressed, read_config
-from .record import Record
-from .refusals import refuse_other, remarks
-from .strict import LIMIT, config_in, parse_json, read_json
+from .unsupported import refuse_other, remarks
 
 if TYPE_CHECKING:
-    from .formats.manifest import Manifest
-    from .views.header import HeaderCount
+    from .analysis.count.header_count import HeaderCount
+    from .checkpoint.formats.manifest import Manifest
 
 Keys = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def load(
             raise _in_meta_words(error) from None
     if found.manifest is None:
         return _built(found, wrapper, data, changed, notes)
-    from .held import borne_out, refused
+    from .gguf_matches import borne_out, refused
 
     try:
         model = _built(found, wrapper, data, changed, notes)
@@ -82,8 +82,8 @@ def load(
 
 def count_header(text: str, reason: str = "") -> HeaderCount:
     """What the headers of a checkpoint say without any family; `reason` is why there is none."""
-    from .reading import declared, read_checkpoint
-    from .views.header import header_count
+    from .analysis.count.header_count import header_count
+    from .checkpoint.open import declared, read_checkpoint
 
     read = read_checkpoint(text, config=True)
     notes = f"{read.note}. {reason}" if read.note else reason
@@ -122,7 +122,7 @@ def _file(text: str, problems: list[FormatError] | None) -> Found:
     keys, place = config_in(folder) if text == folder or text.endswith((".safetensors", ".index.json")) else (None, "")
     if keys is not None and len(keys) > 2:
         return Found(name=_folder_name(place), source=safe(place), data=keys, folder=folder)
-    from .gguf_config import INSTEAD, beside
+    from .checkpoint.gguf_metadata import INSTEAD, beside
 
     found = beside(text, problems)
     if found.keys is None:
@@ -139,8 +139,8 @@ def _folder_name(path: str) -> str:
 
 def _header(text: str, problems: list[FormatError] | None) -> Found:
     """A GGUF file that is elsewhere."""
-    from .gguf_config import gguf
-    from .reading import read_checkpoint
+    from .checkpoint.gguf_metadata import gguf
+    from .checkpoint.open import read_checkpoint
 
     read = read_checkpoint(text, problems=problems)
     found = gguf(read.manifest, safe(text))
@@ -165,7 +165,7 @@ def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> tupl
 
 
 def _vocabulary(folder: str, notes: list[str]) -> int | None:
-    from .formats.tokenizer import vocabulary
+    from .checkpoint.formats.tokenizer_model import vocabulary
 
     for place in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
         if os.path.lexists(path := os.path.join(place, "tokenizer.model")):

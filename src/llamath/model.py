@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from .args import ModelArgs
-from .blocks import Decoder
-from .config import Config
+from .analysis.count.parameters import Count, Parameters, count
+from .checkpoint.naming.scheme import Scheme
+from .core.blocks import Decoder
+from .core.config import Config
+from .core.meta_args import ModelArgs
+from .core.record_type import Record
+from .core.tree import Leaf, walk
 from .families import Family
-from .names.scheme import Scheme
-from .record import Record
-from .tree import Leaf, walk
-from .views.count import Count, Parameters, count
 
 
 class Model(Record):
@@ -44,7 +44,7 @@ class Model(Record):
 
     def scheme(self, name: str) -> Scheme:
         """How its tensors are named in files: `hf`, `meta` or `gguf`."""
-        from .errors import UnknownModel
+        from .core.errors import UnknownModel
 
         if (found := self.family.schemes.get(name)) is None:
             known = ", ".join(self.family.schemes)
@@ -52,6 +52,6 @@ class Model(Record):
         return found
 
     def _repr_html_(self) -> str:
-        from .show.html import count_html
+        from .render.html import count_html
 
         return count_html(self)

@@ -11,21 +11,21 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from checkpoints import SMALL, Q, copied, saved
 from click.testing import CliRunner, Result
-from oracle import pair
 from torch import Tensor
 
-from gguf_files import configs
+from llamath.checkpoint.naming.rotary_layouts import halves, pairs
 from llamath.cli import cli, main
-from llamath.convert.convert import Order, convert
-from llamath.errors import LlamathError
-from llamath.names.rotary import halves, pairs
+from llamath.convert.convert_checkpoint import Order, convert
+from llamath.core.errors import LlamathError
 from llamath.run import opened
-from llamath.run.agree import agreement
-from llamath.run.layout import reordered
-from llamath.run.listen import Heard, listen
-from llamath.run.order import hinted
+from llamath.run.debug.activations import Heard, listen
+from llamath.run.debug.compare_runs import agreement
+from llamath.run.debug.rope_permutation import hinted
+from llamath.run.weights.stored_layouts import reordered
+from support.checkpoints import SMALL, Q, copied, saved
+from support.gguf_files import configs
+from support.oracle import pair
 
 pytestmark = pytest.mark.transformers
 IDS = [1, 5, 9, 96, 3, 3, 40, 17, 60, 2]

@@ -16,11 +16,11 @@ from torch import Tensor
 import llamath
 from conftest import tiny_configs
 from llamath import run
-from llamath.errors import LlamathError
+from llamath.core.errors import LlamathError
 from llamath.run.attention import Attention
-from llamath.run.fast import able, hasten, quicken
-from llamath.run.laying import ORDERED, PANELS, SOME, WHOLE, Kind, Late, Tall
-from llamath.run.product import Whole, whole
+from llamath.run.cpu.matmul import Whole, whole
+from llamath.run.cpu.optimize_for_cpu import able, hasten, quicken
+from llamath.run.cpu.weight_packing import ORDERED, PANELS, SOME, WHOLE, Kind, Late, Tall
 
 torch.set_num_threads(1)
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from speakers import CONFIG, speaker
 
 import llamath
 from llamath.cli import main
-from llamath.errors import LlamathError
+from llamath.core.errors import LlamathError
+from llamath.core.tree import walk
 from llamath.run import Decoder, Generation, Limits, Sampling, build, initialise
 from llamath.run import load as give
-from llamath.run.flaws import flaws, wrong
-from llamath.tree import walk
+from llamath.run.debug.nan_check import flaws, wrong
+from support.speakers import CONFIG, speaker
 
 TINY = Path(__file__).parents[1] / "tiny"
 MODELS = ("qwen3/plain", "gpt_oss/plain", "deepseek_v3/plain", "qwen3_next/plain", "nemotron_h/latent experts, biased", "gpt2/plain")
@@ -123,7 +123,7 @@ def test_what_was_looked_at_is_not_looked_at_again(monkeypatch: pytest.MonkeyPat
     assert said(module) == ""
     known = module.flaws
     assert not any(x._forward_pre_hooks for x in module.modules())
-    monkeypatch.setattr("llamath.run.flaws.wrong", lambda _: pytest.fail("looked at again"))
+    monkeypatch.setattr("llamath.run.debug.nan_check.wrong", lambda _: pytest.fail("looked at again"))
     assert said(module) == "" and module.flaws is known
 
 

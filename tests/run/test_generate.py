@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import blind, pair
-from speakers import CONFIG, speaker, words
 
 from conftest import tiny_configs
-from llamath.config import Config
-from llamath.errors import LlamathError
+from llamath.analysis.inference.cache_bytes import cache as predicted
+from llamath.core.config import Config
+from llamath.core.errors import LlamathError
 from llamath.families import find
 from llamath.run import Decoder, Generation, Limits, Llama, Sampling, build, initialise
 from llamath.run import batch as batches
-from llamath.run import room as rooms
-from llamath.run.llama import agree, completions
-from llamath.text import Tokenizer
-from llamath.views.cache import cache as predicted
+from llamath.run import memory_budget as rooms
+from llamath.run.session import agree, completions
+from llamath.tokenizers import Tokenizer
+from support.oracle import blind, pair
+from support.speakers import CONFIG, speaker, words
 
 NEW = 12
 

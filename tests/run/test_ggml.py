@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from llamath.formats.dtypes import DTYPES
-from llamath.run.ggml import KINDS, plain
+from llamath.checkpoint.formats.dtypes import DTYPES
+from llamath.run.weights.ggml_blocks import KINDS, plain
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import llamath
 from conftest import tiny_configs
-from llamath.names.rotary import halves, pairs
+from llamath.checkpoint.naming.rotary_layouts import halves, pairs
 from llamath.run import from_named
-from llamath.run.layout import Facts, parted, reordered, straight
+from llamath.run.weights.stored_layouts import Facts, parted, reordered, straight
 
 HEADS = Facts(groups=2, heads=4, size=4, values=2, channels=8, offset=1.0)
 

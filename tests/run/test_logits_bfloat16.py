@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import logits, pair
 
 from conftest import tiny_configs
+from support.oracle import logits, pair
 
 pytestmark = pytest.mark.transformers
 

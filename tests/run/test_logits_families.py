@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import alike, blind, logits, pair
 
 from conftest import tiny_configs
-from llamath.errors import LlamathError
-from llamath.positions import LongRope
+from llamath.core.errors import LlamathError
+from llamath.core.positions import LongRope
+from support.oracle import alike, blind, logits, pair
 
 pytestmark = pytest.mark.transformers
 LLAMA = {

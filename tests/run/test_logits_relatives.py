@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import alike, logits, pair
 
 import llamath
 from conftest import TINY
 from llamath.run import build, load
+from support.oracle import alike, logits, pair
 
 pytestmark = pytest.mark.transformers
 BASE = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6}

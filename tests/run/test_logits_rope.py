@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import alike, logits, off, pair
 
-from llamath.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+from llamath.core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+from support.oracle import alike, logits, off, pair
 
 pytestmark = pytest.mark.transformers
 

@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.blocks import Layer
-from llamath.build import decoder, gqa, mla, rms, swiglu
-from llamath.dims import Dim
-from llamath.errors import LlamathError
-from llamath.heads import Scores
-from llamath.mixers import gated_delta, short_conv
-from llamath.passes import Reach
-from llamath.positions import Alibi, Rope
+from llamath.core.attention_facts import Scores
+from llamath.core.blocks import Layer
+from llamath.core.constructors import decoder, gqa, mla, rms, swiglu
+from llamath.core.errors import LlamathError
+from llamath.core.expr import Dim
+from llamath.core.forward_pass import Reach
+from llamath.core.mixers import gated_delta, short_conv
+from llamath.core.positions import Alibi, Rope
+from llamath.core.tree import repeat, sequence
 from llamath.run import Decoder, build, initialise
-from llamath.run.cache import Keys, seen
-from llamath.tree import repeat, sequence
+from llamath.run.kv_cache import Keys, seen
 
 HEADS = Dim("H", 4), Dim("K", 2), Dim("h", 6)
 NORM = rms(Dim("d", 16), 1e-6)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import blind, pair
 
 import llamath
 from conftest import TINY, tiny_configs
 from llamath import run
-from llamath.config import Config
-from llamath.errors import LlamathError
+from llamath.analysis.inference.cache_bytes import cache as predicted
+from llamath.core.config import Config
+from llamath.core.errors import LlamathError
+from llamath.core.tree import walk
 from llamath.families import find
-from llamath.tree import walk
-from llamath.views.cache import cache as predicted
+from support.oracle import blind, pair
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

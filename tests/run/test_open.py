@@ -14,17 +14,18 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from checkpoints import IDS, SMALL, TYPES, Q, copied, saved
-from oracle import logits, off, pair
 from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
-from gguf_files import CONVERTED, configs, shapes
-from gguf_files import _writer as writer
-from llamath.convert.convert import Order, convert
-from llamath.errors import LlamathError
-from llamath.run import opened, room
+from llamath.convert.convert_checkpoint import Order, convert
+from llamath.core.errors import LlamathError
+from llamath.run import memory_budget as room
+from llamath.run import opened
+from support.checkpoints import IDS, SMALL, TYPES, Q, copied, saved
+from support.gguf_files import CONVERTED, configs, shapes
+from support.gguf_files import _writer as writer
+from support.oracle import logits, off, pair
 
 pytestmark = pytest.mark.transformers
 
@@ -337,9 +338,9 @@ def test_a_system_that_gives_no_room_for_changes(hf: Callable[..., Path], monkey
             raise OSError(12, "Cannot allocate memory")
         return mapped(*args, access=access)
 
-    monkeypatch.setattr("llamath.run.mapped.mmap.mmap", refused)
+    monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", refused)
     assert torch.equal(said(hf()), wanted)
-    monkeypatch.setattr("llamath.run.mapped.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
+    monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
     with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
         opened(str(hf()))
 
@@ -388,7 +389,7 @@ def test_opening_a_large_file_takes_no_memory(tmp_path: Path, monkeypatch: pytes
 def test_what_verify_finds_is_the_error(
     hf: Callable[..., Path], change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamath.run.open.build", lambda *_: pytest.fail("something was built"))
+    monkeypatch.setattr("llamath.run.weights.open_model.build", lambda *_: pytest.fail("something was built"))
     with pytest.raises(LlamathError, match=message):
         opened(str(copied(hf(), tmp_path, change)))
 

@@ -10,19 +10,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import alike, logits, pair
 from test_memories import attention, model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import tiny_configs
-from llamath.passes import Reach
-from llamath.positions import Alibi
-from llamath.run import recurrence, step
+from llamath.core.forward_pass import Reach
+from llamath.core.positions import Alibi
+from llamath.run import forward_context as step
+from llamath.run import linear_recurrence as recurrence
 from llamath.run.attention import Weighing, attend
-from llamath.run.cache import Cache
-from llamath.run.recurrence import Tokens, recur
-from llamath.run.step import Mask, Sight, Step
+from llamath.run.forward_context import Mask, Sight, Step
+from llamath.run.kv_cache import Cache
+from llamath.run.linear_recurrence import Tokens, recur
+from support.oracle import alike, logits, pair
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoints import SMALL
 
 import llamath
-import llamath.views.memory
-from llamath.errors import LlamathError
-from llamath.run import afford, build, room
+import llamath.analysis.inference.inference_memory
+from llamath.analysis.inference.inference_memory import MemoryRequest
+from llamath.core.errors import LlamathError
+from llamath.run import afford, build
+from llamath.run import memory_budget as room
 from llamath.run.module import Place
-from llamath.views.memory import MemoryRequest
+from support.checkpoints import SMALL
 
 CPU = torch.device("cpu")
 REQUEST = MemoryRequest(context=64, batch=3, chunk=64)
@@ -43,7 +44,7 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -
     model = llamath.load(SMALL)
     place = Place(torch.bfloat16, CPU)
     need = afford(model, REQUEST, place)
-    report = llamath.views.memory.memory(model, REQUEST.replace(dtype="bf16"))
+    report = llamath.analysis.inference.inference_memory.memory(model, REQUEST.replace(dtype="bf16"))
     assert need == report.weights + report.kv_cache + report.activations + report.logits
     assert need - afford(model, REQUEST, place, loaded=True) == report.weights == 2 * model.parameters.total
     monkeypatch.setattr(room, "free", lambda _: need)
@@ -63,7 +64,7 @@ def test_the_cache_is_as_large_as_predicted() -> None:
     cache = module.cache(64)
     with torch.no_grad():
         module(torch.zeros(3, 5, dtype=torch.long), cache)
-    assert cache.bytes == llamath.views.memory.memory(model, REQUEST.replace(dtype="bf16")).kv_cache
+    assert cache.bytes == llamath.analysis.inference.inference_memory.memory(model, REQUEST.replace(dtype="bf16")).kv_cache
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from safetensors.torch import load_file, save_file
-from speakers import CHATML, speaker
 
 from llamath import embedded, run
 from llamath.cli import main
-from llamath.run import room as rooms
-from llamath.run.llama import Llama
+from llamath.run import memory_budget as rooms
+from llamath.run.session import Llama
+from support.speakers import CHATML, speaker
 
 
 class Answer(NamedTuple):
@@ -49,8 +49,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     met: list[str] = []
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr("llamath.run.group.group", lambda device: met.append(device) or nullcontext())
-    monkeypatch.setattr("llamath.run.llama.opened", lambda *_, **__: pytest.fail("a model was opened"))
+    monkeypatch.setattr("llamath.run.distributed.process_group.group", lambda device: met.append(device) or nullcontext())
+    monkeypatch.setattr("llamath.run.session.opened", lambda *_, **__: pytest.fail("a model was opened"))
     return met
 
 

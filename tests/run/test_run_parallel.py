@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from crew import Ended, crew, ids
-from speakers import CONFIG, speaker
 
 from llamath import run
+from support.crew import Ended, crew, ids
+from support.speakers import CONFIG, speaker
 
 TINY = Path(__file__).parents[1] / "tiny"
 LLAMA = CONFIG | {"vocab_size": 323}

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from llamath.errors import LlamathError
+from llamath.core.errors import LlamathError
 from llamath.run import Sampling
-from llamath.run.sample import Sampler, drawn, min_p, narrowed, penalised, top_k, top_p
+from llamath.run.sampling import Sampler, drawn, min_p, narrowed, penalised, top_k, top_p
 
 CPU = torch.device("cpu")
 

@@ -6,10 +6,10 @@ from itertools import accumulate
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from speakers import words
 
-from llamath.run.spoken import Spoken, Stops
-from llamath.text import Tokenizer
+from llamath.run.detokenizer import Spoken, Stops
+from llamath.tokenizers import Tokenizer
+from support.speakers import words
 
 WORDS = Tokenizer(words(), "test")
 LETTERS = st.text("abé🙂", max_size=12)

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from speakers import speaker
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from conftest import TINY, tiny_configs
 from llamath import run
+from llamath.analysis.count.parameters import count
+from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.attention_wiring import ASKED, wiring
+from llamath.analysis.graph.walkthrough import following, prompt, reads_on, walkthrough
+from llamath.analysis.inference.cache_bytes import cache
 from llamath.catalog import slugs
 from llamath.cli import main
-from llamath.errors import LlamathError
-from llamath.passes import Pass
-from llamath.run.trace import Seen, Trace, trace
-from llamath.views.cache import cache
-from llamath.views.count import count
-from llamath.views.flops import forward_flops
-from llamath.views.walkthrough import following, prompt, reads_on, walkthrough
-from llamath.views.wiring import ASKED, wiring
+from llamath.core.errors import LlamathError
+from llamath.core.forward_pass import Pass
+from llamath.run.debug.trace_run import Seen, Trace, trace
+from support.speakers import speaker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
@@ -149,8 +149,8 @@ def test_a_window_is_what_the_next_token_sees() -> None:
 
 
 def test_a_weight_that_no_step_uses_is_noticed() -> None:
-    from llamath.build import rms
-    from llamath.views.steps import Trail
+    from llamath.analysis.graph import Trail
+    from llamath.core.constructors import rms
 
     with pytest.raises(AssertionError, match="no step uses"):
         Trail(rms(8, 1e-5), prompt(1), 1, 8).closed()

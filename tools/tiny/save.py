@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 import llamath
+from llamath.core.tree import fill
 from llamath.run import Decoder
-from llamath.tree import fill
+from tokenizers import Tokenizer
 
 from .texts import CLOSE, END, START
 

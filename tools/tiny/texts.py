@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
+from llamath.tokenizers.pretokenizers import SPLITS
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-
-from llamath.text.splits import SPLITS
 
 from .stories import story
 from .talk import Exchange, arithmetic, exchanges, hashed, portrait

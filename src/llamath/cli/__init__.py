@@ -7,9 +7,9 @@ import sys
 from io import TextIOWrapper
 from typing import Any
 
-from ..errors import LlamathError
+from ..core.errors import LlamathError
+from .output import complain, leave, quiet, say
 from .quick import quick
-from .say import complain, leave, quiet, say
 
 COMMANDS = {
     "chat": "a conversation with a model",
@@ -46,8 +46,8 @@ def main() -> None:
         status = quick(sys.argv[1:])
         if status is not None:
             leave(status)
-        from .group import run
-        from .speaking import started
+        from .command_group import run
+        from .generation_options import started
 
         run()
         sys.stdout.flush()
@@ -67,6 +67,6 @@ def main() -> None:
 def __getattr__(name: str) -> Any:
     if name != "cli":
         raise AttributeError(f"{__name__} has no {name}")
-    from .group import cli
+    from .command_group import cli
 
     return cli

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError, RemoteError, UnknownModel
-from .say import say
+from ..core.errors import ConfigError, RemoteError, UnknownModel
+from .output import say
 
 
 def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None = None) -> int:
     """What is in the checkpoint."""
-    from ..reading import quantization, read_checkpoint
-    from ..views.listing import listing
+    from ..analysis.verify.listing import listing
+    from ..checkpoint.open import quantization, read_checkpoint
 
     checkpoint = read_checkpoint(path)
     if checkpoint.note:
@@ -24,15 +24,15 @@ def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None 
         say(f"note: {error}; how the values are packed is told from the headers alone", err=True)
     found = listing(checkpoint.manifest, declared)
     if form == "json":
-        from ..show.ls_data import ls_json
+        from ..render.text.ls_data import ls_json
 
         say(ls_json(found))
     elif form == "csv":
-        from ..show.ls_data import ls_csv
+        from ..render.text.ls_data import ls_csv
 
         say(ls_csv(found, unfold))
     else:
-        from ..show.ls import ls_text
+        from ..render.text.ls_text import ls_text
 
         say("\n".join(ls_text(path, found, unfold, tree)))
     return 0
@@ -40,8 +40,8 @@ def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None 
 
 def verify(path: str, *, model: str | None = None, changes: Mapping[str, Any] | None = None, as_json: bool = False) -> int:
     """Whether the checkpoint is what its configuration says."""
-    from ..check import check
-    from ..show.verify import verdict_json, verdict_text
+    from ..analysis.verify.check_checkpoint import check
+    from ..render.text.verify_text import verdict_json, verdict_text
 
     checked = check(path, model, changes)
     if checked.note:
@@ -66,11 +66,11 @@ def count(name: str, *, form: str | None = None) -> int | None:
     if form == "json":
         import json
 
-        from ..show.json import count_json
+        from ..render.count_json import count_json
 
         say(json.dumps(count_json(model)))
     else:
-        from ..show.count import count_text
+        from ..render.text.count_text import count_text
 
         say(count_text(model))
     return 0

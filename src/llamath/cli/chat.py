@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import LlamathError, nearest, safe
-from .say import complain, say
-from .speaking import decoded, limits, opened, processes, sampling, speaks, started, stream, write
+from ..core.errors import LlamathError, nearest, safe
+from .generation_options import decoded, limits, opened, processes, sampling, speaks, started, stream, write
+from .output import complain, say
 
 if TYPE_CHECKING:
     from ..run import Limits, Piece, Sampling, Talk

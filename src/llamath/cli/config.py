@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..model import Model
-from .options import takes_model
+from .model_options import takes_model
 
 
 @click.command("config")
@@ -14,7 +14,7 @@ from .options import takes_model
 @click.option("--params-json", "form", flag_value="params", help="As Meta's params.json.")
 def command(model: Model, *, form: str | None) -> None:
     """Say MODEL's configuration as HF keys and as Meta's ModelArgs, and what each key moves."""
-    from ..show import config as show
+    from ..render.text import config_text as show
 
     if form == "json":
         import json

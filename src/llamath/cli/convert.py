@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import changed
+from .model_options import changed
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -39,9 +39,9 @@ class Size(click.ParamType[int]):
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(source: str, target: str, *, to: str, dtype: str | None, changes: tuple[str, ...], as_json: bool, **rest: Any) -> None:
     """Write the Llama-family checkpoint SRC anew as DST: a folder, or for GGUF a file."""
-    from ..convert.convert import Order, convert
-    from ..show.convert import converted_json, converted_text
-    from ..show.progress import Bar
+    from ..convert.convert_checkpoint import Order, convert
+    from ..render.progress import Bar
+    from ..render.text.convert_text import converted_json, converted_text
 
     order = Order(to=to, dtype=(dtype or "").upper(), changes=dict(changed(x) for x in changes), **rest)
     try:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model import Model
-from .options import takes_checkpoint
+from .model_options import takes_checkpoint
 
 if TYPE_CHECKING:
-    from ..views.header import HeaderCount
+    from ..analysis.count.header_count import HeaderCount
 
 
 @click.command("count")
@@ -46,20 +46,20 @@ def command(
     if form == "json":
         import json
 
-        from ..show.json import count_json
+        from ..render.count_json import count_json
 
         click.echo(json.dumps(count_json(model)))
     elif tree:
-        from ..show.tree import tree_text
+        from ..render.text.tree_text import tree_text
 
         click.echo(tree_text(model))
     elif unfold or form:
-        from ..show.rows import unfolded, written
+        from ..render.csv_rows import unfolded, written
 
         for line in unfolded(model, scheme, layer, form) if unfold else written(model, scheme, layer, form or "csv"):
             click.echo(line)
     else:
-        from ..show.count import count_text
+        from ..render.text.count_text import count_text
 
         click.echo(count_text(model, layer, scheme))
     _draw(model, **picture)
@@ -67,8 +67,8 @@ def command(
 
 def _draw(model: Model, svg: str | None, force: bool) -> None:
     if svg is not None:
-        from ..show.treemap import treemap_svg
-        from .files import save
+        from ..render.svg.treemap_svg import treemap_svg
+        from .save_file import save
 
         save(svg, treemap_svg(model), force)
 
@@ -79,11 +79,11 @@ def _header(found: HeaderCount, unfold: bool, form: str | None, rest: bool) -> N
     if form == "json":
         import json
 
-        from ..show.header import header_json
+        from ..render.text.header_text import header_json
 
         click.echo(json.dumps(header_json(found)))
     else:
-        from ..show.header import header_text
+        from ..render.text.header_text import header_text
 
         for line in header_text(found, unfold):
             click.echo(line)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..design.request import TOLERANCE, Bounds, Fixed, Request
+from ..analysis.design.design_request import TOLERANCE, Bounds, Fixed, Request
 
 if TYPE_CHECKING:
-    from ..design.design import Design
-    from ..views.diff import Difference
-    from ..views.scaling import Budget, Law
+    from ..analysis.design.design_report import Design
+    from ..analysis.diff.model_diff import Difference
+    from ..analysis.flops.scaling_laws import Budget, Law
 
 Callback = Callable[[click.Context, click.Parameter, "str | None"], Any]
 MOST = 2**40
@@ -63,13 +63,13 @@ def _tolerance(text: str) -> Fraction:
 
 
 def _count(text: str) -> int:
-    from ..units import count
+    from ..core.units import count
 
     return count(text)
 
 
 def _size(text: str) -> int:
-    from ..units import size
+    from ..core.units import size
 
     return size(text)
 
@@ -123,7 +123,7 @@ def command(target: str | None, **options: Any) -> None:
 
     Without TARGET, --tokens or --flops and a scaling law say how large the model should be.
     """
-    from ..design.design import design
+    from ..analysis.design.design_report import design
 
     law = _law(options)
     request = _request(target, law, options)
@@ -138,7 +138,7 @@ def command(target: str | None, **options: Any) -> None:
 
 
 def _law(options: dict[str, Any]) -> Law:
-    from ..views.scaling import DEFAULT, law
+    from ..analysis.flops.scaling_laws import DEFAULT, law
 
     return law(options["law_name"] or DEFAULT)
 
@@ -166,7 +166,7 @@ def _request(target: str | None, law: Law, options: dict[str, Any]) -> Request:
 def _target(target: str | None, law: Law, tokens: int | None, flops: int | None) -> tuple[int, bool]:
     """The parameters wanted, and whether they were written out."""
     if target is not None:
-        from ..units import quantity
+        from ..core.units import quantity
 
         found = quantity(target)
         return found.value, found.exact
@@ -178,7 +178,7 @@ def _target(target: str | None, law: Law, tokens: int | None, flops: int | None)
 
 
 def _budget(found: Design, law: Law, options: dict[str, Any]) -> Budget | None:
-    from ..views.scaling import budget
+    from ..analysis.flops.scaling_laws import budget
 
     tokens, flops = options["tokens"], options["flops"]
     if not found.candidates or not (tokens or flops or options["law_name"]):
@@ -188,8 +188,8 @@ def _budget(found: Design, law: Law, options: dict[str, Any]) -> Budget | None:
 
 def _contrast(found: Design, against: str | None) -> tuple[str, Design, Difference] | None:
     """The best design of another series; of a model with learned positions Llama 3's, unless another is named."""
-    from ..compare import compare
-    from ..design.design import design
+    from ..analysis.design.design_report import design
+    from ..analysis.diff.compare import compare
 
     if not found.candidates:
         return None
@@ -207,13 +207,13 @@ def _shown(found: Design, other: tuple[str, Design, Difference] | None, budget: 
     if options["form"] == "json":
         import json
 
-        from ..show.design_data import budget_json, contrast_json, design_json
+        from ..render.text.design_data import budget_json, contrast_json, design_json
 
         data = design_json(found)
         data["compute"] = budget_json(budget) if budget else None
         data["contrast"] = contrast_json(other[0], dict(other[1].candidates[0].config), other[2]) if other else None
         return [json.dumps(data)]
-    from ..show.design import budget_text, contrast_text, design_text
+    from ..render.text.design_text import budget_text, contrast_text, design_text
 
     if options["form"] == "params":
         click.echo(design_text(found), err=True)
@@ -225,7 +225,7 @@ def _shown(found: Design, other: tuple[str, Design, Difference] | None, budget: 
 
 
 def _params(found: Design) -> str:
-    from ..show.config import config_params, explained
+    from ..render.text.config_text import config_params, explained
 
     best = found.candidates[0].model
     text = config_params(best)
@@ -235,7 +235,7 @@ def _params(found: Design) -> str:
 
 
 def _save(found: Design, options: dict[str, Any]) -> None:
-    from .files import save
+    from .save_file import save
 
     if options["output"] is not None and found.candidates:
         import json
@@ -243,6 +243,6 @@ def _save(found: Design, options: dict[str, Any]) -> None:
         text = _params(found) if options["form"] == "params" else json.dumps(dict(found.candidates[0].config), indent=2)
         save(options["output"], f"{text}\n", options["force"])
     if options["svg"] is not None:
-        from ..show.design_svg import design_svg
+        from ..render.svg.design_svg import design_svg
 
         save(options["svg"], design_svg(found), options["force"])

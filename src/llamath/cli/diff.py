@@ -9,10 +9,10 @@ import click
 
 from ..loading import load
 from ..model import Model
-from .options import changed
+from .model_options import changed
 
 if TYPE_CHECKING:
-    from ..views.diff import Difference
+    from ..analysis.diff.model_diff import Difference
 
 
 @click.command("diff")
@@ -29,7 +29,7 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
     Each is a preset, a public id, a config.json, params.json, a folder, or - for standard input. Of three or more, each is held against
     the first.
     """
-    from ..compare import compare
+    from ..analysis.diff.compare import compare
 
     loaded = _loaded(models, changes)
     found = [compare(loaded[0], x) for x in loaded[1:]]
@@ -38,8 +38,8 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
     for line in _shown(loaded, found, form):
         click.echo(line)
     if svg is not None:
-        from ..show.waterfall import waterfall_svg
-        from .files import save
+        from ..render.svg.waterfall_svg import waterfall_svg
+        from .save_file import save
 
         save(svg, waterfall_svg(loaded[0], loaded[1], found[0]), force)
 
@@ -63,18 +63,18 @@ def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | Non
     if form == "json":
         import json
 
-        from ..show.diff_data import diff_json, many_json
+        from ..render.text.diff_data import diff_json, many_json
 
         data = diff_json(a, b, found[0]) if len(found) == 1 else many_json(models, found)
         return [json.dumps(data, default=list)]
     if len(found) > 1:
-        from ..show.many import many_rows, many_text
+        from ..render.text.diff_many_text import many_rows, many_text
 
         return list(many_rows(models, found, form)) if form else [many_text(models, found)]
     if form:
-        from ..show.diff_data import diff_csv, diff_markdown
+        from ..render.text.diff_data import diff_csv, diff_markdown
 
         return list(diff_csv(found[0]) if form == "csv" else diff_markdown(a, b, found[0]))
-    from ..show.diff import diff_text
+    from ..render.text.diff_text import diff_text
 
     return [diff_text(a, b, found[0])]

@@ -15,8 +15,8 @@ def command(number: str, *, like: str | None, everything: bool, as_json: bool) -
 
     A number written out is decoded exactly; one of few digits (685B, 1.5e9) is a name, and the counts that round to it are listed.
     """
-    from ..decode import decode
-    from ..show.explain import explain_json, explain_text
+    from ..analysis.explain.decode import decode
+    from ..render.text.explain_text import explain_json, explain_text
 
     found = decode(number, like, everything)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .files import save
+from .save_file import save
 
 
 @click.command("export")
@@ -17,7 +17,7 @@ def command(models: tuple[str, ...], *, output: str, force: bool) -> None:
         raise click.UsageError("a page shows one MODEL or two")
     if models.count("-") > 1:
         raise click.UsageError("standard input is one MODEL, not two")
-    from ..web.page import page
-    from ..web.verdicts import opened
+    from ..web.page_data.checkpoint_data import opened
+    from ..web.server.page_html import page
 
     save(output, page([opened(x) for x in models]), force)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.units import tokens, tokens_note
 from ..hardware import cluster, devices
 from ..model import Model
-from ..units import tokens, tokens_note
 from .memory import SCHEMES, doubt, held, warn
-from .options import takes_model
-from .say import say
+from .model_options import takes_model
+from .output import say
 
 if TYPE_CHECKING:
-    from ..views.fit import Fit
-    from ..views.memory import Sizes
+    from ..analysis.inference.fit_report import Fit
+    from ..analysis.inference.inference_memory import Sizes
 
 LEAST = 4096
 """Tokens that a card must hold to be listed, unless it is said."""
@@ -59,25 +59,25 @@ def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str |
 
 
 def _sizes(model: Model, asked: dict[str, Any], name: str) -> Sizes:
-    from ..views.memory import MemoryRequest, Sizes
+    from ..analysis.inference.inference_memory import MemoryRequest, Sizes
 
     request = MemoryRequest(**asked)
     return Sizes(model, request, None if request.dtype else held(name))
 
 
 def _fit(model: Model, sizes: Sizes, where: str, split: dict[str, int | None], form: str | None, picture: dict[str, Any]) -> None:
-    from ..views.fit import fit
+    from ..analysis.inference.fit_report import fit
 
     found = fit(model, sizes, cluster(where), **split)
     warn(model, sizes.context)
     if form == "json":
         import json
 
-        from ..show.fit_data import fit_json
+        from ..render.text.fit_data import fit_json
 
         say(json.dumps(fit_json(model, found)))
     else:
-        from ..show.fit import fit_text
+        from ..render.text.fit_text import fit_text
 
         say(fit_text(model, found))
     _draw(model, sizes, found, **picture)
@@ -88,14 +88,14 @@ def _fit(model: Model, sizes: Sizes, where: str, split: dict[str, int | None], f
 
 def _draw(model: Model, sizes: Sizes, found: Fit, svg: str | None, force: bool) -> None:
     if svg is not None:
-        from ..show.roofline import roofline_svg
-        from .files import save
+        from ..render.svg.roofline_svg import roofline_svg
+        from .save_file import save
 
         save(svg, roofline_svg(model, sizes, found), force)
 
 
 def _cards(model: Model, sizes: Sizes, form: str | None) -> None:
-    from ..views.cards import cards
+    from ..analysis.inference.gpu_ranking import cards
 
     own = model.tree.context or LEAST
     context = sizes.request.context or min(own, LEAST)
@@ -103,11 +103,11 @@ def _cards(model: Model, sizes: Sizes, form: str | None) -> None:
     if form == "json":
         import json
 
-        from ..show.fit_data import cards_json
+        from ..render.text.fit_data import cards_json
 
         say(json.dumps(cards_json(model, found)))
     else:
-        from ..show.cards import cards_text
+        from ..render.text.gpu_ranking_text import cards_text
 
         kept = "weights as stored" if sizes.storage is None else f"weights in {sizes.packer.name}"
         say(cards_text(model, found, f"{kept}, cache in {sizes.kv}"))

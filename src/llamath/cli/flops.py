@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import LlamathError, safe
+from ..core.errors import LlamathError, safe
+from ..core.units import tokens, tokens_note
 from ..model import Model
-from ..units import tokens, tokens_note
-from .options import takes_model
+from .model_options import takes_model
 
 if TYPE_CHECKING:
+    from ..analysis.flops.flops_report import FlopsReport
+    from ..analysis.flops.mfu import Speed
     from ..hardware import Device
-    from ..views.mfu import Speed
-    from ..views.workload import FlopsReport
 
 MOST = 1e18
 """Nothing is as fast as this."""
@@ -43,7 +43,7 @@ MOST = 1e18
 @click.option("--markdown", "form", flag_value="markdown", help="The same, for documents.")
 def command(model: Model, *, context: str | None, attention: str, conventions: bool, form: str | None, **rest: Any) -> None:
     """Count the FLOPs of MODEL: prefill, decode and a training step, exactly, beside the formulas that publications use."""
-    from ..views.workload import FlopsRequest, flops
+    from ..analysis.flops.flops_report import FlopsRequest, flops
 
     asked = {name: rest.pop(name) for name in ("batch", "unpacked", "recompute", "flash", "dtype", "kv_dtype")}
     request = FlopsRequest(context=None if context is None else tokens(context), masked=attention == "causal", **asked)
@@ -52,7 +52,7 @@ def command(model: Model, *, context: str | None, attention: str, conventions: b
     report = flops(model, request)
     speed = _speed(report, rest)
     if conventions and form is None:
-        from ..show.flops import conventions_text
+        from ..render.text.flops_text import conventions_text
 
         click.echo(conventions_text(report))
     else:
@@ -60,14 +60,14 @@ def command(model: Model, *, context: str | None, attention: str, conventions: b
 
 
 def _shown(model: Model, report: FlopsReport, speed: Speed | None, form: str | None) -> str:
-    from ..views.mfu import utilisation
+    from ..analysis.flops.mfu import utilisation
 
     found = (speed, utilisation(report, speed)) if speed else None
     if form is None:
-        from ..show.flops import flops_text
+        from ..render.text.flops_text import flops_text
 
         return flops_text(model, report, found)
-    from ..show.flops_data import flops_json, flops_rows
+    from ..render.text.flops_data import flops_json, flops_rows
 
     if form == "json":
         import json
@@ -78,8 +78,8 @@ def _shown(model: Model, report: FlopsReport, speed: Speed | None, form: str | N
 
 def _speed(report: FlopsReport, told: Mapping[str, Any]) -> Speed | None:
     """The speed that an MFU is asked for; None where it is not."""
+    from ..analysis.flops.mfu import Speed, speed_of
     from ..hardware import cluster
-    from ..views.mfu import Speed, speed_of
 
     gpu, rate, tflops = told["gpu"], told["tokens_per_second"], told["tflops"]
     if gpu is None and rate is None and tflops is None:

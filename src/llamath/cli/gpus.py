@@ -13,7 +13,7 @@ from ..hardware import Device, devices, find, plain
 @click.option("--csv", "form", flag_value="csv", help="For spreadsheets.")
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List the GPUs and other accelerators whose name, title or vendor has all these WORDS; of one alone, everything that is known."""
-    from ..show.gpus import gpus_csv, gpus_json, gpus_text
+    from ..render.text.gpus_text import gpus_csv, gpus_json, gpus_text
 
     found = _found(words)
     if form == "json":

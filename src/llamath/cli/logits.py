@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import LlamathError, MissingExtra, safe
-from .options import changed
-from .say import say
+from ..core.errors import LlamathError, MissingExtra, safe
+from .model_options import changed
+from .output import say
 
 if TYPE_CHECKING:
-    from ..run.listen import Heard
-    from ..run.source import Sound
+    from ..run.debug.activations import Heard
+    from ..run.weights.verified_checkpoint import Sound
 
 TEXT = (
     "The river was low that summer, and on the 14th of July the children walked across it without wetting their knees. "
@@ -38,9 +38,9 @@ TEXT = (
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: float | None, as_json: bool, **how: Any) -> None:
     """Do the checkpoints A and B compute the same? Exit code 0 yes, 1 no, 2 unreadable."""
-    from ..run.agree import agreement
-    from ..run.room import typed
-    from ..run.source import sound
+    from ..run.debug.compare_runs import agreement
+    from ..run.memory_budget import typed
+    from ..run.weights.verified_checkpoint import sound
 
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
@@ -55,11 +55,11 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
     if as_json:
         import json
 
-        from ..show.logits import logits_json
+        from ..render.text.logits_text import logits_json
 
         say(json.dumps(logits_json(found)))
     else:
-        from ..show.logits import logits_text
+        from ..render.text.logits_text import logits_text
 
         say(logits_text(found))
     sys.exit(0 if found.same else 1)
@@ -67,9 +67,9 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
 
 def _heard(source: Sound, tokens: list[int], dtype: Any, device: str) -> Heard:
     """What one of them says; nothing of it stays in memory."""
-    from ..run.listen import listen
-    from ..run.open import filled
-    from ..show.progress import Bar
+    from ..render.progress import Bar
+    from ..run.debug.activations import listen
+    from ..run.weights.open_model import filled
 
     with Bar() as bar:
         found = filled(source, dtype, device, bar.update)
@@ -103,7 +103,7 @@ def _listed(text: str) -> list[int]:
 
 def _read(sources: list[Sound], prompt: str | None) -> tuple[list[int], str]:
     """The text by the tokenizer of the first that has one; nothing where neither has one and none is needed."""
-    from ..text import tokenizer
+    from ..tokenizers import tokenizer
 
     text, read = TEXT if prompt is None else prompt, []
     for source in sources:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import FormatError, safe
+from ..checkpoint.open import addressed
+from ..core.errors import FormatError, safe
+from ..core.units import size, tokens, tokens_note
 from ..model import Model
-from ..reading import addressed
-from ..units import size, tokens, tokens_note
-from .options import takes_checkpoint
-from .say import say
-from .training import trains
+from .model_options import takes_checkpoint
+from .output import say
+from .training_options import trains
 
 if TYPE_CHECKING:
-    from ..views.header import HeaderCount
-    from ..views.lines import Line
-    from ..views.memory import Sizes
+    from ..analysis.count.header_count import HeaderCount
+    from ..analysis.inference.inference_memory import Sizes
+    from ..analysis.memory_line import Line
 
 SCHEMES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, GGUF's q4_k_m, iq3_xs, …"
 
@@ -44,7 +44,7 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
     if not isinstance(model, Model):
         _header(model, form, rest=any(x not in ("", None, 1) for x in (within, *asked.values())))
         return
-    from ..views.memory import MemoryRequest, Sizes
+    from ..analysis.inference.inference_memory import MemoryRequest, Sizes
 
     contexts = _contexts(asked.pop("context"))
     request = MemoryRequest(**asked | {"chunk": _chunk(asked["chunk"]), "context": max(contexts, default=None)})
@@ -57,11 +57,11 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
     if form == "json":
         import json
 
-        from ..show.memory import memory_json
+        from ..render.text.memory_text import memory_json
 
         say(json.dumps(memory_json(model, reports, fits)))
     else:
-        from ..show.memory import memory_text
+        from ..render.text.memory_text import memory_text
 
         say(memory_text(model, reports, fits))
 
@@ -74,7 +74,7 @@ def _contexts(text: str) -> list[int]:
 
 
 def _chunk(text: str) -> int:
-    from ..views.memory import CHUNK, MOST
+    from ..analysis.inference.inference_memory import CHUNK, MOST
 
     return CHUNK if not text else MOST - 1 if text == "all" else tokens(text)
 
@@ -98,9 +98,9 @@ def held(name: str) -> Sequence[Line] | None:
     """The lines of a checkpoint's own bytes; None where MODEL is a configuration alone."""
     if not (addressed(name) or os.path.lexists(name)) or (name.endswith(".json") and not name.endswith(".index.json")):
         return None
-    from ..reading import read_checkpoint
-    from ..views.listing import listing
-    from ..views.storage import in_file
+    from ..analysis.inference.weight_bytes import in_file
+    from ..analysis.verify.listing import listing
+    from ..checkpoint.open import read_checkpoint
 
     try:
         return in_file(listing(read_checkpoint(name).manifest))
@@ -114,8 +114,8 @@ def _header(found: HeaderCount, form: str | None, rest: bool) -> None:
     """The weights alone, of a checkpoint that no family fits."""
     if rest:
         raise click.UsageError(f"{found.reason}; without a family only the bytes of the weights are known")
-    from ..show.memory import held_json, held_text
-    from ..views.storage import in_file
+    from ..analysis.inference.weight_bytes import in_file
+    from ..render.text.memory_text import held_json, held_text
 
     lines = in_file(found.listing)
     if form == "json":

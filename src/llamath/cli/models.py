@@ -10,7 +10,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(words: tuple[str, ...], *, as_json: bool) -> None:
     """List the presets whose name, id or family has all these WORDS."""
-    from ..show.models import models_json, models_text
+    from ..render.text.models_text import models_json, models_text
 
     if as_json:
         import json

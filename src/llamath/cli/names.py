@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..model import Model
-from .options import takes_model
+from .model_options import takes_model
 
 
 @click.command("names")
@@ -14,18 +14,18 @@ from .options import takes_model
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
     """Say every weight's names in HF, Meta and GGUF files, or list the tensors that one of them holds."""
-    from ..show.spellings import spellings_json, spellings_text
+    from ..render.text.names_text import spellings_json, spellings_text
 
     if scheme is None and not as_json:
         click.echo(spellings_text(model))
     elif as_json:
         import json
 
-        from ..show.json import names_json
+        from ..render.count_json import names_json
 
         click.echo(json.dumps(names_json(model, scheme) if scheme else spellings_json(model)))
     else:
-        from ..show.rows import unfolded
+        from ..render.csv_rows import unfolded
 
         for line in unfolded(model, model.scheme(scheme or "hf"), None, None):
             click.echo(line)

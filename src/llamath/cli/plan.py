@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from ..errors import LlamathError, nearest, safe
+from ..core.errors import LlamathError, nearest, safe
+from ..core.units import count, tokens, tokens_note
 from ..hardware import cluster
 from ..model import Model
-from ..units import count, tokens, tokens_note
 from .memory import doubt, held, warn
-from .options import takes_model
-from .say import say
+from .model_options import takes_model
+from .output import say
 
 TRAINING = {"batch_tokens": "", "tokens": "", "layout": "", "optimizer": "", "gradients": "", "flash": True}
 SERVING = {"latency": "", "kv_dtype": ""}
@@ -63,7 +63,7 @@ def command(ctx: click.Context, /, model: Model, *, on: str, serve: bool, form: 
 
 
 def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
-    from ..views.plan import PlanRequest, plan
+    from ..analysis.plan import PlanRequest, plan
 
     chosen = {name: asked[name] for name in ("optimizer", "gradients") if asked[name]}
     request = PlanRequest(
@@ -83,19 +83,19 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
     if asked["form"] == "json":
         import json
 
-        from ..show.plan_data import plan_json
+        from ..render.text.plan_data import plan_json
 
         say(json.dumps(plan_json(model, report, seen)))
     else:
-        from ..show.plan import plan_text
+        from ..render.text.plan_text import plan_text
 
         say(plan_text(model, report, seen))
     _verdict(bool(report.plans))
 
 
 def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
-    from ..views.memory import MemoryRequest, Sizes
-    from ..views.plan.serve import serving
+    from ..analysis.inference.inference_memory import MemoryRequest, Sizes
+    from ..analysis.plan.serving_plan import serving
 
     request = MemoryRequest(dtype=asked["dtype"], kv_dtype=asked["kv_dtype"], context=asked["context"])
     sizes = Sizes(model, request, None if request.dtype else held(name))
@@ -105,11 +105,11 @@ def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
     if asked["form"] == "json":
         import json
 
-        from ..show.plan_data import serving_json
+        from ..render.text.plan_data import serving_json
 
         say(json.dumps(serving_json(model, report)))
     else:
-        from ..show.plan_serve import serving_text
+        from ..render.text.serving_plan_text import serving_text
 
         say(serving_text(model, report, asked["top"]))
     _verdict(bool(report.plans))
@@ -137,7 +137,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _layout(text: str) -> dict[str, int]:
-    from ..views.plan.space import AXES, OTHERS
+    from ..analysis.plan.layout_space import AXES, OTHERS
 
     known, made = (*AXES, *OTHERS), dict[str, int]()
     for part in text.split(",") if text else ():

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import LlamathError, safe
-from .say import say
-from .speaking import decoded, interrupted, limits, opened, processes, sampling, speaks, started, stream, write
+from ..core.errors import LlamathError, safe
+from .generation_options import decoded, interrupted, limits, opened, processes, sampling, speaks, started, stream, write
+from .output import say
 
 if TYPE_CHECKING:
     from ..run import Limits, Llama, Piece, Sampling
@@ -78,7 +78,7 @@ class Job:
         """A prompt's tokens, in its conversation if it is one."""
         if self.form is None or not prompt:
             return self.llama.encode(prompt)
-        from ..text import chat
+        from ..tokenizers import chat_prompt as chat
 
         turns = [*([chat.Turn("system", self.system)] if self.system else []), chat.Turn("user", prompt)]
         return chat.ids(self.form, self.llama.tokenizer, turns)
@@ -88,7 +88,7 @@ class Job:
         ids = [self.ids(x) for x in prompts]
         ends = self.limits
         if self.form is not None:
-            from ..text import chat
+            from ..tokenizers import chat_prompt as chat
 
             ends = ends.replace(stop=chat.stops(self.form, self.llama.tokenizer))
         made = self.llama.begin(ids, sampling or self.sampling, ends)
@@ -100,7 +100,7 @@ class Job:
 
     def live(self, prompt: str) -> None:
         """The text as it comes, the figures on stderr."""
-        from ..show.spoken import drawn, ended, speed, weighed_text
+        from ..render.text.generation_text import drawn, ended, speed, weighed_text
 
         generation = self.begin([prompt])
 
@@ -126,8 +126,8 @@ class Job:
 
     def whole(self, prompt: str) -> None:
         """The text when it is over, with its figures."""
-        from ..run.llama import completions
-        from ..show.spoken import completion_json
+        from ..render.text.generation_text import completion_json
+        from ..run.session import completions
 
         (made,) = completions(self.begin([prompt]))
         say(json.dumps(completion_json(made, self.token if self.logprobs else None), ensure_ascii=False))
@@ -136,8 +136,8 @@ class Job:
 
     def several(self, prompts: Sequence[str], together: int) -> None:
         """A line of JSON for each, in their order."""
-        from ..run.llama import completions
-        from ..show.spoken import completion_json
+        from ..render.text.generation_text import completion_json
+        from ..run.session import completions
 
         for number, prompt in enumerate(prompts, 1):
             _fitting(self.limits, self.ids(prompt), number)
@@ -177,8 +177,8 @@ def _named(words: tuple[str, ...], batch_file: str | None) -> tuple[str | None, 
 
 def _preset(word: str) -> bool:
     from ..catalog import find
+    from ..core.errors import UnknownModel
     from ..embedded import NAME
-    from ..errors import UnknownModel
 
     try:
         return word == NAME or (" " not in word and bool(find(word)))

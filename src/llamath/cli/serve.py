@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ..web.server import Ready
+    from ..web.server.server import Ready
 
 
 @click.command("serve")
@@ -25,8 +25,8 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     """
     if models.count("-") > 1:
         raise click.UsageError("standard input is one MODEL, not two")
-    from ..web.server import loopback, serve
-    from ..web.verdicts import opened
+    from ..web.page_data.checkpoint_data import opened
+    from ..web.server.server import loopback, serve
 
     if not loopback(host):
         click.echo(f"listening on {host}: whoever reaches this machine and has the address sees the page, unencrypted", err=True)

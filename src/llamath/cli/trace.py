@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import FormatError, LlamathError, safe
 from ..embedded import NAME, named
-from ..errors import FormatError, LlamathError, safe
 from ..model import Model
-from .files import save
-from .options import changed, takes_model
-from .say import say
+from .model_options import changed, takes_model
+from .output import say
+from .save_file import save
 
 if TYPE_CHECKING:
+    from ..analysis.graph.walkthrough import Walkthrough
     from ..run.layers import Decoder
-    from ..text import Tokenizer
-    from ..views.walkthrough import Walkthrough
+    from ..tokenizers import Tokenizer
 
 TOKENS, MOST = 7, 1 << 17
 """Of a prompt that nobody gives, and the most of any."""
@@ -32,8 +32,8 @@ def _trace(model: Model, *, place: str | None, prompt: str | None, asked: dict[s
     MODEL is a preset, a configuration or a checkpoint; shapes are those of tensors, on a configuration alone of tensors without numbers.
     PROMPT alone is read by the small model that comes along.
     """
-    from ..run.trace import trace
-    from ..show.trace import Shown, Words, trace_text
+    from ..render.text.trace_text import Shown, Words, trace_text
+    from ..run.debug.trace_run import trace
 
     layer = asked["layer"]
     if prompt is None:
@@ -46,7 +46,7 @@ def _trace(model: Model, *, place: str | None, prompt: str | None, asked: dict[s
     if asked["svg"] is not None:
         _draw(model, found.then.walk if asked["then"] and found.then else found.first.walk, asked)
     if asked["form"] == "json":
-        from ..show.trace_data import trace_json
+        from ..render.text.trace_data import trace_json
 
         say(json.dumps(trace_json(model, found, words), ensure_ascii=False))
     else:
@@ -54,7 +54,7 @@ def _trace(model: Model, *, place: str | None, prompt: str | None, asked: dict[s
 
 
 def _draw(model: Model, walk: Walkthrough, asked: dict[str, Any]) -> None:
-    from ..show.block_svg import block_svg
+    from ..render.svg.block_svg import block_svg
 
     if not walk.layers:
         raise LlamathError(f"{safe(model.name)} has no layers to draw")
@@ -64,16 +64,16 @@ def _draw(model: Model, walk: Walkthrough, asked: dict[str, Any]) -> None:
 def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
     """The model that is to read a prompt: with its numbers where there are any, else with its tokenizer alone."""
     if place is not None and _weightless(place):
-        from ..text import tokenizer
+        from ..tokenizers import tokenizer
 
         if not os.path.isdir(place):
             hint = "without a prompt there are shapes all the same (--tokens N); a folder with weights and a tokenizer reads one"
             raise LlamathError(f"{safe(place)} is a configuration: it has no tokenizer for the prompt", hint=hint)
         return model, None, tokenizer(place)
+    from ..render.progress import Bar
     from ..run import opened
-    from ..run.llama import agree
-    from ..show.progress import Bar
-    from ..text import tokenizer
+    from ..run.session import agree
+    from ..tokenizers import tokenizer
 
     changes = dict(changed(x) for x in asked["changes"])
     with Bar() as bar:
@@ -87,7 +87,7 @@ def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model
 
 def _weightless(place: str) -> bool:
     """Whether there are no weights there: a preset, a configuration, a folder without tensors."""
-    from ..reading import read_checkpoint
+    from ..checkpoint.open import read_checkpoint
 
     if not os.path.lexists(place) or place.endswith(".json"):
         return True

@@ -7,7 +7,7 @@ import sys
 import click
 
 from . import answers
-from .options import changed
+from .model_options import changed
 
 
 @click.command("verify")

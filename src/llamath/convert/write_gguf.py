@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ..errors import ConvertError
-from ..formats.dtypes import GGML
-from ..formats.gguf_values import ARRAY, BOOL, KINDS, STRING, Kind
-from .gguf_keys import Key
-from .plan import Entry
-from .target import Laid
+from ..checkpoint.formats.dtypes import GGML
+from ..checkpoint.formats.gguf_values import ARRAY, BOOL, KINDS, STRING, Kind
+from ..core.errors import ConvertError
+from .target_files import Laid
+from .tensor_plan import Entry
+from .write_gguf_keys import Key
 
 VERSION, ALIGNMENT, MAX_NAME = 3, 32, 63
 TYPES = {dtype.name: number for number, dtype in GGML.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from .cast import WIDTHS
-from .plan import Entry
-from .target import Laid
+from .float_cast import WIDTHS
+from .target_files import Laid
+from .tensor_plan import Entry
 
 METADATA = {"format": "pt"}
 

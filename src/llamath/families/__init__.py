@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from ..blocks import Decoder
-from ..config import Config
-from ..errors import UnknownModel, nearest, safe
-from ..names.scheme import Scheme
-from ..record import Record
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Decoder
+from ..core.config import Config
+from ..core.errors import UnknownModel, nearest, safe
+from ..core.record_type import Record
 
 Builder = Callable[[Config], Decoder]
 

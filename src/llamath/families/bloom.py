@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, NormedResidualLayer
-from ..build import decoder, gqa, layer_norm, mlp
-from ..config import Config
-from ..heads import Scores
-from ..names.gguf import GGUF_QKV
-from ..names.scheme import Scheme
-from ..positions import Alibi
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.scheme import Scheme
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer, NormedResidualLayer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, mlp
+from ..core.positions import Alibi
+from ..core.tree import repeat
 from . import family
 
 NAMES = Scheme(

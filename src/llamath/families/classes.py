@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder
-from ..build import linear
-from ..config import Config
-from ..names.scheme import Scheme
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Decoder
+from ..core.config import Config
+from ..core.constructors import linear
 from . import Family
 
 BASES = ("model.", "transformer.", "gpt_neox.", "backbone.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, embedding, gqa, layer_norm, mlp
-from ..config import Config
-from ..names.hf import HF
-from ..tree import repeat
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
+from ..core.tree import repeat
 from . import family
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF_LLAMA
-from ..names.hf import HF
+from ..checkpoint.naming.gguf_names import GGUF_LLAMA
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
 from . import family
 from .shared import dense_first, mixture, rope, routing
 

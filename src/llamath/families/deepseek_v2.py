@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF_LATENT
-from ..names.hf import HF_LATENT
-from ..passes import Mixer
+from ..checkpoint.naming.gguf_names import GGUF_LATENT
+from ..checkpoint.naming.hf_names import HF_LATENT
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Mixer
 from . import family
 from .shared import dense_first, latent, mixture, rope, routing
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF_LATENT
-from ..names.hf import HF_LATENT
+from ..checkpoint.naming.gguf_names import GGUF_LATENT
+from ..checkpoint.naming.hf_names import HF_LATENT
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, rms, swiglu
 from . import family
 from .shared import dense_first, further, latent, mixture, rope, routing
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..errors import safe
-from ..names.gguf import GGUF
-from ..passes import Reach
-from ..positions import Rope
-from ..tree import Stack, cycle
+from ..checkpoint.naming.gguf_names import GGUF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.errors import safe
+from ..core.forward_pass import Reach
+from ..core.positions import Rope
+from ..core.tree import Stack, cycle
 from . import family
 from .olmo2 import NAMES
 from .shared import alternating, layered, rope

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, TwoNormLayer
-from ..build import decoder, gqa, layer_norm, mlp
-from ..config import Config
-from ..dims import Dim
-from ..heads import Scores
-from ..names.gguf import GGUF_QKV
-from ..names.scheme import Scheme
-from ..positions import Alibi
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.scheme import Scheme
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer, TwoNormLayer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, mlp
+from ..core.expr import Dim
+from ..core.positions import Alibi
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, embedding, gqa, rms, swiglu
-from ..config import Config
-from ..heads import Scores
-from ..names.gguf import GGUF_SHIFTED
-from ..names.hf import HF_SANDWICH
-from ..passes import Reach
-from ..positions import Rope
+from ..checkpoint.naming.gguf_names import GGUF_SHIFTED
+from ..checkpoint.naming.hf_names import HF_SANDWICH
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.positions import Rope
 from . import family
 from .shared import alternating, query_scale, scaled
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
-from ..build import decoder, embedding, gqa, linear, rms, swiglu, weight
-from ..config import Config
-from ..dims import Dim
-from ..heads import Scores
-from ..names.gguf import GGUF
-from ..names.hf import HF_SANDWICH
-from ..passes import Reach
-from ..tree import repeat, sequence
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF_SANDWICH
+from ..core.attention_facts import Scores
+from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
+from ..core.expr import Dim
+from ..core.forward_pass import Reach
+from ..core.tree import repeat, sequence
 from . import family
 from .shared import layer_types, scaled
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Attention, Decoder, Layer
-from ..build import decoder, embedding, gqa, layer_norm, mlp
-from ..config import Config
-from ..heads import Scores
-from ..names.gguf import GGUF
-from ..names.scheme import Scheme
-from ..tree import Stack, repeat, sequence
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.scheme import Scheme
+from ..core.attention_facts import Scores
+from ..core.blocks import Attention, Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
+from ..core.tree import Stack, repeat, sequence
 from . import family
 
 NAMES = Scheme(

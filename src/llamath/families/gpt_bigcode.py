@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, embedding, gqa, layer_norm, mlp
-from ..config import Config
-from ..dims import Dim
-from ..heads import Scores
-from ..names.gguf import GGUF_QKV
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
+from ..core.expr import Dim
+from ..core.tree import repeat
 from . import family
 from .gpt2 import NAMES as GPT2
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, layer_norm, mlp
-from ..config import Config
-from ..names.gguf import GGUF_QKV
-from ..names.scheme import Scheme
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, mlp
+from ..core.tree import repeat
 from . import family
 from .shared import partial, rope
 

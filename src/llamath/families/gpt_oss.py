@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import ClampedMLP, Decoder, Layer, MoE
-from ..build import decoder, gqa, linear, rms, weight
-from ..config import Config
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..passes import Reach
-from ..tree import cycle, repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, weight
+from ..core.forward_pass import Reach
+from ..core.tree import cycle, repeat
 from . import family
 from .shared import layered, scaled
 

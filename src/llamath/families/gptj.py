@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, layer_norm, mlp, unembedding
-from ..config import Config
-from ..names.gguf import GGUF
-from ..names.scheme import Scheme
-from ..positions import Rope
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
+from ..core.positions import Rope
+from ..core.tree import repeat
 from . import family
 
 NAMES = Scheme(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.hf import HF
-from ..positions import DynamicRope, Rope
-from ..tree import repeat
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.positions import DynamicRope, Rope
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..dims import Dim
-from ..mixers import short_conv
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..tree import Stack, repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.expr import Dim
+from ..core.mixers import short_conv
+from ..core.tree import Stack, repeat
 from . import family
 from .shared import layered, rope
 

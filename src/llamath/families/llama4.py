@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from math import lcm
 
-from ..blocks import Decoder, Layer, MoE, RMSNorm
-from ..build import decoder, gqa, linear, rms, swiglu
-from ..config import Config
-from ..errors import safe
-from ..heads import Norming, Scores
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..passes import Reach
-from ..positions import Temperature
-from ..tree import cycle, repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.attention_facts import Norming, Scores
+from ..core.blocks import Decoder, Layer, MoE, RMSNorm
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.errors import safe
+from ..core.forward_pass import Reach
+from ..core.positions import Temperature
+from ..core.tree import cycle, repeat
 from . import family
 from .shared import rope
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ..blocks import MLP, Decoder, Layer, MoE
-from ..build import decoder, embedding, gqa, linear, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF_LLAMA
-from ..names.hf import HF
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_LLAMA
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import MLP, Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Decoder, Layer, MoE
-from ..build import decoder, gqa, linear, rms, swiglu, weight
-from ..config import Config
-from ..heads import Norming
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.attention_facts import Norming
+from ..core.blocks import Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.tree import repeat
 from . import family
 from .shared import partial, rope
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..heads import Scores
-from ..names.gguf import GGUF_LLAMA
-from ..names.hf import HF
-from ..passes import Reach
-from ..positions import Rope, Temperature, YarnRope
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_LLAMA
+from ..checkpoint.naming.hf_names import HF
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.positions import Rope, Temperature, YarnRope
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF_LLAMA
-from ..names.hf import HF
-from ..names.meta import META
-from ..passes import Reach
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_LLAMA
+from ..checkpoint.naming.hf_names import HF
+from ..checkpoint.naming.meta_names import META
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, embedding, gqa, layer_norm, mlp
-from ..config import Config
-from ..dims import Dim
-from ..heads import Clip, Norming, Scores
-from ..names.gguf import GGUF_QKV
-from ..names.scheme import Scheme
-from ..positions import Alibi, Rope
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.scheme import Scheme
+from ..core.attention_facts import Clip, Norming, Scores
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
+from ..core.expr import Dim
+from ..core.positions import Alibi, Rope
+from ..core.tree import repeat
 from . import family
 
 NAMES = Scheme(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..blocks import Decoder, Layer, RMSNorm
-from ..build import decoder, gqa, linear, rms, swiglu
-from ..config import Config
-from ..heads import Scores
-from ..names.hf import HF_SANDWICH
-from ..passes import Reach
-from ..tree import sequence
+from ..checkpoint.naming.hf_names import HF_SANDWICH
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer, RMSNorm
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.tree import sequence
 from . import family
 from .shared import layer_types, rope
 

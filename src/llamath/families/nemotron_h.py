@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..blocks import MLP, Decoder, LatentMoE, Layer, MoE
-from ..build import decoder, gqa, linear, mlp, rms, weight
-from ..config import Config
-from ..dims import Dim
-from ..errors import safe
-from ..mixers import Mamba2, mamba2
-from ..names.gguf import GGUF
-from ..names.scheme import Scheme
-from ..tree import repeat, sequence
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import MLP, Decoder, LatentMoE, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, mlp, rms, weight
+from ..core.errors import safe
+from ..core.expr import Dim
+from ..core.mixers import Mamba2, mamba2
+from ..core.tree import repeat, sequence
 from . import family
 
 MAMBA = {"dt_bias": "dt_bias", "a_log": "A_log", "skip": "D", "conv": "conv1d", "norm": "norm", "out": "out_proj"}

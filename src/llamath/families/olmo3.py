@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..heads import Norming
-from ..names.gguf import GGUF
-from ..passes import Reach
-from ..positions import Rope
+from ..checkpoint.naming.gguf_names import GGUF
+from ..core.attention_facts import Norming
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.positions import Rope
 from . import family
 from .olmo2 import NAMES
 from .shared import alternating, rope, scaled

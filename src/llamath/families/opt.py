@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Embedding, Layer, LayerNorm, Linear, PostNormLayer, ProjectedEmbedding, ProjectedLinear
-from ..build import decoder, gqa, layer_norm, linear, mlp, unembedding, weight
-from ..config import Config
-from ..names.scheme import Scheme
-from ..tree import repeat
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Decoder, Embedding, Layer, LayerNorm, Linear, PostNormLayer, ProjectedEmbedding, ProjectedLinear
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, linear, mlp, unembedding, weight
+from ..core.tree import repeat
 from . import family
 
 NAMES = Scheme(

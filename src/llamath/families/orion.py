@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, layer_norm, swiglu
-from ..config import Config
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, swiglu
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, SparseMixerMoE
-from ..build import decoder, gqa, layer_norm, linear, swiglu, unembedding
-from ..config import Config
-from ..names.gguf import GGUF
-from ..passes import Reach
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..core.blocks import Decoder, Layer, SparseMixerMoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
+from ..core.forward_pass import Reach
+from ..core.tree import repeat
 from . import family
 from .mixtral import NAMES
 from .shared import rope

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer, NormedResidualLayer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..dims import Dim
-from ..heads import Scores
-from ..names.gguf import GGUF_QKV
-from ..names.scheme import Scheme
-from ..positions import LogTemperature, Rope, SteppedRope
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.scheme import Scheme
+from ..core.attention_facts import Scores
+from ..core.blocks import Decoder, Layer, NormedResidualLayer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.expr import Dim
+from ..core.positions import LogTemperature, Rope, SteppedRope
+from ..core.tree import repeat
 from . import family
 
 NAMES = Scheme(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF
-from ..passes import Reach
-from ..tree import Block, Stack, repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.tree import Block, Stack, repeat
 from . import family
 from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
 from .shared import layered, rope

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..passes import Reach
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Reach
 from . import family
 from .shared import late_windows, rope
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, rms
-from ..config import Config
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, rms
 from . import family
 from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, experts_and_one, gated_attention, one_in_four
 

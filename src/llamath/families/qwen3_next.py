@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, rms, swiglu
-from ..config import Config
-from ..tree import Block
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, rms, swiglu
+from ..core.tree import Block
 from . import family
 from .qwen_shared import delta_net, experts_and_one, gated_attention, hybrid, hybrid_gguf, one_in_four, sparse_every
 

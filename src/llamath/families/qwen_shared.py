@@ -7,15 +7,15 @@ from functools import cache
 from itertools import pairwise
 from math import lcm
 
-from ..blocks import Attention, Layer, MoE
-from ..build import gqa, linear, rms, swiglu
-from ..config import Config
-from ..dims import Dim
-from ..mixers import GatedDeltaNet, gated_delta
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..names.scheme import Scheme
-from ..tree import Block, Stack, repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Attention, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import gqa, linear, rms, swiglu
+from ..core.expr import Dim
+from ..core.mixers import GatedDeltaNet, gated_delta
+from ..core.tree import Block, Stack, repeat
 from .shared import every, layered, partial, rope
 
 MOST = 1000

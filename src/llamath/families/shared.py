@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from math import log
 from typing import Any
 
-from ..blocks import FurtherLayer, LatentAttention, Layer, MoE
-from ..build import embedding, linear, mla, rms, swiglu, unembedding, weight
-from ..config import Config
-from ..dims import Dim
-from ..errors import safe
-from ..heads import Scores
-from ..positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, Temperature, YarnRope
-from ..tree import Block, Stack, cycle, repeat, sequence
+from ..core.attention_facts import Scores
+from ..core.blocks import FurtherLayer, LatentAttention, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import embedding, linear, mla, rms, swiglu, unembedding, weight
+from ..core.errors import safe
+from ..core.expr import Dim
+from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, Temperature, YarnRope
+from ..core.tree import Block, Stack, cycle, repeat, sequence
 
 
 def rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, rms, swiglu
-from ..config import Config
-from ..names.gguf import GGUF_LLAMA
-from ..names.hf import HF
-from ..passes import Reach
-from ..positions import Rope
-from ..tree import Stack, sequence
+from ..checkpoint.naming.gguf_names import GGUF_LLAMA
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.forward_pass import Reach
+from ..core.positions import Rope
+from ..core.tree import Stack, sequence
 from . import family
 from .shared import every, rope
 

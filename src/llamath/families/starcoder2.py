@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..blocks import Decoder, Layer
-from ..build import decoder, gqa, layer_norm, mlp
-from ..config import Config
-from ..names.gguf import GGUF
-from ..names.hf import HF
-from ..passes import Reach
-from ..tree import repeat
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, layer_norm, mlp
+from ..core.forward_pass import Reach
+from ..core.tree import repeat
 from . import family
 from .shared import rope
 

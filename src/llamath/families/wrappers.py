@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..names.scheme import Scheme
+from ..checkpoint.naming.scheme import Scheme
 
 WHOLE = ("", "language_model.")
 WRAPPERS = {

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from ..errors import LlamathError, nearest, safe
-from ..record import Record
-from ..units import bandwidth, flops, size
+from ..core.errors import LlamathError, nearest, safe
+from ..core.record_type import Record
+from ..core.units import bandwidth, flops, size
 
 FOLDER = os.path.dirname(__file__)
 NETWORK = bandwidth("100Gbit/s")
@@ -103,7 +103,7 @@ def _read() -> tuple[tuple[Device, tuple[str, ...]], ...]:
 
 
 def _file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
-    from ..strict import read_json
+    from ..core.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{name}.json"))
     for x in data["devices"]:

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtra
+from ..core.errors import MissingExtra
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's large tensors in huge pages, which are read a fifth faster
 try:
@@ -14,21 +14,21 @@ try:
 except ImportError:
     raise MissingExtra("torch", "run") from None
 
-from .build import build, initialise
-from .cache import Cache
-from .fast import quicken
+from .build_module import build, initialise
+from .chat_session import Talk
+from .cpu.optimize_for_cpu import quicken
 from .generate import Generation, Limits, Piece
+from .kv_cache import Cache
 from .layers import Decoder
-from .llama import Completion, Llama
-from .load import from_named, load
-from .open import Opened, opened
-from .room import afford, alone
-from .sample import Sampling
-from .talk import Talk
+from .memory_budget import afford, alone
+from .sampling import Sampling
+from .session import Completion, Llama
+from .weights.load_weights import from_named, load
+from .weights.open_model import Opened, opened
 
 if TYPE_CHECKING:
-    from .parallel import parallelize
-    from .shard import shard
+    from .distributed.fsdp import shard
+    from .distributed.tensor_parallel import parallelize
 
 __all__ = [
     "Cache",
@@ -53,7 +53,7 @@ __all__ = [
     "shard",
     "torch",
 ]
-LATE = {"parallelize": "parallel", "shard": "shard"}
+LATE = {"parallelize": "distributed.tensor_parallel", "shard": "distributed.fsdp"}
 """What takes a second to import, and few need."""
 
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function
 
-from .. import blocks
-from ..errors import LlamathError
-from .cache import Keys, Memory
+from ..core import blocks
+from ..core.errors import LlamathError
+from .basic_layers import Linear, Norm
+from .forward_context import Mask, Part, Sight, Step
+from .kv_cache import Keys, Memory
 from .module import Module, own, runs
-from .parts import Linear, Norm
 from .rope import Turn, rotate
-from .step import Mask, Part, Sight, Step
 
 MANY = 64
 """Queries from which on scores that are not kept are worth longer values."""

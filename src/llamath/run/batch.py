@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..errors import LlamathError
-from .cache import Cache
-from .flaws import flaws
+from ..core.errors import LlamathError
+from .debug.nan_check import flaws
+from .kv_cache import Cache
 from .layers import Decoder
 from .rope import STRETCHING
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import LlamathError
-from ..record import Record
+from ..core.errors import LlamathError
+from ..core.record_type import Record
 from .batch import Batch, Past
-from .blame import blame
+from .debug.explain_nonfinite import blame
+from .detokenizer import Spoken, Stops, Words
 from .layers import Decoder
-from .sample import Choice, Sampler, Sampling
-from .spoken import Spoken, Stops, Words
+from .sampling import Choice, Sampler, Sampling
 
 STOP, LENGTH, STRING, INTERRUPTED = "stop", "length", "string", "interrupted"
 """Why a text is over: a token that ends texts, as long as it may be, a stop string, somebody had enough."""

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from .. import blocks
-from ..errors import LlamathError
-from ..positions import LongRope
+from ..core import blocks
+from ..core.errors import LlamathError
+from ..core.positions import LongRope
 from .attention import Mixer
-from .cache import Cache
-from .laying import Laying
+from .basic_layers import ACTIVATIONS, Embedding, Linear, Norm
+from .cpu.weight_packing import Laying
+from .forward_context import Step
+from .kv_cache import Cache
 from .module import Module, runs
-from .parts import ACTIVATIONS, Embedding, Linear, Norm
-from .step import Step
 
 
 def through(part: Module | None, x: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class Decoder(Module):
         """A number on which all of them agree: the first one's."""
         if self.mesh is None:
             return number
-        from .cutting import first
+        from .distributed.collectives import first
 
         return first(self.mesh, number)
 
@@ -163,7 +163,7 @@ class Decoder(Module):
         """What the first of them has to say that has anything to say."""
         if self.mesh is None:
             return text
-        from .cutting import told
+        from .distributed.collectives import told
 
         return next((x for x in told(self.mesh, text) if x), "")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..dims import Dim
-from ..tree import Block, Stack, Weight, walk
+from ..core.expr import Dim
+from ..core.tree import Block, Stack, Weight, walk
 
 
 class Place(NamedTuple):

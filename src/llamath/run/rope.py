@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, SteppedRope, YarnRope
+from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, SteppedRope, YarnRope
 
 STRETCHING = (DynamicRope, SteppedRope, LongRope)
 """The kinds whose angles depend on how long the sequence is; a key keeps the angle that it had when it was read, as in transformers."""

@@ -1,0 +1,209 @@
+"""`config`: the configuration said twice, as Hugging Face's keys and as Meta's `ModelArgs`, each key with what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ..core.blocks import Decoder
+from ..core.config import Config
+from ..core.errors import ConfigError
+from ..core.expr import Dim
+from ..core.meta_args import SCALED, ModelArgs, from_hf, widths
+from ..core.record_type import Record
+from ..core.tree import fold
+from ..glossary import GLOSSARY, GROUPS, NOTHING, SAME, entry
+
+T = TypeVar("T")
+Kinds = tuple[str, ...]
+UNKNOWN = "not a key that is known here"
+UNREAD = "unread"
+META = {
+    "hidden_size": ("dim",),
+    "num_hidden_layers": ("n_layers",),
+    "num_attention_heads": ("n_heads",),
+    "num_key_value_heads": ("n_kv_heads",),
+    "vocab_size": ("vocab_size",),
+    "intermediate_size": ("multiple_of", "ffn_dim_multiplier"),
+    "rms_norm_eps": ("norm_eps",),
+    "rope_theta": ("rope_theta",),
+    "rope_scaling": ("use_scaled_rope",),
+    "rope_parameters": ("use_scaled_rope",),
+    "rope_parameters.rope_theta": ("rope_theta",),
+}
+"""Hugging Face's key → the fields of `ModelArgs` that say the same."""
+
+
+class Key(Record):
+    """One key, dotted if nested: what holds, whether only because it is absent or null, what it says, and what it moves."""
+
+    key: str
+    value: Any
+    absent: bool
+    says: str
+    moves: str
+    group: str  # of `GROUPS`, or `unread`
+    meta: tuple[str, ...] = ()
+
+
+class Derived(Record):
+    """A number that follows from several keys."""
+
+    says: str
+    formula: str
+    value: int | float
+
+
+class Configuration(Record):
+    """Both sayings; `meta` is None where the reference cannot express the model, and `why` says why."""
+
+    keys: tuple[Key, ...]
+    meta: ModelArgs | None
+    why: str = ""
+    derived: tuple[Derived, ...] = ()
+    widths: tuple[tuple[int, float | None], ...] = ()  # every (multiple_of, ffn_dim_multiplier) found that gives the feed-forward width
+    remarks: tuple[str, ...] = ()  # what `ModelArgs` leave unsaid
+
+
+class Witness(Config):
+    """A configuration that keeps apart what a builder uses, what it only knows, and what a null says."""
+
+    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
+        super().__init__(data, source, path)
+        self.known: set[str] = set()
+        self.objects: dict[str, Witness] = {}
+
+    def ignore(self, *keys: str) -> None:
+        self.known.update(keys)
+
+    def nullable(self, keys: str, default: T) -> T | None:
+        value = super().nullable(keys, default)
+        if value is None:
+            self.absent.pop(keys.split("|")[0], None)
+        return value
+
+    def sub(self, key: str) -> Config:
+        if key not in self.objects:
+            self.objects[key] = Witness(super().sub(key).data, self.source, f"{self._path}{key}.")
+        return self.objects[key]
+
+
+ALONE = "Meta's reference implements the llama family alone"
+
+
+def configuration(config: Config, family: str, build: Callable[[Config], Decoder], meta: ModelArgs | bool) -> Configuration:
+    """Explain a configuration that has been read; `meta` are the arguments it came from, or whether Meta's reference has its family."""
+    own = meta is not False
+    seen = Witness(config.data, config.source)
+    tree = build(seen)
+    sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
+    letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
+    kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.read), ("hybrid", "c" in letters)) if there))
+    learned = seen.letters.get("C", "") if "C" in letters else ""
+    args, why = (meta, "") if isinstance(meta, ModelArgs) else _meta(config) if own else (None, ALONE)
+    return Configuration(
+        keys=tuple(_keys(seen, config.read, kinds, learned)),
+        meta=args,
+        why=why,
+        derived=tuple(_derived(letters, own)),
+        widths=() if args is None else tuple(dict.fromkeys(widths(args.dim, args.hidden))),
+        remarks=() if args is None else tuple(_remarks(config, tree)),
+    )
+
+
+def params_json(args: ModelArgs) -> Mapping[str, Any]:
+    """The fields that a published `params.json` has."""
+    skipped = {"max_batch_size", "max_seq_len"} | ({"use_scaled_rope"} if not args.use_scaled_rope else set())
+    return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
+
+
+def _keys(seen: Witness, read: set[str], kinds: Kinds, learned: str) -> list[Key]:
+    """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
+    nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
+    said = {SAME.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
+    used = read - (seen.known - seen.read)
+    keys = [_present(seen, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in seen.data]
+    keys += [_absent(name, default, kinds) for name, default in seen.absent.items() if not {name, SAME.get(name)} & {*said, *seen.data}]
+    return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
+
+
+def _level(seen: Witness, kinds: Kinds, path: str, top: Witness) -> Iterator[Key]:
+    """The keys inside an object; what it leaves to a key outside of it is not among them."""
+    for name in seen.data:
+        yield _present(seen, name, kinds, path, seen.read)
+        if name in seen.objects:
+            yield from _level(seen.objects[name], kinds, f"{path}{name}.", top)
+    yield from (_absent(path + name, x, kinds) for name, x in seen.absent.items() if name not in {*seen.data, *top.data, *top.absent})
+
+
+def _present(seen: Witness, name: str, kinds: Kinds, path: str, used: set[str]) -> Key:
+    key, value = path + name, seen.data[name]
+    default = seen.absent.get(name) if value is None else None
+    says, moves, group = _words(key, kinds, "used" if name in used else "known" if name in seen.known else UNREAD)
+    value = value if default is None else default
+    return Key(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META.get(key, ()))
+
+
+def _absent(key: str, default: object, kinds: Kinds) -> Key:
+    says, moves, group = _words(key, kinds, "used")
+    return Key(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META.get(key, ()))
+
+
+def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
+    """What is said of a key, and its group, by whether the family uses it, knows it and does not, or never read it."""
+    says, moves = entry(key, *kinds) or (NOTHING.get(key, UNKNOWN), "nothing")
+    group = moves.split()[0].rstrip(":;,")
+    if state == UNREAD:
+        if key in NOTHING or key.startswith("_"):
+            return NOTHING.get(key, "bookkeeping"), "nothing", "nothing"
+        return says, "not read" if says == UNKNOWN else f"not read; elsewhere {moves}", UNREAD
+    if state == "known" and group not in ("apart", "nothing"):
+        return says, "nothing in this model", "nothing"
+    return says, moves, group
+
+
+def _rank(key: Key) -> tuple[int, int, bool]:
+    """The heaviest first, then in the order of the glossary."""
+    order = list(GLOSSARY)
+    name = SAME.get(key.key, key.key)
+    return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in GLOSSARY else len(order), key.absent
+
+
+def _meta(config: Config) -> tuple[ModelArgs | None, str]:
+    """The same model as `ModelArgs`, or why there is none."""
+    try:
+        return from_hf(Config(config.data, config.source)), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
+    """What gets lost in `ModelArgs`."""
+    if tree.head is not None and (head := tree.head.weight).tied:
+        yield (
+            "the head is the embedding itself, which params.json cannot say: read back, it counts "
+            f"{int(head.size):,} more, unless with --set tie_word_embeddings=true"
+        )
+    given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
+    if other := [
+        f"{key} {given[key]}, not {value}" for key, value in SCALED.items() if given.get(key, value) != value and key != "rope_type"
+    ]:
+        yield f"use_scaled_rope stands for constants in the reference's code; this model has {', '.join(other)}"
+
+
+def _derived(letters: Mapping[str, int], own: bool) -> Iterator[Derived]:
+    """What follows from the dimensions, by their letters."""
+    n = letters.get
+    d, H, h, K, F, L = n("d"), n("H"), n("h"), n("K"), n("F"), n("L")
+    if d and H and h:
+        yield Derived(says="numbers in one head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
+    if H and h and H * h != d:
+        yield Derived(says="numbers in the queries of all heads", formula="H·h", value=H * h)
+    if H and K:
+        yield Derived(says="query heads for each key/value head", formula="H / K", value=H // K)
+    if own and L and K and h:
+        yield Derived(says="numbers in the cache for each token", formula="2·L·K·h", value=2 * L * K * h)
+    if "r" in letters and "p" in letters and not h:
+        yield Derived(says="numbers in the cache for each token and layer", formula="r + p", value=letters["r"] + letters["p"])
+    if F and d:
+        yield Derived(says="the feed-forward's width over the stream's", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))

@@ -1,0 +1,1 @@
+"""Parameter counts, with their formulas."""

@@ -1,0 +1,65 @@
+"""`header_count`: how many parameters a checkpoint has by its headers alone, for models that no family here knows.
+
+Every tensor counts as the numbers it stands for: packed values as what is in them, scales as none, numbers that tensors share once. What
+can be told from a name alone to be no weight is left out; a head that a file stores a second time, or padding, cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from ...checkpoint.formats.manifest import Manifest
+from ...core.record_type import Record
+from ..verify.listing import Listing, Row, listing
+
+FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
+"""Tensors of these names, in whatever layer, hold rotary factors, which are computed and not learned."""
+CAVEAT = "counted from the header: a head stored beside the embedding that it equals, padding and buffers count as they are stored"
+
+
+class HeaderCount(Record):
+    """What `llamath count` knows of a checkpoint without a family."""
+
+    name: str
+    source: str
+    listing: Listing
+    reason: str = ""  # why there is no family
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The folded rows of what is counted; a row of factors is not."""
+        return tuple(x for x in self.listing.rows if not factors(x))
+
+    @property
+    def total(self) -> int:
+        """All parameters."""
+        return sum(x.parameters * x.copies for x in self.rows)
+
+    @property
+    def stored(self) -> int:
+        """All numbers as the headers count them."""
+        return self.listing.total.elements
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why it is counted so, and what that leaves open."""
+        return tuple(x for x in (self.reason, CAVEAT, *_left_out(self.listing), *self.listing.notes) if x)
+
+
+def header_count(
+    name: str, source: str, manifest: Manifest, quantization: Mapping[str, Any] | None = None, reason: str = ""
+) -> HeaderCount:
+    """Count the parameters in a checkpoint's headers."""
+    return HeaderCount(name=name, source=source, listing=listing(manifest, quantization), reason=reason)
+
+
+def factors(row: Row) -> bool:
+    """Whether these tensors are known to be no weights."""
+    return row.pattern.endswith(FACTORS)
+
+
+def _left_out(found: Listing) -> Iterator[str]:
+    if left := [x for x in found.rows if factors(x)]:
+        yield f"rotary factors, not counted: {sum(x.elements * x.copies for x in left):,} numbers ({left[0].pattern}, …)"

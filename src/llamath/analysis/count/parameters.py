@@ -1,0 +1,183 @@
+"""`count`: how many parameters, of which kind, by which formula, and the several totals that people confuse.
+
+Exact integers throughout; a tied matrix counts once. `total` is every weight the architecture owns, stored buffers included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...core.expr import Dim, product, total
+from ...core.record_type import Record
+from ...core.tree import Block, Folded, Stack, Weight, fold, fold_field
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from ...core.blocks import Decoder
+
+ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
+"""Groups in the order in which they are shown; the contract of `--json` promises the first four, the norms and the head."""
+
+
+class Row(Record):
+    """One line of the folded table: a weight and how often it occurs in its section."""
+
+    pattern: str  # the path inside the section
+    weight: Weight
+    group: str
+    copies: int
+
+    @property
+    def parameters(self) -> int:
+        """All copies together."""
+        return int(self.weight.parameters) * int(self.copies)
+
+
+class Section(Record):
+    """Rows that go together: what stands alone, or one kind of layer with the layers that are of it."""
+
+    name: str  # the field of the decoder
+    times: int = 1
+    indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
+    rows: tuple[Row, ...]
+
+    @property
+    def each(self) -> int:
+        """The parameters of one of them."""
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def formula(self) -> Dim:
+        """The same as an expression."""
+        return total(product((row.copies, row.weight.parameters)) for row in self.rows)
+
+
+class Formula(Record):
+    """The closed formula of the total, in letters and in numbers."""
+
+    symbols: str
+    numbers: str
+    letters: Mapping[str, int]
+    value: int
+
+
+class Parameters(Record):
+    """The counts that people confuse, each exact."""
+
+    total: int
+    active: int  # what one token passes through
+    tied_counted_twice: int  # as `sum(numel)` over a state dict that lists the tied head too
+    without_embeddings: int  # without token and position tables
+    without_head: int  # what the headless class reports
+    blocks: int  # without both: the layers and the norms
+    per_layer: int | None  # None where layers differ
+    buffers: int = 0  # of the total, what the reference implementation keeps as buffers and leaves out of its own count
+    extras: Mapping[str, int] = {}  # what comes with the model and is not in the total
+
+
+class Count(Record):
+    """Everything `llamath count` shows."""
+
+    parameters: Parameters
+    groups: Mapping[str, int]
+    sections: tuple[Section, ...]
+    formula: Formula
+
+    def share(self, parameters: int) -> Fraction:
+        """A part of the total."""
+        from fractions import Fraction
+
+        return Fraction(parameters, self.parameters.total or 1)
+
+
+def count(tree: Decoder) -> Count:
+    """Count a model, folded: the cost does not depend on the number of layers."""
+    folded = fold(tree)
+    groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
+    for x in folded:
+        groups[x.group] = groups.get(x.group, 0) + int(x.weight.parameters) * int(x.copies)
+    groups = {name: groups[name] for name in (*ORDER, *sorted(groups.keys() - set(ORDER))) if name in groups}
+    sections = tuple(_sections(tree))
+    return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
+
+
+def _parameters(tree: Decoder, folded: list[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]) -> Parameters:
+    everything = sum(groups.values())
+    layers = [x for x in sections if x.name == "layers"]
+    return Parameters(
+        total=everything,
+        active=sum(int(x.weight.parameters) * int(x.live) for x in folded),
+        tied_counted_twice=sum(int(x.weight.size) * int(x.copies) for x in folded),
+        without_embeddings=everything - groups["embedding"],
+        without_head=everything - groups["head"],
+        blocks=everything - groups["embedding"] - groups["head"],
+        per_layer=layers[0].each if len(layers) == 1 else None,
+        buffers=sum(int(x.weight.parameters) * int(x.copies) for x in folded if x.weight.buffer),
+        extras={name: size(getattr(tree, name)) for name in sorted(tree.apart) if getattr(tree, name) is not None},
+    )
+
+
+def size(part: Block | Stack) -> int:
+    """The parameters of a part of the tree."""
+    if isinstance(part, Stack):
+        return sum(size(x) * int(n) for x, n in part.kinds())
+    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(part))
+
+
+def _sections(tree: Block) -> list[Section]:
+    sections: list[Section] = []
+    for name, child in tree.children:
+        if isinstance(child, Stack):
+            sections += _kinds(name, child)
+        else:
+            rows = tuple(Row(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies) for x in fold_field(tree, name))
+            sections.append(Section(name=name, rows=rows))
+    return sections
+
+
+def _kinds(name: str, stack: Stack) -> list[Section]:
+    """The layers of a stack, those with the same weights together."""
+    made: dict[tuple[object, ...], tuple[tuple[Row, ...], list[int], int]] = {}
+    for x, n in stack.kinds():
+        rows = tuple(Row(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
+        key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.copies) for row in rows)
+        _, ids, times = made.get(key, (rows, [], 0))
+        made[key] = (rows, [*ids, id(x)], times + n if times else n)
+    if len(made) == 1:
+        ((rows, _, _),) = made.values()
+        return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
+    return [Section(name=name, times=times, rows=rows, indices=where(stack, set(ids))) for rows, ids, times in made.values()]
+
+
+def where(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
+    """Where these objects stand, as (first, last, step)."""
+    if stack.n > most:
+        return ()
+    spans: list[tuple[int, int, int]] = []
+    for i in (i for i, x in enumerate(stack) if id(x) in ids):
+        if spans and (spans[-1][0] == spans[-1][1] or i - spans[-1][1] == spans[-1][2]):
+            spans[-1] = (spans[-1][0], i, i - spans[-1][1])
+        else:
+            spans.append((i, i, 1))
+    return tuple(spans)
+
+
+def _formula(sections: tuple[Section, ...]) -> Formula:
+    symbols: list[str] = []
+    numbers: list[str] = []
+    letters: dict[str, int] = {}
+    value = 0
+    for section in sections:
+        inner = section.formula
+        if not inner:
+            continue
+        times = Dim.const(section.times)
+        plain = times == 1 and not times.atoms
+        count = f"({times.symbol})" if len(times.terms) > 1 else times.symbol
+        symbols.append(inner.symbol if plain else f"{count}·({inner.symbol})")
+        numbers.append(inner.numbers if plain else f"{times}·({inner.numbers})")
+        letters |= inner.atoms | times.atoms
+        value += int(times) * int(inner)
+    return Formula(symbols=" + ".join(symbols) or "0", numbers=" + ".join(numbers) or "0", letters=letters, value=value)

@@ -1,0 +1,104 @@
+"""`Candidate`: dimensions read back through their family, so that the total is the tree's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from ...core.meta_args import widths
+from ...core.record_type import Record
+from ...loading import load
+from ...model import Model
+from .design_ranking import Ranked, letters
+from .design_search import BYTES, dense
+from .family_shape import Shape
+
+
+class Candidate(Record):
+    """One answer."""
+
+    model: Model
+    config: Mapping[str, Any]  # HF keys
+    ranked: Ranked
+    active: int
+    error: Fraction  # of the target
+    cost: float  # the distance from the habits
+    reasons: tuple[str, ...]
+    kv_bytes: int  # for each token, in bfloat16
+    rounding: tuple[int, float | None] | None = None  # Meta's multiple_of and ffn_dim_multiplier that give the feed-forward width
+
+    @property
+    def layers(self) -> int:
+        """How many."""
+        return self.ranked.layers
+
+    @property
+    def width(self) -> int:
+        """Of the stream."""
+        return self.ranked.outer.d
+
+    @property
+    def ffn(self) -> int:
+        """The feed-forward width, of one expert where there are experts."""
+        return self.ranked.ffn
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.ranked.outer.H
+
+    @property
+    def kv_heads(self) -> int:
+        """Key/value heads."""
+        return self.ranked.outer.K
+
+    @property
+    def head_dim(self) -> int:
+        """The size of one."""
+        return self.ranked.outer.h
+
+    @property
+    def total(self) -> int:
+        """Its parameters."""
+        return self.ranked.total
+
+    @property
+    def aspect(self) -> float:
+        """Width over layers."""
+        return self.width / self.layers
+
+    @property
+    def ppm(self) -> float:
+        """The error in millionths of the target."""
+        return float(round(self.error * 10**6, 1))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the weights in bfloat16."""
+        return BYTES * self.total
+
+
+def candidate(one: Ranked, shape: Shape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
+    """Build a candidate through its family and count its tree."""
+    x, sizes = one.outer, dict(letters(one, shape.ffn))
+    if shape.ffn == "Fe" and "F" in shape.keys:
+        sizes["F"] = dense(shape, x.d)
+    if not shape.grouped:
+        sizes.pop("K")
+    config = shape.config(sizes)
+    model = load(config)
+    model = model.replace(name=f"{one.layers} layers of {x.d:,}")
+    total = model.parameters.total
+    assert total == one.total, f"the polynomial says {one.total:,}, the tree {total:,}"
+    return Candidate(
+        model=model,
+        config=config,
+        ranked=one,
+        active=model.parameters.active,
+        error=Fraction(total - target, target),
+        cost=cost,
+        reasons=reasons,
+        kv_bytes=BYTES * shape.kv_elements(one.layers, x.K, x.h),
+        rounding=next(widths(x.d, one.ffn), None) if model.family.meta else None,
+    )

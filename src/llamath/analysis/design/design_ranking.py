@@ -1,0 +1,116 @@
+"""Ranking: what a candidate costs, and the best of many without looking at those that cannot be among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappush, heapreplace
+from math import log
+from typing import NamedTuple
+
+from .design_request import Request
+from .design_search import Row
+from .grid import Grid, Outer
+from .habits import BIT, ODD, OTHER, Choice, Habits, bits, divides
+
+HEADS_SCATTER = 0.15
+"""Of the width of all heads over the stream's, where that is free."""
+
+FEW = 12
+"""So many feed-forward widths of a row are compared one by one; of more the whole order is kept."""
+
+
+class Ranked(NamedTuple):
+    """A candidate with its place: the smaller key is the better one."""
+
+    key: tuple[float, float]
+    outer: Outer
+    layers: int
+    ffn: int
+    total: int
+
+
+class Costs:
+    """What dimensions cost under some habits; each number is worked out once."""
+
+    def __init__(self, known: Habits) -> None:
+        self.known = known
+        self._ffn: dict[int, float] = {}
+        self._order: dict[int, list[tuple[float, int]]] = {}
+
+    def outer(self, x: Outer) -> float:
+        """Width, heads and KV heads."""
+        known = self.known
+        cost = BIT * max(bits(x.d) - known.width_bits, 0.0) + _choice(x.h, known.head_dims)
+        usual = x.K == x.H if known.multi_head else x.K in known.kv_heads.usual
+        cost += 0.0 if usual else OTHER if x.K in known.kv_heads.known else 2 * OTHER
+        if not known.square:
+            cost += 0.5 * ((log(x.H * x.h / x.d) - known.heads.value) / HEADS_SCATTER) ** 2
+        return cost + (ODD if known.eights and not divides(8, x.d, x.H) else 0.0)
+
+    def depth(self, d: int, layers: int) -> float:
+        """Aspect ratio and evenness."""
+        known = self.known
+        cost = 0.5 * ((log(d / layers) - known.aspect.value) / known.aspect.scatter) ** 2
+        return cost + (ODD if known.even and layers % 2 else 0.0)
+
+    def ffn(self, d: int, ffn: int) -> float:
+        """Feed-forward ratio and roundness."""
+        known = self.known
+        if (round_ := self._ffn.get(ffn)) is None:
+            round_ = self._ffn[ffn] = BIT * max(bits(ffn) - known.ffn_bits, 0.0) + (ODD if known.eights and ffn % 8 else 0.0)
+        return round_ + 0.5 * ((log(ffn / d) - known.ffn.value) / known.ffn.scatter) ** 2
+
+    def in_order(self, d: int, grid: Grid) -> list[tuple[float, int]]:
+        """All feed-forward widths that go with a width, the best first."""
+        if d not in self._order:
+            low, high = grid.ffn(d)
+            self._order[d] = sorted((self.ffn(d, x), x) for x in range(low, high + 1, grid.step))
+        return self._order[d]
+
+
+def _choice(n: int, among: Choice) -> float:
+    return 0.0 if n in among.usual else OTHER if n in among.known else 2 * OTHER
+
+
+def best(found: Iterable[Row], costs: Costs, request: Request, grid: Grid, keep: int) -> list[Ranked]:
+    """The best candidates, one for each row: of those that differ in the feed-forward width alone only the best is wanted."""
+    heap: list[tuple[tuple[float, float], int, Ranked]] = []
+    outer: dict[Outer, float] = {}
+    for serial, row in enumerate(found):
+        if (base := outer.get(row.outer)) is None:
+            base = outer[row.outer] = costs.outer(row.outer)
+        base += costs.depth(row.outer.d, row.layers)
+        worst = -heap[0][0][0] if len(heap) == keep else None
+        if not request.by_error and worst is not None and base > worst:
+            continue
+        one = _by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request)
+        entry = ((-one.key[0], -one.key[1]), -serial, one)
+        if len(heap) < keep:
+            heappush(heap, entry)
+        elif entry > heap[0]:
+            heapreplace(heap, entry)
+    return sorted((x for _, _, x in heap), key=lambda x: (x.key, x.outer, x.layers))
+
+
+def _by_habit(row: Row, costs: Costs, grid: Grid, base: float, request: Request) -> Ranked:
+    d, (low, high) = row.outer.d, row.ffn
+    if (high - low) // grid.step < FEW:
+        cost, ffn = min((costs.ffn(d, ffn), ffn) for ffn in range(low, high + 1, grid.step))
+    else:
+        cost, ffn = next(x for x in costs.in_order(d, grid) if low <= x[1] <= high)
+    total = row.start + row.slope * ffn
+    return Ranked((base + cost, abs(total - request.target)), row.outer, row.layers, ffn, total)
+
+
+def _by_error(row: Row, costs: Costs, request: Request, step: int, base: float) -> Ranked:
+    d, (low, high) = row.outer.d, row.ffn
+    near = (request.target - row.start) // row.slope // step * step
+    choices = {min(max(x, low), high) for x in (near, near + step)}
+    error, cost, ffn = min((abs(row.start + row.slope * x - request.target), base + costs.ffn(d, x), x) for x in choices)
+    return Ranked((error, cost), row.outer, row.layers, ffn, row.start + row.slope * ffn)
+
+
+def letters(one: Ranked, ffn: str) -> Mapping[str, int]:
+    """A candidate's dimensions by letter."""
+    x = one.outer
+    return {"L": one.layers, "d": x.d, "H": x.H, "K": x.K, "h": x.h, ffn: one.ffn}

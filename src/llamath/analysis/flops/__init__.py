@@ -1,0 +1,1 @@
+"""FLOPs, their conventions, and scaling laws."""

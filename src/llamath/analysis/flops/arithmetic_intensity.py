@@ -1,0 +1,63 @@
+"""`intensity`: how many FLOPs each byte from memory serves, by group: what decides between waiting for memory and for arithmetic.
+
+Bytes are those of the matrices that a pass meets, each read once however many tokens there are, and of what is remembered of the tokens
+before. Of a mixture's experts, so many are read as the tokens are expected to choose if all are equally likely. Activations are not among
+them: a fused kernel keeps most of them on the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...core.blocks import Decoder
+from ...core.record_type import Record
+from ...core.tree import fold
+from ..inference.cache_bytes import Cache
+from ..inference.weight_bytes import Storage
+from .flop_count import Flops
+
+
+class Intensity(Record):
+    """One group in one pass."""
+
+    group: str
+    flops: int
+    weights: int  # bytes of matrices read
+    cache: int  # bytes of keys, values and states read or written
+
+    @property
+    def bytes(self) -> int:
+        """Both."""
+        return self.weights + self.cache
+
+    @property
+    def ratio(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+def intensity(flops: Flops, weights: Mapping[str, int], cached: Cache) -> tuple[Intensity, ...]:
+    """Each group of a pass, and all together under the name `total`."""
+    kept = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
+    groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
+    parts = [Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=kept.get(x, 0)) for x in groups]
+    whole = Intensity(
+        group="total", flops=sum(x.flops for x in parts), weights=sum(x.weights for x in parts), cache=sum(x.cache for x in parts)
+    )
+    return (*parts, whole)
+
+
+def streamed(tree: Decoder, storage: Storage, tokens: int) -> dict[str, int]:
+    """The bytes of the matrices that so many tokens meet, by group: looked-up tables are not among them, a tied head is."""
+    found: dict[str, int] = {}
+    tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
+    for x in storage.kept:
+        group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
+        if group is not None:
+            found[group] = found.get(group, 0) + x.bytes * round(touched(int(x.leaf.copies), int(x.leaf.live), tokens) * 2**20) // 2**20
+    return found
+
+
+def touched(copies: int, live: int, tokens: int) -> float:
+    """How many of a weight's copies so many tokens meet: all, or of a mixture's those that they are expected to choose."""
+    return copies * (1.0 - (1.0 - live / copies) ** tokens) if live < copies else float(copies)

@@ -1,0 +1,182 @@
+"""`workload`: what `llamath flops` shows: prefill, decode and a training step, product by product, beside the conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from ...core.blocks import Decoder
+from ...core.errors import LlamathError
+from ...core.forward_pass import Pass
+from ...core.record_type import Record
+from ...core.tree import Block, Stack
+from ..count.parameters import where
+from ..inference.cache_bytes import cache
+from ..inference.inference_memory import CONTEXT, MOST, MemoryRequest, Sizes
+from .arithmetic_intensity import Intensity, intensity, streamed
+from .flop_conventions import Convention, conventions
+from .flop_count import Flops, Recompute, Training, Work, forward_flops, train_flops, works
+
+if TYPE_CHECKING:
+    from ...model import Model
+
+
+class FlopsRequest(Record):
+    """What is asked about: `batch` sequences of `context` tokens."""
+
+    context: int | None = None  # None: the model's own
+    batch: int = 1
+    masked: bool = True  # attention counts the pairs that its mask lets through; False: all, as plain matrix products do
+    unpacked: bool = False  # latent attention decodes with keys and values unpacked and remembered so, not in the latent space
+    recompute: Recompute = "none"
+    flash: bool = False  # a fused attention kernel, which works scores out again on its way back
+    dtype: str = ""  # of the weights, and
+    kv_dtype: str = ""  # of the cache, for the intensity
+
+
+class Row(Record):
+    """One product, in all layers of a kind."""
+
+    section: str  # `layers`, or the field of the decoder that it stands in
+    indices: tuple[tuple[int, int, int], ...] = ()  # of the layers
+    times: int = 1  # how many they are
+    what: str
+    group: str
+    mixing: bool
+    formula: str  # of the forward pass, in one layer
+    forward_each: int
+    decode_each: int
+
+    @property
+    def forward(self) -> int:
+        """Of all tokens, in all of the layers."""
+        return self.times * self.forward_each
+
+    @property
+    def decode(self) -> int:
+        """Of the last token, in all of the layers."""
+        return self.times * self.decode_each
+
+    @property
+    def train(self) -> int:
+        """Forward and backward."""
+        return 3 * self.forward
+
+
+class FlopsReport(Record):
+    """Everything that there is to show."""
+
+    request: FlopsRequest  # with its context
+    forward: Flops  # all tokens, the head on every position
+    prefill: Flops  # all tokens, the head on the last
+    decode: Flops  # one token for each sequence, the last of the context
+    other: Flops  # the same with latent attention the other way
+    full: Flops  # `forward` with attention over all pairs
+    training: Training
+    rows: tuple[Row, ...]
+    conventions: tuple[Convention, ...]
+    reading: tuple[Intensity, ...]  # of the prefill
+    writing: tuple[Intensity, ...]  # of the decode, latent attention absorbed: that is what reads the latent cache
+    dtypes: tuple[str, str]  # of weights and cache
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a forward pass has."""
+        return (self.request.context or 0) * self.request.batch
+
+    @property
+    def letters(self) -> Mapping[str, int]:
+        """What the formulas' letters stand for."""
+        return self.forward.formula.atoms
+
+    @property
+    def per_token(self) -> Fraction:
+        """The forward pass, shared out over its tokens."""
+        return Fraction(self.forward.total, self.tokens)
+
+    @property
+    def exact(self) -> Fraction:
+        """Forward and backward, shared out over the tokens: what the conventions stand beside."""
+        return Fraction(self.training.model, self.tokens)
+
+
+def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
+    """Count the FLOPs of a model's passes."""
+    request = request or FlopsRequest()
+    tree, context, batch = model.tree, _checked(request, model.tree), request.batch
+    prompt, last = (Pass.prefill(context, masked=request.masked, last=x) for x in (False, True))
+    token = Pass.decode(context, masked=request.masked, absorbed=not request.unpacked)
+    sizes = Sizes(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
+    if sizes.storage is None:
+        raise LlamathError("the intensity needs the weights of a tree")
+    other = forward_flops(tree, token.replace(absorbed=request.unpacked), batch)
+    prefill, decode, kept = forward_flops(tree, last, batch), forward_flops(tree, token, batch), cache(tree, context, batch, sizes.kv)
+    return FlopsReport(
+        request=request.replace(context=context),
+        forward=forward_flops(tree, prompt, batch),
+        prefill=prefill,
+        decode=decode,
+        other=other,
+        full=forward_flops(tree, prompt.replace(masked=False), batch),
+        training=train_flops(tree, prompt, batch, request.recompute, request.flash),
+        rows=tuple(_rows(tree, prompt, token, batch)),
+        conventions=conventions(tree, context),
+        reading=intensity(prefill, streamed(tree, sizes.storage, context * batch), kept),
+        writing=intensity(other if request.unpacked else decode, streamed(tree, sizes.storage, batch), kept),
+        dtypes=(sizes.packer.name, sizes.kv),
+    )
+
+
+def _checked(request: FlopsRequest, tree: Decoder) -> int:
+    context = tree.context or CONTEXT if request.context is None else request.context
+    for what, value in (("context", context), ("batch", request.batch)):
+        if not 0 < value < MOST:
+            raise LlamathError(f"a {what} of {value:,} is none", hint=f"from 1 to {MOST - 1:,}")
+    return context
+
+
+def _rows(tree: Decoder, prompt: Pass, token: Pass, batch: int) -> Iterator[Row]:
+    """What stands alone in tree order, and each kind of layer: layers whose products are the same are of one kind."""
+    for name, child in tree.children:
+        if isinstance(child, Stack):
+            yield from _kinds(name, child, (prompt, token), batch)
+        else:
+            pairs = _pairs(tree, (prompt, token), batch)
+            yield from (Row(section=name, **_facts(x, y)) for x, y in pairs if x.pattern.partition(".")[0] == name)
+
+
+def _kinds(name: str, stack: Stack, passes: tuple[Pass, Pass], batch: int) -> Iterator[Row]:
+    found: dict[tuple[tuple[str, str, int], ...], list[tuple[Block, int]]] = {}
+    for x, n in stack.kinds():
+        key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in works(x, passes[0]))
+        found.setdefault(key, []).append((x, int(n)))
+    for alike in found.values():
+        indices, times = where(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
+        yield from (Row(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
+
+
+def _pairs(block: Block, passes: tuple[Pass, Pass], batch: int) -> Iterator[tuple[Work, Work]]:
+    """Each product of a block in both passes."""
+    return zip(*(_ordered(works(block, at, batch)) for at in passes), strict=True)
+
+
+def _facts(prompt: Work, token: Work) -> dict[str, Any]:
+    return {
+        "what": prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
+        "group": prompt.group,
+        "mixing": prompt.mixing,
+        "formula": prompt.flops.symbol,
+        "forward_each": int(prompt.flops),
+        "decode_each": int(token.flops),
+    }
+
+
+def _ordered(found: Iterator[Work]) -> list[Work]:
+    """Each mixer's mixing after its last weight."""
+    rows = list(found)
+    for x in [x for x in rows if x.mixing]:
+        rows.remove(x)
+        inside = [i for i, y in enumerate(rows) if y.pattern.startswith(f"{x.pattern}.")]
+        rows.insert(inside[-1] + 1 if inside else len(rows), x)
+    return rows

@@ -1,0 +1,175 @@
+"""Scaling laws: how many tokens a model of N parameters should see so that its compute is well spent, by five published fits.
+
+Compute is C = 6·N·D floating-point operations for N parameters and D tokens (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+Every one of these is a fit to its authors' own data and training; outside of the sizes they trained it is an extrapolation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+
+from ...core.errors import LlamathError, nearest, safe
+from ...core.record_type import Record
+
+PF_DAY = 8.64e19
+CHINCHILLA = "Hoffmann et al. 2022, arXiv:2203.15556"
+TRAINED = "fitted to over 400 models of 70M to 16B parameters and 5B to 500B tokens"
+
+APPROACH_1 = (
+    (400e6, 1.92e19), (1e9, 1.21e20), (10e9, 1.23e22), (67e9, 5.76e23), (175e9, 3.85e24),
+    (280e9, 9.90e24), (520e9, 3.43e25), (1e12, 1.27e26), (10e12, 1.30e28),
+)  # fmt: skip
+"""Parameters and training FLOPs as table 3 of Hoffmann et al. prints them."""
+
+APPROACH_2 = (
+    (400e6, 1.84e19), (1e9, 1.20e20), (10e9, 1.32e22), (67e9, 6.88e23), (175e9, 4.54e24),
+    (280e9, 1.18e25), (520e9, 4.19e25), (1e12, 1.59e26), (10e12, 1.75e28),
+)  # fmt: skip
+"""The same of their table A3."""
+
+
+class Law(Record):
+    """A law: the tokens that go with a size, and where it comes from."""
+
+    name: str
+    says: str
+    source: str
+    trained: str
+    sizes: tuple[float, float]  # of the models that it was fitted to
+    curve: Callable[[float], float]  # ln parameters → ln tokens
+
+    def tokens(self, parameters: float) -> float:
+        """The tokens at which a model of this size is compute-optimal."""
+        return exp(self.curve(log(parameters)))
+
+    def for_compute(self, flops: float) -> float:
+        """The size that this compute is best spent on."""
+        return self._solved(lambda n: n + self.curve(n), log(flops / 6))
+
+    def for_tokens(self, tokens: float) -> float:
+        """The size for which so many tokens are optimal."""
+        return self._solved(self.curve, log(tokens))
+
+    def extrapolates(self, parameters: float) -> bool:
+        """Whether a size is outside of what was trained."""
+        return not self.sizes[0] <= parameters <= self.sizes[1]
+
+    def _solved(self, of: Callable[[float], float], goal: float) -> float:
+        low, high = -50.0, 150.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if of(middle) < goal else (low, middle)
+        return exp(low)
+
+
+def through(rows: tuple[tuple[float, float], ...]) -> Callable[[float], float]:
+    """Straight lines between the logarithms of a printed table; outside of it on with its mean slope."""
+    points = [(log(n), log(c / (6 * n))) for n, c in rows]
+    (x0, y0), (x1, y1) = points[0], points[-1]
+    slope = (y1 - y0) / (x1 - x0)
+
+    def curve(x: float) -> float:
+        if x <= x0 or x >= x1:
+            return y0 + slope * (x - x0) if x <= x0 else y1 + slope * (x - x1)
+        i = next(i for i, point in enumerate(points) if x <= point[0])
+        (a, low), (b, high) = points[i - 1], points[i]
+        return low + (high - low) * (x - a) / (b - a)
+
+    return curve
+
+
+def parametric(A: float, B: float, alpha: float, beta: float) -> Callable[[float], float]:
+    """Where E + A/N^alpha + B/D^beta is least for a given N·D: alpha·A/N^alpha = beta·B/D^beta."""
+    return lambda x: (log(beta * B / (alpha * A)) + alpha * x) / beta
+
+
+def _kaplan(x: float) -> float:
+    """N = 1.3e9 · C_min^0.73 with C_min in PF-days; a batch of the critical size takes C = 2·C_min (their sections 5.1 and 6.1)."""
+    return log(2 * PF_DAY) + (x - log(1.3e9)) / 0.73 - log(6) - x
+
+
+LAWS = {
+    law.name: law
+    for law in (
+        Law(
+            name="hoffmann-1",
+            says="minima of training curves (N ∝ C^0.50), through the printed table 3",
+            source=CHINCHILLA,
+            trained=TRAINED,
+            sizes=(70e6, 16e9),
+            curve=through(APPROACH_1),
+        ),
+        Law(
+            name="hoffmann-2",
+            says="profiles of equal FLOPs (N ∝ C^0.49), through the printed table A3",
+            source=CHINCHILLA,
+            trained=TRAINED,
+            sizes=(70e6, 16e9),
+            curve=through(APPROACH_2),
+        ),
+        Law(
+            name="hoffmann-3",
+            says="parametric loss (N ∝ C^0.46), unrounded: A 406.401, B 410.723, α 0.339171, β 0.284908; 6 to 19 % above their table A3",
+            source=f"{CHINCHILLA}; the unrounded values are those of its TeX source, quoted by arXiv:2404.10102",
+            trained=TRAINED,
+            sizes=(70e6, 16e9),
+            curve=parametric(406.401018, 410.722827, 0.33917084, 0.2849083),
+        ),
+        Law(
+            name="besiroglu",
+            says="the same loss fitted again: A 482.01, B 2085.43, α 0.3478, β 0.3658",
+            source="Besiroglu et al. 2024, arXiv:2404.10102",
+            trained="fitted to 240 of the same models, read off a figure",
+            sizes=(70e6, 16e9),
+            curve=parametric(482.01, 2085.43, 0.3478, 0.3658),
+        ),
+        Law(
+            name="kaplan",
+            says="N = 1.3e9·C^0.73, C in PF-days at the critical batch, N without embeddings",
+            source="Kaplan et al. 2020, arXiv:2001.08361",
+            trained="fitted to models of up to 1.5B parameters without embeddings and 22M to 23B tokens",
+            sizes=(768, 1.5e9),
+            curve=_kaplan,
+        ),
+    )
+}
+DEFAULT = "hoffmann-1"
+
+
+def law(name: str) -> Law:
+    """A law by its name."""
+    if found := LAWS.get(name):
+        return found
+    near = nearest(name, LAWS)
+    raise LlamathError(f"{safe(name)!r} is no scaling law known here", hint=f"{'nearest' if near else 'known'}: {', '.join(near or LAWS)}")
+
+
+class Budget(Record):
+    """A model's training: tokens, compute, and what a law says of both."""
+
+    parameters: int  # that a token passes through
+    tokens: int
+    flops: int
+    law: Law
+    optimal_tokens: float  # for the parameters
+    optimal_parameters: float  # for the compute
+
+    @property
+    def per_parameter(self) -> float:
+        """Tokens for each parameter."""
+        return self.tokens / self.parameters
+
+
+def budget(parameters: int, law: Law, tokens: int | None = None, flops: int | None = None) -> Budget:
+    """The budget of a model; without tokens or compute the law's own."""
+    seen = tokens or (max(flops // (6 * parameters), 1) if flops else round(law.tokens(parameters)))
+    spent = 6 * parameters * seen
+    return Budget(
+        parameters=parameters,
+        tokens=seen,
+        flops=spent,
+        law=law,
+        optimal_tokens=law.tokens(parameters),
+        optimal_parameters=law.for_compute(spent),
+    )

@@ -1,0 +1,7 @@
+"""What a block does, step by step: a module for each kind, each step with shapes in letters, the weights it uses and its FLOPs."""
+
+from __future__ import annotations
+
+from .graph_builder import Operation, Trail, Used
+
+__all__ = ["Operation", "Trail", "Used"]

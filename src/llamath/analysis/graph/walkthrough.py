@@ -1,0 +1,185 @@
+"""`walkthrough`: a forward pass from token ids to probabilities, step by step, with layers that are alike told once.
+
+Its steps use every weight of the tree once and come to the FLOPs of `forward_flops`, both to the last unit. No torch: shapes are letters
+with their numbers, and `run.trace` holds them against tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.blocks import Decoder, Embedding, Layer, ProjectedEmbedding
+from ...core.errors import LlamathError
+from ...core.expr import Dim
+from ...core.forward_pass import Pass, Reach
+from ...core.record_type import Record
+from ...core.tree import Block, branches
+from ..count.parameters import where
+from . import Operation, Trail
+from .layer_steps import layer as layer_steps
+
+STREAM = "x"
+"""What each part reads: the stream that the part before gave."""
+
+
+class Stage(Record):
+    """Steps that go together: what comes before the layers, one kind of layer, what comes after."""
+
+    name: str  # embedding, layers or head
+    times: int = 1
+    indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
+    layer: int | None = None  # the one that is told
+    steps: tuple[Operation, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Of one of them."""
+        return sum(x.parameters for x in self.steps)
+
+    @property
+    def flops(self) -> int:
+        """Of one of them."""
+        return sum(int(x.flops) for x in self.steps)
+
+    @property
+    def keeps(self) -> int:
+        """How many numbers one of them remembers."""
+        return sum(int(x.keeps) for x in self.steps)
+
+
+class Walkthrough(Record):
+    """A pass from end to end."""
+
+    at: Pass
+    batch: int
+    stages: tuple[Stage, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Of the model."""
+        return sum(x.parameters * x.times for x in self.stages)
+
+    @property
+    def flops(self) -> int:
+        """Of the pass."""
+        return sum(x.flops * x.times for x in self.stages)
+
+    @property
+    def keeps(self) -> int:
+        """How many numbers are remembered once it is over."""
+        return sum(x.keeps * x.times for x in self.stages)
+
+    @property
+    def layers(self) -> tuple[Stage, ...]:
+        """The kinds of layers."""
+        return tuple(x for x in self.stages if x.name == "layers")
+
+
+def prompt(tokens: int) -> Pass:
+    """A prompt read at once; a single token is compared with itself as one that follows would be."""
+    return Pass.prefill(tokens, absorbed=tokens == 1)
+
+
+def following(tokens: int) -> Pass:
+    """The one token after a prompt of so many."""
+    return Pass.decode(tokens + 1, absorbed=True)
+
+
+def reads_on(tree: Decoder) -> bool:
+    """Whether there is a pass after the prompt: not where queries look ahead."""
+    return all(getattr(x.block, "reach", Reach()).causal for x in branches(tree))
+
+
+def walkthrough(tree: Decoder, at: Pass, batch: int = 1, layer: int | None = None) -> Walkthrough:
+    """Lay the steps of a pass; `layer` is the one to tell for its kind, else the first of each."""
+    n = int(tree.layers.n)
+    if layer is not None and not 0 <= layer < n:
+        raise LlamathError(f"there is no layer {layer}: the model has {n:,}", hint=f"0 to {n - 1}" if n else "")
+    stages = (_before(tree, at, batch), *_kinds(tree, at, batch, layer), _after(tree, at, batch))
+    return Walkthrough(at=at, batch=batch, stages=stages)
+
+
+def block_steps(block: Layer, width: int, at: Pass, batch: int = 1) -> tuple[Operation, ...]:
+    """The steps of one layer."""
+    trail = Trail(block, at, batch, width)
+    layer_steps(trail, block, STREAM)
+    return trail.closed()
+
+
+def _kinds(tree: Decoder, at: Pass, batch: int, told: int | None) -> Iterator[Stage]:
+    """The layers, those whose steps are alike together."""
+    made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
+    for block, n in tree.layers.kinds():
+        assert isinstance(block, Layer)
+        steps = block_steps(block, tree.width, at, batch)
+        first, ids, times = made.get(key := tuple(x.alike for x in steps), (steps, set(), 0))
+        made[key] = (first, ids | {id(block)}, times + int(n))
+    for steps, ids, times in made.values():
+        indices = where(tree.layers, ids)
+        own = told if told is not None and id(tree.layers[told]) in ids else indices[0][0] if indices else 0
+        yield Stage(name="layers", times=times, indices=indices, layer=own, steps=steps)
+
+
+def _part(tree: Decoder, *names: str) -> Decoder:
+    """The decoder without all but these fields."""
+    rest = [name for name, _ in tree.children if name not in names]
+    return tree.replace(**{name: Empty() if name in ("embed", "layers") else None for name in rest})
+
+
+class Empty(Block):
+    """Nothing, where something is due."""
+
+
+def _before(tree: Decoder, at: Pass, batch: int) -> Stage:
+    t = Trail(_part(tree, "embed", "positions", "embed_norm", "per_layer"), at, batch, tree.width)
+    ids = t.lay("ids", "ids", (t.B, t.T), (), does="numbers of tokens, 0 to V − 1", seen=">embed")
+    x = _embedded(t, tree.embed, ids)
+    if tree.positions is not None:
+        does, shape = "a learned row for each position", (t.T, t.d)
+        place = t.lay("positions", "lookup", shape, (), does=does, uses=("positions",), seen="positions>")
+        x = t.add("place", x, place, "the position's row added", ">embed_norm" if tree.embed_norm else ">layers.0")
+    if tree.per_layer is not None:
+        _told(t, tree, (ids, x))
+    t.norm("embed_norm", tree.embed_norm, x)
+    return Stage(name="embedding", steps=t.closed())
+
+
+def _embedded(t: Trail, block: Embedding, ids: str) -> str:
+    scale = "" if block.scale == 1.0 else f", × {block.scale:g}"
+    narrow = isinstance(block, ProjectedEmbedding)
+    shape = (t.B, t.T, block.weight.shape[-1])
+    x = t.lay(
+        "embed",
+        "lookup",
+        shape,
+        (ids,),
+        does=f"the row of each token{scale}",
+        uses=("embed.weight",),
+        seen=">embed.projection" if narrow else "embed>",
+    )
+    return t.linear("embed.projection", block.projection, x) if isinstance(block, ProjectedEmbedding) else x
+
+
+def _told(t: Trail, tree: Decoder, made: tuple[str, str]) -> None:
+    """What each layer is told of each token besides."""
+    told = tree.per_layer
+    assert told is not None and told.norm.weight is not None
+    wide, p = told.projection.weight.shape[0], told.norm.weight.size
+    path, L = "per_layer", Dim("L", int(wide) // int(p))
+    x = t.linear(f"{path}.projection", told.projection, made[1])
+    x = t.norm(f"{path}.norm", told.norm, x, (t.B, t.T, L, p))
+    does = "a narrow row for each token and layer"
+    y = t.lay(f"{path}.embed", "lookup", (t.B, t.T, wide), (made[0],), does=does, uses=(f"{path}.embed",), seen=f"{path}.embed>")
+    t.lay("told", "add", (t.B, t.T, L, p), (x, y), does="what each layer is told besides", seen=f"{path}>")
+
+
+def _after(tree: Decoder, at: Pass, batch: int) -> Stage:
+    t = Trail(_part(tree, "norm", "head"), at, batch, tree.width)
+    x = t.norm("norm", tree.norm, STREAM)
+    if tree.head is not None:
+        tied = " (the embedding's own matrix)" if tree.head.weight.tied else ""
+        x = t.linear("head", tree.head, x, does=f"a score for each token of the vocabulary{tied}")
+        more = ([f"· {tree.logit_scale:g}"] if tree.logit_scale != 1.0 else []) + ([f"capped at {tree.softcap:g}"] if tree.softcap else [])
+        does = ", ".join([*more, "softmax: shares that sum to 1"])
+        t.lay("probabilities", "probabilities", (t.B, t.T, tree.head.weight.shape[0]), (x,), does=does, seen="probabilities")
+    return Stage(name="head", steps=t.closed())

@@ -1,0 +1,175 @@
+"""`cache`: what a model remembers of the tokens before, layer by layer: keys and values, latent vectors, states that do not grow.
+
+The numbers are those that an implementation must keep and that transformers' static cache allocates: of a window or a chunk so many
+tokens as it is long, of a convolution as many columns as it has taps. transformers' dynamic cache keeps one token of a window less;
+llama.cpp and vLLM one tap less; transformers before version 5 unpacked latent attention before it cached it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...checkpoint.formats.dtypes import DTYPES, DType
+from ...core.blocks import Attention, LatentAttention
+from ...core.errors import LlamathError, nearest, safe
+from ...core.expr import Dim, total
+from ...core.mixers import GatedDeltaNet, Mamba2, ShortConv
+from ...core.record_type import Record
+from ...core.tree import Block, branches
+
+KV_DTYPES = {
+    "fp32": "F32",
+    "fp16": "F16",
+    "bf16": "BF16",
+    "fp8": "F8_E4M3",
+    "int8": "I8",
+    **{x.lower(): x for x in ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL")},
+}
+"""What caches are kept in: FP8 and INT8 with one scale a tensor, which is not counted; the blocks of llama.cpp with theirs."""
+ALSO = {"f32": "fp32", "float32": "fp32", "f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+
+
+class Remembered(Record):
+    """What one kind of mixer remembers: `rows` of each token, up to `span` tokens; `state` and `taps` however many there are."""
+
+    kind: str
+    layers: int = 1
+    rows: tuple[Dim, ...] = ()  # of each token, the vectors that are kept: a row is quantised by itself
+    span: int | None = None
+    state: Dim | None = None  # always in single precision
+    taps: Dim | None = None  # the last inputs of a convolution
+
+    def tokens(self, context: int) -> int:
+        """Of how many tokens something is kept."""
+        return context if self.span is None else min(context, int(self.span))
+
+    def elements(self, context: int) -> int:
+        """How many numbers are kept in one layer, for one sequence."""
+        return sum(map(int, self.rows)) * self.tokens(context) + int(self.state or 0) + int(self.taps or 0)
+
+
+def remembered(block: Block) -> Remembered | None:
+    """What one mixer remembers; None for a block that remembers nothing of its own."""
+    found = next((kept for kind, kept in KEPT.items() if isinstance(block, kind)), None)
+    return found(block) if found else None
+
+
+def _attention(block: Attention) -> Remembered | None:
+    if block.k is None:
+        return None
+    row = Dim.const(block.kv_heads) * block.head_dim
+    span, kind = block.reach.span, "keys and values"
+    kind += "" if span is None else f", {'window' if block.reach.chunk is None else 'chunks'} of {span:,}"
+    return Remembered(kind=kind, rows=(row, row), span=span)
+
+
+def _latent(block: LatentAttention) -> Remembered:
+    return Remembered(kind="latent keys and values", rows=(total((block.latent, block.rope_dim)),))
+
+
+def _delta(block: GatedDeltaNet) -> Remembered:
+    state = Dim.const(block.value_heads) * block.key_dim * block.value_dim
+    return Remembered(kind="delta rule's state", state=state, taps=block.conv.weight.size)
+
+
+def _mamba(block: Mamba2) -> Remembered:
+    return Remembered(kind="Mamba-2's state", state=Dim.const(block.heads) * block.head_dim * block.state, taps=block.conv.weight.size)
+
+
+def _short(block: ShortConv) -> Remembered:
+    return Remembered(kind="short convolution's inputs", taps=block.conv.weight.size)
+
+
+KEPT: dict[type[Block], Callable[..., Remembered | None]] = {
+    Attention: _attention,
+    LatentAttention: _latent,
+    GatedDeltaNet: _delta,
+    Mamba2: _mamba,
+    ShortConv: _short,
+}
+
+
+class Part(Record):
+    """One kind of mixer with its layers, and the bytes that it comes to."""
+
+    what: Remembered
+    growing: int  # bytes that grow with the tokens, all layers and sequences
+    fixed: int  # bytes that do not
+    per_token: int  # bytes of one more token of one sequence, until a window is full
+
+
+class Cache(Record):
+    """All that is remembered of `batch` sequences of `context` tokens."""
+
+    parts: tuple[Part, ...]
+    context: int
+    batch: int
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Everything."""
+        return sum(x.growing + x.fixed for x in self.parts)
+
+    @property
+    def state(self) -> int:
+        """What of it does not grow with the tokens."""
+        return sum(x.fixed for x in self.parts)
+
+    @property
+    def elements(self) -> int:
+        """How many numbers that is."""
+        return self.batch * sum(x.what.elements(self.context) * int(x.what.layers) for x in self.parts)
+
+    @property
+    def per_token(self) -> int:
+        """What one more token of one sequence adds, as long as no window is full."""
+        return sum(x.per_token for x in self.parts)
+
+    @property
+    def per_later_token(self) -> int:
+        """What one more token of one sequence adds at this context."""
+        return sum(x.per_token for x in self.parts if x.what.span is None or int(x.what.span) > self.context)
+
+
+def kinds(tree: Block) -> tuple[Remembered, ...]:
+    """What the layers of a model remember, those alike together."""
+    found: dict[Remembered, int] = {}
+    for x in branches(tree):
+        if (what := remembered(x.block)) is not None:
+            found[what] = found[what] + x.copies if what in found else x.copies
+    return tuple(what.replace(layers=n) for what, n in found.items())
+
+
+def cache(tree: Block, context: int, batch: int = 1, dtype: str = "bf16") -> Cache:
+    """What `batch` sequences of `context` tokens leave behind; `dtype` is that of keys and values."""
+    return cache_of(kinds(tree), context, batch, dtype)
+
+
+def cache_of(found: tuple[Remembered, ...], context: int, batch: int, dtype: str) -> Cache:
+    """The same of kinds that are known already, for many contexts."""
+    return Cache(parts=tuple(_parts(found, context, batch, kv_dtype(dtype))), context=context, batch=batch, dtype=dtype)
+
+
+def kv_dtype(name: str) -> DType:
+    """The type that a cache is kept in."""
+    word = ALSO.get(name.strip().lower(), name.strip().lower())
+    if word not in KV_DTYPES:
+        near = nearest(word, KV_DTYPES)
+        raise LlamathError(
+            f"{safe(name, 60)!r} is no dtype of a cache", hint=f"{'nearest' if near else 'known'}: {', '.join(near or KV_DTYPES)}"
+        )
+    return DTYPES[KV_DTYPES[word]]
+
+
+def plain(kept: DType) -> int:
+    """The bytes of a number beside a cache of this dtype: of a convolution's inputs, which nobody quantises."""
+    return kept.bytes if kept.block == 1 and kept.bytes > 1 else 2
+
+
+def _parts(found: tuple[Remembered, ...], context: int, batch: int, kept: DType) -> Iterator[Part]:
+    for x in found:
+        layers, token = int(x.layers), sum(kept.size(int(row)) for row in x.rows)
+        fixed = 4 * int(x.state or 0) + plain(kept) * int(x.taps or 0)
+        growing = batch * layers * token * x.tokens(context)
+        yield Part(what=x, growing=growing, fixed=batch * layers * fixed, per_token=layers * token)

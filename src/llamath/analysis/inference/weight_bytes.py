@@ -1,0 +1,195 @@
+"""`stored`: the bytes that a model's weights take under a dtype or a scheme of quantisation, weight by weight.
+
+A packed scheme packs the matrices of the layers' linear maps; embedding, head, norms, biases, routers and convolutions stay as they are.
+A GGUF file type gives every tensor its type as llama.cpp does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.naming.scheme import Scheme, Stored
+from ...checkpoint.quantization.gguf_mixes import FALCON, MEASURED, SEVENTY, SEVENTY_SHARED, Tensor, Traits, mixture
+from ...checkpoint.quantization.sizes import Packer
+from ...core.blocks import Attention, Decoder, LatentAttention, Linear
+from ...core.errors import LlamathError
+from ...core.mixers import GatedDeltaNet
+from ...core.record_type import Record
+from ...core.tree import Block, Folded, Stack, branches, fold, fold_field
+from ..memory_line import Line
+
+if TYPE_CHECKING:
+    from ..verify.listing import Listing
+
+MOST = 100_000
+"""So many layers get a type each; more are no model."""
+
+
+class Kept(NamedTuple):
+    """A folded weight with what it is kept as, and the bytes of one copy."""
+
+    leaf: Folded
+    codec: str
+    bytes: int
+    layers: tuple[int, ...] = ()  # those that they are in, where that is not every layer of their kind
+
+    @property
+    def total(self) -> int:
+        """All copies together."""
+        return self.bytes * int(self.leaf.copies)
+
+
+class Sum(NamedTuple):
+    """All weights that are kept in one way."""
+
+    codec: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+class Storage(Record):
+    """The weights under one dtype or scheme."""
+
+    packer: Packer
+    kept: tuple[Kept, ...]
+
+    @property
+    def bytes(self) -> int:
+        """All of them; a tied matrix once."""
+        return sum(x.total for x in self.kept)
+
+    @property
+    def elements(self) -> int:
+        """The numbers that the bytes stand for."""
+        return sum(int(x.leaf.weight.parameters) * int(x.leaf.copies) for x in self.kept)
+
+    @property
+    def bits(self) -> float:
+        """Bits per weight, all taken together."""
+        return 8 * self.bytes / (self.elements or 1)
+
+    def sums(self) -> list[Sum]:
+        """The same by codec, largest first."""
+        found: dict[str, Sum] = {}
+        for x in self.kept:
+            old, copies = found.get(x.codec, Sum(x.codec, 0, 0, 0)), int(x.leaf.copies)
+            size = int(x.leaf.weight.parameters) * copies
+            found[x.codec] = Sum(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
+        return sorted(found.values(), key=lambda x: -x.bytes)
+
+
+class GGUF(NamedTuple):
+    """What decides the types of a GGUF file besides the tree: its names, and llama.cpp's word for the architecture."""
+
+    names: Scheme
+    arch: str
+
+
+def stored(tree: Decoder, packer: Packer, gguf: GGUF | None = None, imatrix: bool | None = None) -> Storage:
+    """Every weight with its bytes; GGUF's file types need `gguf`, and `imatrix` says that one is used (None: where it must be)."""
+    if packer.mix:
+        if gguf is None:
+            raise LlamathError("GGUF has no names for this family, so nothing says which types llama.cpp would choose")
+        measured = packer.mix in MEASURED if imatrix is None else imatrix
+        return Storage(packer=packer, kept=tuple(_mixed(tree, packer, gguf, measured)))
+    packed = _packed(tree, packer)
+    kept = [_kept(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
+    return Storage(packer=packer, kept=tuple(kept))
+
+
+def in_file(found: Listing) -> tuple[Line, ...]:
+    """The lines of the weights that a checkpoint holds, by the dtypes that its headers declare."""
+    return tuple(
+        Line(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements, as the headers say")
+        for dtype, x in sorted(found.dtypes.items(), key=lambda item: -item[1].bytes)
+    )
+
+
+def _packed(tree: Decoder, packer: Packer) -> frozenset[str]:
+    """The patterns of the weights that a scheme packs."""
+    if packer.bytes is None:
+        return frozenset()
+    linear = {f"{x.pattern}.weight" for x in branches(tree) if isinstance(x.block, Linear)}
+    inside = [x for x in fold(tree) if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"]
+    experts = {x.pattern for x in inside if x.dealt}
+    return frozenset(experts if packer.experts and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
+
+
+def _kept(leaf: Folded, packer: Packer, packed: bool) -> Kept:
+    if packed and packer.bytes is not None:
+        out, into = leaf.weight.shape
+        return Kept(leaf, packer.codec, packer.bytes(int(out), int(into)))
+    return Kept(leaf, packer.rest, DTYPES[packer.rest].size(int(leaf.weight.size)))
+
+
+class _Part(NamedTuple):
+    """The folded weights of a stored tensor, with the layer that it is in."""
+
+    tensor: Tensor
+    leaves: tuple[Folded, ...]
+
+
+def _mixed(tree: Decoder, packer: Packer, gguf: GGUF, imatrix: bool) -> Iterator[Kept]:
+    parts = _tensors(tree, gguf.names)
+    leaves = {x.tensor: x.leaves for x in parts}
+    merged: dict[tuple[str, int, str], Kept] = {}
+    layers: dict[tuple[str, int, str], list[int]] = {}
+    for tensor, dtype in mixture(packer.mix, (x.tensor for x in parts), traits(tree, gguf.arch), imatrix, packer.pure):
+        for leaf in leaves[tensor]:
+            size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
+            key = (leaf.pattern, id(leaf.weight), dtype)
+            old = merged[key].leaf if key in merged else leaf._replace(copies=0, live=0)
+            merged[key] = Kept(leaf._replace(copies=old.copies + leaf.copies, live=old.live + leaf.live), dtype, size)
+            layers.setdefault(key, []).append(tensor.layer)
+    for key, x in merged.items():
+        yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
+
+
+def _tensors(tree: Decoder, names: Scheme) -> list[_Part]:
+    """The tensors in the order in which llama.cpp meets them: those outside of the layers, then layer by layer, each by name."""
+    if tree.layers.n > MOST:
+        raise LlamathError(f"{int(tree.layers.n):,} layers are too many to give each a type")
+    if (most := max(int(x.copies) for layer, _ in tree.layers.kinds() for x in fold(layer))) > MOST:
+        raise LlamathError(f"{most:,} experts in a layer are too many to name each")
+    outside: list[_Part] = []
+    for name, child in tree.children:
+        if not isinstance(child, Stack):
+            folded = {x.pattern: x for x in fold_field(tree, name)}
+            outside += [_part(x, folded, -1) for x in names.outside_of(tree, name)]
+    return [*sorted(outside, key=lambda x: x.tensor.name), *_layers(tree.layers, names)]
+
+
+def _layers(layers: Stack, names: Scheme) -> Iterator[_Part]:
+    made: dict[int, list[tuple[Stored, dict[str, Folded]]]] = {}
+    for x, _ in layers.kinds():
+        folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
+        made[id(x)] = [(y, folded) for y in sorted(names.inside_of("layers", x), key=lambda y: y.name)]
+    for i, x in enumerate(layers):
+        yield from (_part(y, folded, i) for y, folded in made[id(x)])
+
+
+def _part(x: Stored, folded: dict[str, Folded], layer: int) -> _Part:
+    patterns = dict.fromkeys(part.pattern for part in x.parts)
+    leaves = tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
+    return _Part(Tensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
+
+
+def traits(tree: Decoder, arch: str) -> Traits:
+    """What llama.cpp's rules ask of a model; layers of Mamba or convolutions have no heads there, those of a delta net have the others'."""
+    first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
+    layers, experts = int(tree.layers.n), max((x.dealt for x in fold(tree)), default=0)
+    shared = 0
+    if isinstance(first, Attention):
+        shared = int(first.heads) // int(first.kv_heads)
+    elif isinstance(first, LatentAttention):
+        shared = int(first.heads)
+    seventy = layers == 80 and (arch in SEVENTY or (arch in SEVENTY_SHARED and shared > 1))
+    return Traits(layers=layers, shared=shared, experts=experts, falcon=arch in FALCON, seventy=seventy)
+
+
+def _mixers(layers: Iterable[Block]) -> Iterator[Block | None]:
+    for layer in layers:
+        yield getattr(layer, "attn", None)

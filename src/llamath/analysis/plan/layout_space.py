@@ -1,0 +1,191 @@
+"""`Space`: every way to lay a training step over so many GPUs that the model admits, and why the others are not ways.
+
+Ranks are divisors of the number of GPUs. Tensor parallelism stays inside a node; of a sequence each rank of context parallelism has
+`LEAST` tokens or more, and only one at a time is cut, since half the cut of half as many is the same with less to share; expert parallelism
+deals whole experts out. Each layout has variants: microbatch, interleaving, recomputation, ZeRO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import product
+from math import isqrt
+from types import MappingProxyType
+
+from ...core.blocks import Decoder
+from ...core.forward_pass import Mixer, PairMixer
+from ...core.record_type import Record
+from ...core.tree import branches, fold
+from ..parallel_layout import Layout, Recompute, problems
+
+LEAST = 4096
+"""Fewer tokens of a sequence than these are not given to a rank: Megatron Core's guide has context parallelism for 8K tokens and more."""
+MICROBATCHES = (1, 2, 4, 8)
+INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
+WIDEST = 256
+"""No tensor parallelism is tried beyond this."""
+AXES = ("tp", "pp", "cp", "ep", "dp")
+OTHERS = ("zero", "microbatch", "interleave")
+
+
+class Rejected(Record):
+    """A number of ranks that is not possible, and why: `TP 3`, `52 heads`."""
+
+    what: str
+    why: str
+
+
+def ordered(found: Iterable[Rejected]) -> tuple[Rejected, ...]:
+    """By dimension, then by number."""
+    names = [x.upper() for x in AXES]
+    return tuple(sorted(found, key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", "")))))
+
+
+class Step(Record):
+    """What a step is made of."""
+
+    gpus: int
+    node: int
+    context: int
+    sequences: int
+    flash: bool = True
+    fixed: Mapping[str, int] = MappingProxyType({})  # dimensions that are asked for: only these
+
+
+def divisors(n: int) -> list[int]:
+    """All of them, in order."""
+    low = [i for i in range(1, isqrt(n) + 1) if n % i == 0]
+    return sorted({*low, *(n // i for i in low)})
+
+
+class Space:
+    """A tree's layouts for a step."""
+
+    def __init__(self, tree: Decoder, step: Step) -> None:
+        self.tree, self.step = tree, step
+        self.rejected: dict[str, Rejected] = {}
+        self._cuts: dict[tuple[int, int], bool] = {}
+        self._runs: dict[tuple[int, int], bool] = {}
+
+    def layouts(self) -> Iterator[Layout]:
+        """Each combination of ranks once, with a whole step in one microbatch and nothing else decided."""
+        tensor, pipeline, context, expert = self._tensor(), self._pipeline(), self._context(), self._expert()
+        for tp, pp, cp in product(tensor, pipeline, context):
+            if self.step.gpus % (tp * pp * cp) or not self._cut(tp, cp):
+                continue
+            dp = self.step.gpus // (tp * pp * cp)
+            if self._asked("dp", dp) and self._shared(dp):
+                yield from self._dealt(Layout(tp=tp, pp=pp, cp=cp, dp=dp, flash=self.step.flash), expert)
+
+    def variants(self, layout: Layout) -> Iterator[Layout]:
+        """The layout with every microbatch, interleaving, recomputation and ZeRO."""
+        each = self.step.sequences // layout.dp
+        again: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
+        zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._asked("zero", x)]
+        for size in MICROBATCHES:
+            if each % size or not self._asked("microbatch", size) or (size > 1 and layout.cp > 1):
+                continue
+            for v in self._interleaves(layout.pp, each // size):
+                for recompute, zero in product(again, zeros):
+                    yield layout.replace(microbatch=size, microbatches=each // size, interleave=v, recompute=recompute, zero=zero)
+
+    @cached_property
+    def experts(self) -> list[int]:
+        """How many experts its mixtures have."""
+        return list(dict.fromkeys(x.dealt for x in fold(self.tree) if x.dealt))
+
+    def _asked(self, name: str, n: int) -> bool:
+        return self.step.fixed.get(name, n) == n
+
+    def _reject(self, what: str, why: str) -> None:
+        self.rejected.setdefault(what, Rejected(what=what, why=why))
+
+    def _among(self, name: str) -> list[int]:
+        """The divisors of the number of GPUs, or the one that is asked for."""
+        if name not in self.step.fixed:
+            return divisors(self.step.gpus)
+        n = self.step.fixed[name]
+        if self.step.gpus % n:
+            self._reject(f"{name.upper()} {n:,}", f"{self.step.gpus:,} GPUs")
+        return [n]
+
+    def _tensor(self) -> list[int]:
+        found = []
+        for n in self._among("tp"):
+            if n > min(self.step.node, WIDEST):
+                self._reject(f"TP {n:,}", f"a node has {self.step.node:,} GPUs" if n > self.step.node else f"more than {WIDEST}")
+            elif why := problems(self.tree, Layout(tp=n)):
+                self._reject(f"TP {n:,}", ", ".join(x.partition(": ")[2] for x in why))
+            else:
+                found.append(n)
+        return found
+
+    def _pipeline(self) -> list[int]:
+        found = []
+        for n in self._among("pp"):
+            if problems(self.tree, Layout(pp=n)):
+                self._reject(f"PP {n:,}", f"{int(self.tree.layers.n):,} layers")
+            else:
+                found.append(n)
+        return found
+
+    def _context(self) -> list[int]:
+        found, passed_on = [], any(isinstance(x.block, Mixer) and not isinstance(x.block, PairMixer) for x in branches(self.tree))
+        for n in self._among("cp"):
+            if n > 1 and passed_on:
+                self._reject(f"CP {n:,}", "a layer's state goes from token to token")
+            elif n > 1 and self.step.context < n * LEAST:
+                self._reject(f"CP {n:,}", f"{self.step.context:,} tokens, less than {LEAST:,} each")
+            elif why := [x for x in problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
+                self._reject(f"CP {n:,}", why[0].partition(": ")[2])
+            else:
+                found.append(n)
+        return found
+
+    def _expert(self) -> list[int]:
+        found = []
+        for n in self._among("ep") if self.experts or "ep" in self.step.fixed else (1,):
+            if n > 1 and not self.experts:
+                self._reject(f"EP {n:,}", "the model has no experts")
+            elif wrong := [x for x in self.experts if x % n]:
+                self._reject(f"EP {n:,}", f"{wrong[0]:,} experts")
+            else:
+                found.append(n)
+        return found
+
+    def _cut(self, tp: int, cp: int) -> bool:
+        """Whether a rank's part of a sequence is cut into equal parts."""
+        if (tp, cp) not in self._cuts:
+            why = [x for x in problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
+            self._cuts[tp, cp] = not why
+            if why and cp == 1:
+                self._reject(f"TP {tp:,}", why[0].partition(": ")[2])
+        return self._cuts[tp, cp]
+
+    def _shared(self, dp: int) -> bool:
+        if self.step.sequences % dp:
+            self._reject(f"DP {dp:,}", f"{self.step.sequences:,} sequences a step")
+        return self.step.sequences % dp == 0
+
+    def _dealt(self, layout: Layout, expert: list[int]) -> Iterator[Layout]:
+        """With each expert parallelism: an expert is whole where experts are dealt out, else cut as all else is."""
+        for n in expert:
+            if n == 1:
+                yield layout
+            elif (layout.dp * layout.cp * layout.tp) % n == 0:
+                yield layout.replace(ep=n, etp=1)
+
+    def _interleaves(self, pp: int, microbatches: int) -> Iterator[int]:
+        if self._asked("interleave", 1):
+            yield 1
+        if pp == 1 or microbatches % pp:
+            return
+        yield from (v for v in INTERLEAVES if self._asked("interleave", v) and self._even(pp, v))
+
+    def _even(self, pp: int, v: int) -> bool:
+        """Whether runs come out even, but for one layer less at each end."""
+        if (pp, v) not in self._runs:
+            n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
+            self._runs[pp, v] = not problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))
+        return self._runs[pp, v]

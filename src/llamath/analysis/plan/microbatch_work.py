@@ -1,0 +1,167 @@
+"""`Work`: what one GPU has to do for a microbatch in each layer, from the tree: seconds at its arithmetic and memory, bytes to share.
+
+A matrix product takes its FLOPs at `MATMUL` of the peak and its three operands once through memory, so that small ones are slower. The
+products of attention run at `ATTENTION` of the peak. All else waits for memory: what the backward pass keeps is written once and read once
+by kernels that do nothing else. A backward pass is two forward ones, but attention in a fused kernel two and a half, since it works its
+scores out again (Dao 2023, arXiv:2307.08691).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import NamedTuple
+
+from ...core.blocks import Decoder, Layer
+from ...core.expr import Dim
+from ...core.forward_pass import Mixer, Pass
+from ...core.tree import Block, Folded, branches, fold, fold_field
+from ...hardware import Device
+from ..inference.cache_bytes import remembered
+from ..inference.gpu_shards import one_rank
+from ..inference.speed_limits import roof
+from ..parallel_layout import Layout
+from ..training.pipeline_schedule import bytes_of
+from ..training.saved_activations import Kernels, Saved, after, layer, loss
+
+MATMUL = 0.70
+"""The share of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
+ATTENTION = 0.45
+"""The share of the dense peak that attention's products reach; set by hand from the row of the same table with 131,072 tokens."""
+PASSES = 2
+"""How often what is kept passes through memory, beside the operands of products: written once, read once."""
+
+
+class Part(NamedTuple):
+    """A forward pass of one microbatch through a part of the model, on one GPU."""
+
+    matmul: float = 0.0  # seconds in products with weights
+    mixing: float = 0.0  # seconds in the products of attention
+    moving: float = 0.0  # seconds for what waits for memory
+    scores: float = 0.0  # of these, for attention's scores where they are written
+    tensor: float = 0.0  # bytes gathered or summed among the ranks of tensor parallelism
+    context: float = 0.0  # bytes of keys and values gathered among those of context parallelism
+    expert: float = 0.0  # bytes sent to other experts' ranks and back
+
+    def times(self, n: int) -> Part:
+        """So many of them."""
+        return Part(*(n * x for x in self))
+
+
+def together(parts: Iterable[Part]) -> Part:
+    """One after the other."""
+    return Part(*map(sum, zip(*parts, strict=True)))
+
+
+class Rates(NamedTuple):
+    """What a GPU reaches, in a second."""
+
+    matmul: float
+    mixing: float
+    memory: float
+
+
+def rates(device: Device, dtype: str, compute: str) -> Rates | None:
+    """Those of a device; None where no rate of arithmetic is published."""
+    over = roof(device, dtype, compute)
+    return Rates(MATMUL * over.peak, ATTENTION * over.peak, over.bandwidth) if over.peak else None
+
+
+class Work:
+    """A tree on a kind of GPU: each part under each layout is worked out once."""
+
+    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: Rates) -> None:
+        self.tree, self.context, self.kernels, self.rates = tree, context, kernels, rates
+        self._made: dict[tuple[object, ...], Part] = {}
+        self._folded: dict[int, list[Folded]] = {}
+
+    def layer(self, block: Block, layout: Layout) -> Part:
+        """One layer."""
+        return self._once(id(block), block, layout)
+
+    def ends(self, layout: Layout, first: bool, last: bool) -> Part:
+        """What stands before and after the layers, where a stage has it."""
+        made = self._once("ends", None, layout)
+        rows = self._tokens(layout) * int(self.tree.width) * self.kernels.width
+        shared = Part(tensor=rows if layout.tp > 1 else 0.0)
+        return together([shared] * first + [made, shared] * last) if first or last else Part()
+
+    def _once(self, what: object, block: Block | None, layout: Layout) -> Part:
+        key = (what, layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
+        if key not in self._made:
+            self._made[key] = self._head(layout) if block is None else self._layer(block, layout)
+        return self._made[key]
+
+    def _layer(self, block: Block, layout: Layout) -> Part:
+        assert isinstance(block, Layer)
+        leaves = self._leaves(block)
+        kept = layer(block, Dim.const(self.tree.width), self.kernels)
+        rows = self._tokens(layout) * self.kernels.width
+        return Part(
+            matmul=sum(self._product(x, layout) for x in leaves if x.weight.role == "matmul"),
+            mixing=sum(map(float, self._mixing(block, layout))) / self.rates.mixing,
+            moving=self._moving(kept, layout),
+            scores=self._moving([x for x in kept if x.core], layout),
+            tensor=2 * _regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
+            context=self._remembered(block, layout) if layout.cp > 1 else 0.0,
+            expert=2 * rows * _dealt(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
+        )
+
+    def _leaves(self, block: Block) -> list[Folded]:
+        if id(block) not in self._folded:
+            self._folded[id(block)] = fold(block, depth=1)
+        return self._folded[id(block)]
+
+    def _head(self, layout: Layout) -> Part:
+        if self.tree.head is None:
+            return Part()
+        leaves = fold_field(self.tree, "head")
+        kept = [*after(self.tree, self.kernels), *loss(self.tree, self.kernels)]
+        return Part(
+            matmul=sum(self._product(x, layout) for x in leaves if x.weight.role == "matmul"),
+            moving=self._moving(kept, layout),
+        )
+
+    def _tokens(self, layout: Layout) -> int:
+        """Of a microbatch, those that a GPU has before sequence parallelism cuts them."""
+        return layout.microbatch * -(-self.context // layout.cp)
+
+    def _product(self, x: Folded, layout: Layout) -> float:
+        """Seconds for all copies of a weight that a GPU has and its tokens meet."""
+        out, into = int(x.weight.shape[0]), prod(map(int, x.weight.shape[1:]))
+        ranks = layout.expert_tp if x.dealt else layout.tp
+        if x.split and ranks > 1:
+            cut = min(ranks, x.split.parts) if x.split.otherwise == "copy" else ranks
+            out, into = (-(-out // cut), into) if x.split.axis == 0 else (out, -(-into // cut))
+        rows, copies = float(self._tokens(layout) * int(x.live)), int(x.copies)
+        if x.dealt:
+            rows, copies = rows * layout.expert_tp / layout.tp, copies // layout.ep
+        moved = self.kernels.width * (rows * (out + into) + copies * out * into)
+        return 2 * rows * out * into / self.rates.matmul + moved / self.rates.memory
+
+    def _mixing(self, block: Block, layout: Layout) -> Iterator[float]:
+        """FLOPs of mixing; a kernel that writes scores works out the masked ones too."""
+        at = Pass.prefill(self.context, masked=layout.flash)
+        share = layout.microbatch / (layout.tp * layout.cp)
+        yield from (share * int(x.live) * int(x.block.mixing(at)) for x in branches(block) if isinstance(x.block, Mixer))
+
+    def _moving(self, kept: list[Saved], layout: Layout) -> float:
+        return PASSES * sum(bytes_of(x, layout, self.context) for x in kept) / self.rates.memory
+
+    def _remembered(self, block: Block, layout: Layout) -> float:
+        """Bytes of keys and values of the whole context, as a rank needs them."""
+        mixers = [x.block for x in branches(block) if isinstance(x.block, Mixer)]
+        found = [remembered(one_rank(x, layout.tp)) for x in mixers]
+        numbers = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in found if x is not None)
+        return layout.microbatch * numbers * self.kernels.width
+
+
+def _regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
+    """How often a layer leaves the sequence-parallel region: once for each branch that is cut, once for branches side by side."""
+    cut = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.dealt and layout.expert_tp == 1)}
+    return min(len(cut), 1) if block.parallel else len(cut)
+
+
+def _dealt(leaves: list[Folded]) -> int:
+    """Numbers that each token sends to its experts."""
+    return max((int(x.live) * int(x.weight.shape[0]) for x in leaves if x.dealt and x.split and x.split.axis == 1), default=0)

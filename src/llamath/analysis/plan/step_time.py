@@ -1,0 +1,215 @@
+"""`Timing`: how long a training step takes, by a stated model, and where the time goes.
+
+Stages work side by side, each microbatch as long as the slowest; the bubble is (p − 1)/v of a microbatch (Narayanan et al. 2021,
+arXiv:2104.04473). What tensor, context and expert parallelism share is waited for, and so is what stages send each other. Of what data
+parallelism and ZeRO share, `OVERLAP` goes on behind the work that is there to hide it. Under ZeRO-2 gradients are summed as often as a
+run of layers has finished what it has under way: every microbatch, or every p of them where runs are interleaved; ZeRO-3 gathers weights
+as often, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from ...core.blocks import Decoder
+from ...core.record_type import Record
+from ..parallel_layout import Layout, Stage, portion, stages
+from .microbatch_work import Part, Work, together
+from .network import Group, Wires, group
+
+OVERLAP = 0.8
+"""The share of what data parallelism and ZeRO share that is hidden behind work, where there is as much work: a guess."""
+
+
+class Owned(NamedTuple):
+    """Bytes of one GPU of the fullest stage, before ZeRO: dense, and of experts."""
+
+    weights: tuple[int, int]
+    gradients: tuple[int, int]
+    update: float  # that an optimiser's step reads and writes, after ZeRO
+
+
+Times = tuple[float, float, float, float]
+"""Seconds of arithmetic, and of sharing for tensor, context and expert parallelism."""
+
+
+class Sent(NamedTuple):
+    """Bytes that one GPU has to do with in a step, by what shares them: whole buffers, before they are divided among ranks."""
+
+    tensor: float
+    context: float
+    expert: float
+    pipeline: float
+    data: float
+
+
+class Timing(Record):
+    """A step in seconds."""
+
+    arithmetic: float  # products, and what waits for memory
+    tensor: float
+    context: float
+    expert: float
+    pipeline: float  # sending to the next stage
+    bubble: float
+    data: float  # what is not hidden
+    update: float
+    sent: Sent
+
+    @property
+    def step(self) -> float:
+        """All of it."""
+        return self.arithmetic + self.tensor + self.context + self.expert + self.pipeline + self.bubble + self.data + self.update
+
+
+class Clock:
+    """A tree on a machine: times of steps under many layouts."""
+
+    def __init__(self, work: Work, wires: Wires, node: int) -> None:
+        self.work, self.wires, self.node = work, wires, node
+        self.tree: Decoder = work.tree
+        self._stages: dict[tuple[int, int], list[Stage]] = {}
+        self._parts: dict[tuple[object, ...], list[Part]] = {}
+        self._slowest: dict[tuple[object, ...], tuple[Part, Times]] = {}
+
+    def step(self, layout: Layout, owned: Owned) -> Timing:
+        """One step: all microbatches, and the optimiser's."""
+        return _Step(self, layout, owned).timing
+
+    def stages(self, layout: Layout) -> list[Stage]:
+        """The stages that differ: of several with the same layers the first."""
+        key = layout.pp, layout.interleave
+        if key not in self._stages:
+            made: dict[tuple[object, ...], Stage] = {}
+            for x in stages(self.tree, layout):
+                made.setdefault((self._kinds(x), x.first, x.last), x)
+            self._stages[key] = list(made.values())
+        return self._stages[key]
+
+    def _kinds(self, stage: Stage) -> tuple[tuple[int, int], ...]:
+        return tuple((id(block), n) for run in stage.runs for block, n in portion(self.tree.layers, *run))
+
+    def slowest(self, layout: Layout) -> tuple[Part, Times]:
+        """The stage that takes longest: what it has to do for a microbatch, forward, and the seconds of both passes."""
+        at = (layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
+        key = (layout.pp, layout.interleave, *at)
+        if key not in self._parts:
+            self._parts[key] = [self._part(x, layout) for x in self.stages(layout)]
+        if (again := (*key, layout.recompute)) not in self._slowest:
+            pairs = [(x, self._microbatch(x, layout)) for x in self._parts[key]]
+            self._slowest[again] = max(pairs, key=lambda pair: sum(pair[1]))
+        return self._slowest[again]
+
+    def _part(self, stage: Stage, layout: Layout) -> Part:
+        kinds = [pair for run in stage.runs for pair in portion(self.tree.layers, *run)]
+        inner = [self.work.layer(block, layout).times(n) for block, n in kinds]
+        return together([*inner, self.work.ends(layout, stage.first, stage.last)])
+
+    def _microbatch(self, x: Part, layout: Layout) -> Times:
+        """Seconds of a microbatch forward and backward."""
+        again, scores = layout.recompute == "full", layout.recompute == "selective"
+        back = 2.5 if layout.flash else 2.0
+        mixing = x.mixing * (1 + back + (again or scores))
+        arithmetic = x.matmul * (3 + again) + mixing + x.moving * (3 + again) + x.scores * scores
+        near = self.group(layout.tp, 1)
+        tensor = self.wires.gather(near, x.tensor) * (2 + again)
+        context = self.wires.gather(self.group(layout.cp, layout.tp), x.context) * (3 + again)
+        ranks = self.group(layout.ep, layout.tp if layout.expert_tp > 1 else 1)
+        return arithmetic, tensor, context, self.wires.exchange(ranks, x.expert) * (2 + again)
+
+    def group(self, size: int, stride: int) -> Group:
+        """Ranks of this machine."""
+        return group(size, stride, self.node)
+
+
+class _Step:
+    """One layout."""
+
+    def __init__(self, clock: Clock, layout: Layout, owned: Owned) -> None:
+        self.clock, self.layout, self.owned = clock, layout, owned
+        self.wires, self.tree = clock.wires, clock.tree
+
+    @property
+    def timing(self) -> Timing:
+        """Where the time goes."""
+        layout, m, passing, shared = self.layout, self.layout.count, self._passing, self._shared
+        slowest, each = self.clock.slowest(layout)
+        arithmetic, tensor, context, expert = (m * x for x in each)
+        return Timing(
+            arithmetic=arithmetic,
+            tensor=tensor,
+            context=context,
+            expert=expert,
+            pipeline=m * passing,
+            bubble=(layout.pp - 1) / layout.interleave * (sum(each) + passing),
+            data=shared - min(OVERLAP * shared, self._behind(sum(each))),
+            update=self.owned.update / self.clock.work.rates.memory,
+            sent=self._sent(slowest),
+        )
+
+    @cached_property
+    def _passing(self) -> float:
+        """Seconds that a stage spends sending a microbatch's states and their gradients: each rank its part of them."""
+        layout = self.layout
+        if layout.pp == 1:
+            return 0.0
+        ranks = self.clock.group(layout.pp, layout.tp * layout.cp * layout.dp)
+        return self.wires.send(ranks, self._states)
+
+    @property
+    def _states(self) -> float:
+        """Bytes sent on for a microbatch, forward and backward, over all runs."""
+        layout, work = self.layout, self.clock.work
+        tokens = layout.microbatch * -(-work.context // layout.cp)
+        return 2.0 * layout.interleave * tokens * int(self.tree.width) * work.kernels.width / layout.tp
+
+    @property
+    def _rounds(self) -> int:
+        """How often gradients are summed, and weights gathered, within a step."""
+        layout = self.layout
+        if layout.zero < 2:
+            return 1
+        return -(-layout.count // layout.pp) if layout.interleave > 1 else layout.count
+
+    @property
+    def _buffers(self) -> tuple[float, float]:
+        """Bytes that are gathered or summed in a step: dense, and of experts."""
+        owned, rounds = self.owned, self._rounds
+        gathers = 2 * rounds if self.layout.zero == 3 else 1
+        sums = 2 if self.layout.zero == 0 else rounds
+        weights = (0, 0) if self.layout.zero == 0 else owned.weights
+        return (
+            sums * owned.gradients[0] + gathers * weights[0],
+            sums * owned.gradients[1] + gathers * weights[1],
+        )
+
+    @cached_property
+    def _shared(self) -> float:
+        """Seconds that data parallelism and ZeRO take to share gradients and weights."""
+        layout, (dense, experts) = self.layout, self._buffers
+        time = self.wires.gather(self.clock.group(layout.replicas, layout.tp), dense)
+        if experts:
+            time += self.wires.gather(self.clock.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts)
+        return time
+
+    def _behind(self, microbatch: float) -> float:
+        """Seconds of work that this goes on beside: under ZeRO-0 and 1 one microbatch, else all."""
+        return microbatch * (self.layout.count if self.layout.zero >= 2 else 1)
+
+    def _sent(self, x: Part) -> Sent:
+        layout, m = self.layout, self.layout.count
+        again = layout.recompute == "full"
+        return Sent(
+            tensor=m * (2 + again) * x.tensor,
+            context=m * (3 + again) * x.context,
+            expert=m * (2 + again) * x.expert,
+            pipeline=m * self._states if layout.pp > 1 else 0.0,
+            data=sum(self._buffers) if layout.replicas > 1 else 0.0,
+        )
+
+
+def middle(found: Sequence[Stage]) -> Stage:
+    """The stage with most layers."""
+    return max(found, key=lambda x: x.layers)

@@ -1,0 +1,162 @@
+"""`lora`: low-rank adapters on a tree (Hu et al. 2021, arXiv:2106.09685): which matrices get one, and how many numbers that trains.
+
+A matrix `[out, in]` is left as it is and B·A is added to it, with A `[r, in]` and B `[out, r]`: r·(in + out) numbers to train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...checkpoint.naming.scheme import Scheme, Unnamed
+from ...core.blocks import Decoder
+from ...core.errors import LlamathError, nearest, safe
+from ...core.record_type import Record
+from ...core.tree import Folded, fold
+
+SETS = {
+    "qv": ("q", "v"),
+    "attention": ("q", "k", "v", "o"),
+    "mlp": ("gate", "up", "down"),
+    "all": (),
+    "all-linear": (),
+}
+"""Usual sets of targets; `all`, as peft's `all-linear`, is every linear map of the layers but routers (Dettmers et al. 2023,
+arXiv:2305.14314)."""
+
+
+class Matrix(Record):
+    """A linear map or a table of the tree, as files hold it: several of ours in one where they are stored as one."""
+
+    name: str  # as files have it, without `.weight`; our own path where there is no scheme
+    paths: tuple[str, ...]
+    group: str
+    out: int
+    into: int
+    copies: int
+    whole: int  # the parameters of the matrix itself, one copy, without biases
+
+    def adapter(self, rank: int) -> int:
+        """The numbers that adapters of this rank add, over all copies."""
+        return rank * (self.out + self.into) * self.copies
+
+
+class Lora(Record):
+    """Adapters of one rank on a model, with what is trained whole beside them."""
+
+    rank: int
+    adapted: tuple[Matrix, ...]
+    saved: tuple[Matrix, ...] = ()
+
+    @property
+    def adapters(self) -> int:
+        """The numbers in all A and B."""
+        return sum(x.adapter(self.rank) for x in self.adapted)
+
+    @property
+    def parameters(self) -> int:
+        """Everything that is trained; a matrix trained whole is a copy, beside the one that it replaces."""
+        return self.adapters + sum(x.whole * x.copies for x in self.saved)
+
+
+def lora(tree: Decoder, rank: int, targets: Iterable[str], scheme: Scheme | None = None, saved: Iterable[str] = ()) -> Lora:
+    """Adapters on the matrices that the targets name: canonical names, names of `scheme`, or a usual set.
+
+    A canonical name means our matrix, a stored name the matrix as files have it (GPT-2's `c_attn` is q, k and v in one), and a set
+    takes whatever holds one of its matrices.
+    """
+    if rank < 1:
+        raise LlamathError(f"the rank of an adapter should be a positive integer, not {rank}")
+    ours, theirs = matrices(tree), matrices(tree, scheme)
+    chosen = [x for target in targets for x in _named(target, ours, theirs)]
+    if not chosen:
+        raise LlamathError("adapters need at least one target", hint=f"sets of targets: {', '.join(SETS)}")
+    whole = [x for target in saved for x in _named(target, ours, theirs)]
+    return Lora(rank=rank, adapted=_distinct(chosen), saved=_distinct(whole))
+
+
+def matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[Matrix, ...]:
+    """Every linear map and table, as the scheme stores them; without one, as the tree has them."""
+    made: list[list[Folded]] = []
+    last: dict[str, int] = {}
+    for x in fold(tree):
+        if x.weight.role not in ("matmul", "lookup") or len(x.weight.shape) != 2 or x.pattern.endswith(".conv.weight"):
+            continue
+        name = _stored(x.pattern, scheme)
+        if name in last and all(y.pattern != x.pattern for y in made[last[name]]):
+            made[last[name]].append(x)
+        else:
+            last[name] = len(made)
+            made.append([x])
+    kinds: dict[tuple[object, ...], Matrix] = {}
+    for parts in made:
+        one = _matrix(_stored(parts[0].pattern, scheme), parts)
+        same = kinds.get(key := (one.name, one.paths, one.out, one.into))
+        kinds[key] = one if same is None else same.replace(copies=same.copies + one.copies)
+    return tuple(kinds.values())
+
+
+def _stored(pattern: str, scheme: Scheme | None) -> str:
+    try:
+        return (scheme.stored(pattern) if scheme else pattern).removesuffix(".weight")
+    except Unnamed:
+        return pattern.removesuffix(".weight")
+
+
+def _matrix(name: str, parts: Sequence[Folded]) -> Matrix:
+    """Several matrices that read the same x, one under the other; a table is looked up, so its rows are what comes in."""
+    rows, columns = sum(int(x.weight.shape[0]) for x in parts), int(parts[0].weight.shape[1])
+    table = parts[0].weight.role == "lookup"
+    return Matrix(
+        name=name,
+        paths=tuple(x.pattern.removesuffix(".weight") for x in parts),
+        group=parts[0].group,
+        out=columns if table else rows,
+        into=rows if table else columns,
+        copies=int(parts[0].copies),
+        whole=rows * columns,
+    )
+
+
+def _distinct(found: Iterable[Matrix]) -> tuple[Matrix, ...]:
+    """None twice because two targets name it, and no part of what is chosen whole."""
+    once = {(x.paths, x.out, x.into): x for x in found}
+    return tuple(x for x in once.values() if not any(set(x.paths) < set(y.paths) for y in once.values()))
+
+
+def _named(target: str, ours: Sequence[Matrix], theirs: Sequence[Matrix]) -> list[Matrix]:
+    """The matrices that a target names."""
+    if target in SETS:
+        found = [x for x in theirs if _in_set(target, x)]
+    else:
+        found = [x for x in ours if _ends(x.name, target)] or [x for x in theirs if _ends(x.name, target)]
+    if not found:
+        near = nearest(target, _words(ours, theirs))
+        raise LlamathError(
+            f"nothing in this model is called {safe(repr(target), 60)}, so no adapter fits there",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(_words(ours, theirs))}",
+        )
+    return found
+
+
+def _in_set(name: str, x: Matrix) -> bool:
+    inside = x.paths[0].startswith("layers.") and x.group != "router"
+    return inside and (not SETS[name] or any(path.rpartition(".")[2] in SETS[name] and _belongs(name, path) for path in x.paths))
+
+
+def _belongs(name: str, path: str) -> bool:
+    """Whether a path's last word is meant: a gate of attention is not the MLP's."""
+    return (".attn." in path) == (name != "mlp")
+
+
+def _ends(name: str, target: str) -> bool:
+    return name == target or name.endswith(f".{target}")
+
+
+def _words(ours: Sequence[Matrix], theirs: Sequence[Matrix]) -> list[str]:
+    """What targets could be called: the last words of all names, and the sets."""
+    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *SETS)))
+
+
+def usual(names: Iterable[str]) -> Iterator[str]:
+    """Targets as people write them, split at commas: `q_proj,v_proj`."""
+    return (word for name in names for x in name.split(",") if (word := x.strip()))

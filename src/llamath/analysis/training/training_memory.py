@@ -1,0 +1,280 @@
+"""`training`: what a training step needs on each GPU: weights, gradients, master copy, optimiser states, activations, logits and loss.
+
+Mixed precision with AdamW takes 16 bytes a parameter before any activation: weights 2, gradients 2, master copy 4, two moments 4 each;
+ZeRO shares them among data-parallel ranks, one kind after the other (Rajbhandari et al. 2019, arXiv:1910.02054).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.naming.scheme import Unnamed
+from ...checkpoint.quantization.sizes import packer
+from ...core.errors import LlamathError, nearest, safe
+from ...core.record_type import Record
+from ...core.tree import Stack
+from ..inference.inference_memory import FIXED, MOST, PART, declared
+from ..inference.weight_bytes import stored
+from ..memory_line import Line
+from ..parallel_layout import Layout, Piece, Stage, check, pieces, portion, stages
+from .lora_adapters import Lora, lora
+from .optimizers import OPTIMIZERS, Optimizer
+from .pipeline_schedule import Held, held, lines, total
+from .saved_activations import Kernels
+from .zero_states import ADAPTER, Resident, adapters, gathered, static
+
+if TYPE_CHECKING:
+    from ...model import Model
+
+CONTEXT = 4096
+"""The tokens of a sequence, unless it is said, or the model's context where that is shorter."""
+
+
+class TrainRequest(Record):
+    """What is asked: everything is optional."""
+
+    dtype: str = "bf16"  # of weights and activations; under adapters also a scheme of quantisation
+    optimizer: str = "adamw"
+    gradients: str = ""  # their dtype; empty: that of the weights
+    master: bool | None = None  # a copy of the weights in float32; None: where they are in 16 bits
+    context: int | None = None
+    layout: Layout = Layout()
+    dropout: bool = False
+    fused: bool = False
+    rank: int = 0  # of adapters; 0: every weight is trained
+    targets: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()  # matrices trained whole beside the adapters
+
+
+class StageReport(Record):
+    """What one GPU of one stage needs, in bytes."""
+
+    stage: Stage
+    weights: int
+    gradients: int
+    master: int
+    optimizer: int
+    activations: int
+    logits: int
+    overhead: int
+    lines: tuple[Line, ...]
+    kept: tuple[Line, ...]  # the lines of the activations among them
+    letters: Mapping[str, int]  # of their formulas
+
+    @property
+    def total(self) -> int:
+        """The sum of the lines."""
+        return sum(x.bytes for x in self.lines)
+
+
+class Adapted(Record):
+    """What adapters train of the whole model."""
+
+    lora: Lora
+    trainable: int
+    everything: int  # the model's parameters and theirs, of which peft says the share
+    bytes: int  # of the adapters themselves
+
+
+class TrainReport(Record):
+    """Every stage of a pipeline, and what they have in common."""
+
+    request: TrainRequest
+    context: int
+    parameters: int
+    stages: tuple[StageReport, ...]
+    adapted: Adapted | None = None
+
+    @property
+    def fullest(self) -> StageReport:
+        """The stage whose GPUs need most."""
+        return max(self.stages, key=lambda x: x.total)
+
+
+def training(model: Model, request: TrainRequest | None = None) -> TrainReport:
+    """What each stage's GPUs need for a step."""
+    return Job(model, request or TrainRequest()).report()
+
+
+class Job:
+    """A model under one request, so that what all stages share is worked out once; `at` asks about another layout."""
+
+    def __init__(self, model: Model, request: TrainRequest) -> None:
+        self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
+        self.context = request.context or min(model.tree.context or CONTEXT, CONTEXT)
+        _checked(request)
+        self.packer, self.optimizer = packer(request.dtype), _optimizer(request.optimizer)
+        if not request.rank and (self.packer.bytes is not None or self.packer.mix):
+            hint = "--lora r=16 trains adapters on them (QLoRA)"
+            raise LlamathError(f"weights in {self.packer.name} are not trained themselves", hint=hint)
+        self.size = DTYPES[self.packer.compute].bytes
+        self.kernels = Kernels(
+            flash=self.layout.flash,
+            fused=request.fused,
+            dropout=request.dropout,
+            width=self.size,
+            context=self.context,
+            joined=joined(self.model),
+            adapted=frozenset(path for x in self.lora.adapted for path in x.paths) if self.lora else frozenset(),
+            rank=request.rank,
+        )
+
+    def at(self, layout: Layout) -> Job:
+        """The same over other GPUs."""
+        job = Job(self.model, self.request.replace(layout=layout))
+        job.kept = self.kept
+        return job
+
+    def report(self, every: bool = True) -> TrainReport:
+        """All stages; or without `every` those among which the fullest is: of several with the same layers the first, and the last."""
+        check(self.tree, self.layout, self.context)
+        found = stages(self.tree, self.layout)
+        return TrainReport(
+            request=self.request,
+            context=self.context,
+            parameters=self.model.parameters.total,
+            stages=tuple(self.stage(x) for x in (found if every else self._telling(found))),
+            adapted=self.adapted,
+        )
+
+    def _telling(self, found: list[Stage]) -> list[Stage]:
+        made: dict[tuple[tuple[int, int], ...], Stage] = {}
+        for x in found:
+            kinds = tuple((id(block), n) for run in x.runs for block, n in portion(self.tree.layers, *run))
+            made.setdefault((*kinds, (x.first, x.last)), x)
+        return list(made.values())
+
+    @cached_property
+    def lora(self) -> Lora | None:
+        """The adapters, if it is they that are trained."""
+        request = self.request
+        return lora(self.tree, request.rank, request.targets, self.model.family.hf, request.saved) if request.rank else None
+
+    @property
+    def adapted(self) -> Adapted | None:
+        """What they add up to."""
+        if self.lora is None:
+            return None
+        n = self.lora.parameters
+        return Adapted(lora=self.lora, trainable=n, everything=self.model.parameters.total + n, bytes=n * ADAPTER)
+
+    @cached_property
+    def kept(self) -> dict[str, tuple[int, int]]:
+        """Pattern → (bytes, numbers) of one copy of a weight as it is kept."""
+        return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in stored(self.tree, self.packer).kept}
+
+    def resident(self, stage: Stage) -> Resident:
+        """What a GPU of this stage holds and trains."""
+        found = pieces(self.tree, stage, self.layout)
+        gradient = ADAPTER if self.lora else DTYPES[packer(self.request.gradients).rest].bytes if self.request.gradients else self.size
+        wanted = self.size < ADAPTER if self.request.master is None else self.request.master
+        return Resident(
+            pieces=found,
+            adapters=adapters(self.lora, found) if self.lora else None,
+            kept=self.kept,
+            gradient=gradient,
+            master=wanted and not self.lora,
+            optimizer=self.optimizer,
+            state=ADAPTER if self.lora or wanted else self.size,
+        )
+
+    def stage(self, stage: Stage) -> StageReport:
+        """The report of one stage."""
+        resident, flow = self.resident(stage), held(self.tree, stage, self.layout, self.kernels)
+        groups = static(resident, self.layout)
+        groups["logits"] = list(self._loss(flow))
+        freed = sum(x.bytes for x in groups["logits"] if x.what != "logits")
+        groups = {**groups, "activations": list(self._activations(flow, freed)), "logits": groups.pop("logits")}
+        groups["overhead"] = gathered(resident, self.layers(stage), self.layout)
+        groups["overhead"].append(_overhead(sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])))
+        groups = {name: [x for x in found if x.bytes] for name, found in groups.items()}
+        sums = {name: sum(x.bytes for x in found) for name, found in groups.items()}
+        everything = tuple(x for found in groups.values() for x in found)
+        letters = {name: n for x in (*flow.kept, *flow.loss) for name, n in x.saved.numbers.atoms.items()}
+        return StageReport(stage=stage, lines=everything, kept=tuple(groups["activations"]), letters=letters, **sums)
+
+    def layers(self, stage: Stage) -> list[list[Piece]]:
+        """The pieces of each kind of layer, one of each."""
+        made = []
+        for block in {id(x): x for run in stage.runs for x, _ in portion(self.tree.layers, *run)}.values():
+            alone = self.tree.replace(layers=Stack(((block,), 1)))
+            made.append([x for x in pieces(alone, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
+        return made
+
+    def _activations(self, flow: Held, freed: int) -> Iterator[Line]:
+        """What the backward pass needs; a layer that is computed again finds what the loss has `freed` by then."""
+        yield from lines(flow.kept, self.layout, self.context)
+        if (size := total(flow.working, self.layout, self.context)) > freed:
+            said = f"{size:,} of the largest layer" + (f", beyond the {freed:,} that the loss has given back by then" if freed else "")
+            yield Line(what="computed again", bytes=size - freed, formula=said)
+
+    def passing(self, stage: Stage) -> int:
+        """What the lines of activations, logits and loss come to, without the lines."""
+        flow = held(self.tree, stage, self.layout, self.kernels)
+        kept, working, loss = (total(x, self.layout, self.context) for x in (flow.kept, flow.working, flow.loss))
+        freed = loss + self._logits(flow) * self.gradients_of_logits
+        return kept + max(working, freed) + self._logits(flow) * self.size
+
+    @property
+    def gradients_of_logits(self) -> int:
+        """Bytes of the gradients of a logit: in float32 that of the loss and that of the softmax, unless one is made of the other."""
+        return 4 if self.request.fused else 8
+
+    def _logits(self, flow: Held) -> int:
+        """How many logits one GPU has at a time."""
+        return total(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
+
+    def _loss(self, flow: Held) -> Iterator[Line]:
+        """The logits, what cross-entropy keeps of them, and their gradients."""
+        yield from lines(flow.loss, self.layout, self.context)
+        if numbers := self._logits(flow):
+            yield Line(
+                what="logits", bytes=numbers * self.size, formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the outputs are held"
+            )
+            said = "in place" if self.request.fused else "of loss and softmax, both in fp32"
+            times = self.gradients_of_logits
+            formula = f"T·V·{times} = {numbers:,}·{times}, {said}"
+            yield Line(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
+
+
+def joined(model: Model) -> bool:
+    """Whether queries, keys and values are one matrix in the model's own code, as they are in its files."""
+    try:
+        q, v = (model.family.hf.stored(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
+    except Unnamed:
+        return False
+    return q == v
+
+
+def plainly(model: Model) -> str:
+    """The plain type that a model is trained in: what its configuration says, or what its packed weights compute in."""
+    return {"F32": "fp32", "F16": "fp16"}.get(packer(declared(model)).compute, "bf16")
+
+
+def _overhead(moving: int) -> Line:
+    said = f"{FIXED // 2**20} MiB + {100 // PART} % of activations, an estimate: the device's context, workspaces, the allocator's gaps"
+    return Line(what="overhead", bytes=FIXED + moving // PART, formula=said, exact=False)
+
+
+def _optimizer(name: str) -> Optimizer:
+    if (found := OPTIMIZERS.get(name.lower())) is None:
+        near = nearest(name, OPTIMIZERS)
+        raise LlamathError(f"no optimiser is called {safe(repr(name), 40)}", hint=f"known: {', '.join(near or OPTIMIZERS)}")
+    return found
+
+
+def _checked(request: TrainRequest) -> None:
+    layout = request.layout
+    asked = {"context": request.context, "batch": layout.microbatch, "microbatches": layout.microbatches}
+    for name, n in asked.items():
+        if n is not None and not 1 <= n < MOST:
+            raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
+    if request.gradients and (packer(request.gradients).bytes is not None or packer(request.gradients).mix):
+        raise LlamathError(f"gradients are not kept in {request.gradients}", hint="bf16, fp16 or fp32")
+    if layout.zero not in range(4):
+        raise LlamathError(f"ZeRO has stages 0 to 3, not {layout.zero}")
+    if request.rank < 0:
+        raise LlamathError(f"the rank of an adapter should be a positive integer, not {request.rank}")

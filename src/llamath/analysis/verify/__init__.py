@@ -1,0 +1,1 @@
+"""Checks of a checkpoint against its config."""

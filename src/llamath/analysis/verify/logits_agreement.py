@@ -1,0 +1,123 @@
+"""Whether two models compute the same, as `llamath logits` says it: how far apart, from where on, and what could be the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.record_type import Record
+from ...core.tree import Block, Stack, Weight
+
+
+class Side(Record):
+    """One of two checkpoints."""
+
+    name: str
+    model: str
+    family: str
+    parameters: int
+    format: str
+    names: str  # the naming of its tensors
+    dtype: str  # its own
+    notes: tuple[str, ...] = ()
+
+
+class Gap(Record):
+    """Where numbers are apart."""
+
+    module: str
+    difference: float  # the largest, as a share of the largest number there
+    layer: int | None = None
+    stored: tuple[str, str] = ("", "")  # the module's weight in either file
+
+
+class Fact(Record):
+    """A fact, no number in a file, that the two have otherwise."""
+
+    path: str
+    a: object
+    b: object
+    layers: int = 1
+
+
+class Agreement(Record):
+    """What came out."""
+
+    a: Side
+    b: Side
+    tokens: tuple[int, ...]
+    text: str  # that the tokens stand for, if they stand for one
+    dtype: str
+    tolerance: float
+    largest: float  # logit of A, whatever its sign
+    maximum: float  # difference
+    mean: float
+    divergence: float  # Kullback-Leibler, of B from A in nats, on average over the tokens
+    worst: float  # the same, of the token with most
+    top: int  # of how many tokens the likeliest next one is the same
+    losses: tuple[float, float] | None  # nats a token that either needs for the text
+    layers: tuple[float, ...]  # the difference after each
+    first: Gap | None
+    facts: tuple[Fact, ...] = ()
+    hints: tuple[str, ...] = ()
+
+    @property
+    def identical(self) -> bool:
+        """To the last bit."""
+        return self.maximum == 0
+
+    @property
+    def relative(self) -> float:
+        """The largest difference as a share of the largest logit."""
+        return self.maximum / self.largest if self.largest else float(self.maximum > 0)
+
+    @property
+    def same(self) -> bool:
+        """Within the tolerance."""
+        return self.relative <= self.tolerance
+
+
+def facts(a: Block, b: Block) -> tuple[Fact, ...]:
+    """What two trees have otherwise besides numbers in files: each fact once, with how many layers it is so in."""
+    found: dict[tuple[str, str, str], Fact] = {}
+    for path, x, y in _differing(a, b, "", {}):
+        key = (path, repr(x), repr(y))
+        found[key] = found[key].replace(layers=found[key].layers + 1) if key in found else Fact(path=path, a=x, b=y)
+    return tuple(found.values())
+
+
+SILENT = frozenset(("context",))
+"""Facts that change no logits."""
+Seen = dict[tuple[int, int], list[tuple[str, object, object]]]
+
+
+def _differing(a: Record, b: Record, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
+    if type(a) is not type(b):
+        yield prefix.rstrip(".") or "model", type(a).__name__, type(b).__name__
+        return
+    for name in a.fields:
+        if name in SILENT:
+            continue
+        x, y = getattr(a, name), getattr(b, name)
+        if isinstance(x, Stack) and isinstance(y, Stack):
+            yield from _stacked(x, y, f"{prefix}{name}.", seen)
+        elif isinstance(x, Weight) or isinstance(y, Weight):
+            if (x is None) != (y is None):
+                yield prefix + name, _short(x), _short(y)
+        elif isinstance(x, Record) and isinstance(y, Record):
+            yield from _differing(x, y, f"{prefix}{name}.", seen)
+        elif x != y:
+            yield prefix + name, _short(x), _short(y)
+
+
+def _short(x: object) -> object:
+    """A fact as it is; of what has parts, its kind."""
+    return type(x).__name__ if isinstance(x, (Record, Stack)) else x
+
+
+def _stacked(a: Stack, b: Stack, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
+    if len(a) != len(b):
+        yield prefix.rstrip("."), len(a), len(b)
+    for x, y in zip(a, b, strict=False):
+        if (id(x), id(y)) not in seen:
+            seen[id(x), id(y)] = list(_differing(x, y, prefix, seen))
+        yield from seen[id(x), id(y)]

@@ -1,0 +1,100 @@
+"""`spellings`: one matrix, every name it goes by: canonical path, HF, Meta and GGUF, the shape in each, and what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...checkpoint.naming.scheme import Scheme, Stored, Unnamed
+from ...core.expr import Dim
+from ...core.record_type import Record
+from ...core.tree import Block, sequence, walk
+
+WORDS = {
+    "flip": "transposed: stored [in, out]",
+    "rotary": "rows of each head reordered from halves to neighbouring pairs",
+    "heads": "interleaved by key/value head",
+    "rows": "interleaved row by row",
+    "split": "the heads are an axis of their own",
+    "shifted": "1 is added to each number",
+    "each": "interleaved by query head",
+    "unit": "an axis of length 1 after the first",
+    "flat": "one axis",
+    "decay": "−exp of each number",
+    "tiled": "value heads in the order of key heads",
+}
+"""The words of `Scheme.layouts`, said in full."""
+
+WHY_ROTARY = (
+    "q and k are rotated by position, v is not: Meta's code and llama.cpp's llama rotate neighbouring rows (2i, 2i+1) of a head, "
+    "HF's rotates row i with row i + h/2, so the rows of q and k change places and those of v stay"
+)
+
+
+class Spelling(Record):
+    """A weight's name in one kind of file."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    transform: str  # empty: the matrix as it is
+
+
+class Spelled(Record):
+    """A weight and its spellings, by scheme."""
+
+    pattern: str
+    shape: tuple[Dim, ...]
+    layers: int
+    spellings: Mapping[str, Spelling]
+
+
+def spellings(tree: Block, schemes: Sequence[Scheme]) -> tuple[Spelled, ...]:
+    """Every distinct weight of the tree, in tree order; the layers of one kind together."""
+    stack = tree.layers  # type: ignore[attr-defined]
+    sample = tree.replace(layers=sequence(x for x, _ in stack.kinds()))
+    times = [int(n) for _, n in stack.kinds()]
+    made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
+    found: dict[tuple[str, tuple[Dim, ...]], Spelled] = {}
+    for leaf in walk(sample):
+        if leaf.weight.tied:
+            continue
+        layer = leaf.at[0] if leaf.pattern.startswith("layers.") else -1
+        count = times[layer] if layer >= 0 else 1
+        if (same := found.get(key := (leaf.pattern, leaf.shape))) is not None:
+            found[key] = same if leaf.at[1:] != (0,) and leaf.at[1:] else same.replace(layers=same.layers + count)
+            continue
+        named = {name: x for name, table in made.items() if (x := table.get((leaf.pattern, layer))) is not None}
+        found[key] = Spelled(pattern=leaf.pattern, shape=leaf.shape, layers=count, spellings=named)
+    return tuple(found.values())
+
+
+def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], Spelling]]:
+    """(pattern, layer) → spelling, for one layer of each kind."""
+    start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
+    try:
+        for stored in scheme.tensors(sample):
+            layer = -1
+            name = stored.name
+            if name.startswith(start):
+                number, _, own = name[len(start) :].partition(rest)
+                layer, name = (int(number), f"{start}{{l}}{rest}{own}") if number.isdigit() else (-1, name)
+            for part in stored.parts:
+                yield (part.pattern, layer), Spelling(name=_lettered(name, part.at), shape=stored.shape, transform=_transform(stored))
+    except Unnamed:
+        return
+
+
+def _lettered(name: str, at: tuple[int, ...]) -> str:
+    """A name with its expert's number as a letter."""
+    return name.replace(f".{at[-1]}.", ".{e}.", 1) if at and ".{e}." not in name else name
+
+
+def _transform(stored: Stored) -> str:
+    """What happens to the matrix on its way into the file."""
+    said = []
+    patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
+    if len(patterns) > 1:
+        said.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
+    said += [WORDS[word] for word in stored.layout.split()]
+    if len({part.at for part in stored.parts}) > 1:
+        said.append(f"all {len({part.at for part in stored.parts})} experts stacked")
+    return ", ".join(said)

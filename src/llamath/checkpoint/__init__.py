@@ -1,0 +1,1 @@
+"""Checkpoint files: formats, tensor names, quantization schemes, GGUF metadata and remote storage."""

@@ -1,0 +1,187 @@
+"""A checkpoint: one file of any format here, a set of shards with its index, or the folder that holds them, on disk or elsewhere.
+
+An index is a stranger's word: its shard names are plain names beside it, checked as text before anything is opened, and on disk a link
+may lead only inside the model's folder or the cache of the hub that it lies in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from ...core.errors import ConfigError, FormatError, safe
+from .folder import Folder, LocalFolder, plain
+from .manifest import Columns, Manifest, Tensors
+from .source import LocalFile, Source
+
+READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
+"""Format → the module here that reads it, imported for the first file of its kind."""
+Problems = list[FormatError] | None
+"""Where files that cannot be read are noted; without it the first of them ends the reading."""
+USUAL = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
+"""What loaders look for in a folder, in their order: transformers takes a file before an index, and safetensors before the rest."""
+INDEXES = (".safetensors.index.json", ".bin.index.json")
+ENDINGS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
+SHARDS = 100_000
+"""An index names no more files than this."""
+
+
+def read(path: str, problems: Problems = None) -> Manifest:
+    """What the checkpoint at this path has; given `problems`, files that are not whole are listed there, and read as far as they go."""
+    if os.path.isdir(path):
+        return read_folder(LocalFolder(path), problems)
+    folder, name = os.path.split(path)
+    if path.endswith(".index.json"):
+        return read_index(LocalFolder(folder), name, problems)
+    parts = split_parts(name)
+    if len(parts) > 1:
+        return read_files(LocalFolder(folder), parts, problems)
+    try:
+        return read_file(path)
+    except FormatError as error:
+        if problems is None or not isinstance(error.manifest, Manifest):
+            raise
+        problems.append(error)
+        return error.manifest
+
+
+def read_file(path: str) -> Manifest:
+    """One file on disk."""
+    return read_source(LocalFile(path))
+
+
+def read_source(source: Source) -> Manifest:
+    """One file, by what it begins with; it is closed when it has been read."""
+    with source:
+        return _reader(kind(source))(source)
+
+
+@cache
+def _reader(kind: str) -> Callable[[Source], Manifest]:
+    read: Callable[[Source], Manifest] = import_module(f".{READERS[kind]}", __package__).read
+    return read
+
+
+def kind(source: Source) -> str:
+    """The format of a file: its first bytes decide, not its name."""
+    start = source.read(0, min(9, source.size))
+    if start[:4] in (b"GGUF", b"FUGG"):
+        return "gguf"
+    if start[:4] == b"PK\x03\x04" or start[:2] == b"\x80\x02":
+        return "torch"
+    if start == b"version h":
+        raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")
+    if start[8:9] == b"{" or source.name.endswith(".safetensors"):
+        return "safetensors"
+    begins = f"{safe(source.name)} begins with {start[:8]!r}, as no checkpoint does"
+    raise FormatError("unknown_format", begins, hint="known: safetensors, GGUF, torch's .pth and .bin")
+
+
+def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
+    """The checkpoint in a folder: by its index, by the usual single names, or whatever one set of files there is."""
+    entries = folder.names()
+    indexes = [x for x in entries if x.endswith(INDEXES)]
+    if usual := next((x for x in (*USUAL, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
+        return read_index(folder, usual, problems) if usual in indexes else read_files(folder, [usual], problems)
+    if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
+        from .torch_checkpoint import siblings
+
+        return read_files(folder, siblings(meta, entries), problems)
+    found = [x for x in entries if x.endswith(ENDINGS)]
+    if not found:
+        raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(ENDINGS)}")
+    parts = split_parts(found[0])
+    if not set(found) <= set(parts):
+        named = f"{safe(folder.name)} holds {len(found)} files without an index: {listed(found)}"
+        raise FormatError("ambiguous", named, hint="name one of them")
+    return read_files(folder, parts, problems)
+
+
+def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:
+    """The shards that an index names; the index itself comes along for `verify`."""
+    path = folder.path(name)
+    try:
+        data = folder.json(name)
+    except ConfigError as error:
+        raise FormatError("index", str(error), hint=error.hint) from None
+    weight_map = data.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
+        raise FormatError("index", f"{safe(path)}: weight_map should be an object of file names")
+    shards = sorted({plain(x) for x in set(weight_map.values())})
+    if len(shards) > SHARDS:
+        raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {SHARDS:,} are read")
+    present, missing = _read(folder, shards, problems)
+    manifest = merged(present) if present else Manifest(format="safetensors", files=(), tensors=())
+    return manifest.replace(index={"path": path, "weight_map": weight_map, "metadata": data.get("metadata", {}), "missing": missing})
+
+
+def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) -> Manifest:
+    """Files of a folder that are one checkpoint together."""
+    present, missing = _read(folder, names, problems)
+    if missing:
+        raise FormatError("unreadable", f"{listed(missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
+    return joined(present) if len(present) == len(names) else merged(present)
+
+
+def _read(folder: Folder, names: Sequence[str], problems: Problems) -> tuple[list[Manifest], list[str]]:
+    """The manifests of the files that are there, and the names of those that are not."""
+
+    def one(name: str) -> Manifest | FormatError | None:
+        try:
+            source = folder.open(name)
+            return None if source is None else read_source(source)
+        except FormatError as error:
+            if problems is None:
+                raise
+            return error
+
+    found = folder.each(one, names)
+    broken = [x for x in found if isinstance(x, FormatError)]
+    whole = (x.manifest if isinstance(x, FormatError) else x for x in found)
+    present = [x for x in whole if isinstance(x, Manifest)]
+    if broken and not present:
+        raise broken[0]
+    if problems is not None:
+        problems += broken
+    return present, [name for name, x in zip(names, found, strict=True) if x is None]
+
+
+def joined(manifests: Sequence[Manifest]) -> Manifest:
+    """One manifest of all the files of a set; the parts of a split GGUF must say that they belong together."""
+    if len(manifests) == 1:
+        return manifests[0]
+    if manifests[0].format != "gguf":
+        return merged(manifests)
+    from .gguf import join
+
+    return join(manifests)
+
+
+def merged(manifests: Sequence[Manifest]) -> Manifest:
+    """One manifest of several files; names that occur in more than one stay, for `verify` to find."""
+    columns: tuple[list[Any], ...] = tuple([] for _ in Columns._fields)
+    metadata: dict[str, Any] = {}
+    for i, one in enumerate(manifests):
+        for column, part in zip(columns, one.columns._replace(file=[i] * len(one.tensors)), strict=True):
+            column += part
+        metadata |= one.metadata
+    files = tuple(file for one in manifests for file in one.files)
+    return Manifest(format=manifests[0].format, files=files, tensors=Tensors(Columns(*columns)), metadata=metadata)
+
+
+def split_parts(path: str) -> list[str]:
+    """The files of a split one, `NAME-00001-of-00003.gguf`; the path alone where it is whole or its siblings have an index."""
+    if not path.endswith(".gguf"):
+        return [path]
+    from .gguf import siblings
+
+    return list(siblings(path))
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """Some names, escaped, and how many more."""
+    found = list(names)
+    return ", ".join(safe(x, 80) for x in found[:most]) + (f" and {len(found) - most:,} more" if len(found) > most else "")

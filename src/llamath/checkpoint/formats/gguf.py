@@ -1,0 +1,277 @@
+"""GGUF headers, versions 2 and 3, either byte order: names, types, shapes and spans, and metadata whose long arrays stay in the file.
+
+The format: ggml/docs/gguf.md. What is refused follows ggml/src/gguf.cpp and llama.cpp's llama-model-loader.cpp, which want tensors in
+order, without a gap; beyond them, what could be read in two ways is refused (NUL in names), and so is a header that no model has.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ...core.errors import FormatError, safe
+from .dtypes import GGML, DType
+from .gguf_values import ARRAY, INT32, KINDS, STRING, UINT16, UINT32, Array, Kind, numbers, skip_strings, values
+from .manifest import File, Manifest, Tensor
+from .source import SHORTER, Cursor, Source
+
+__all__ = ["Array", "Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
+
+ALIGNMENT = 32
+MAX_DIMS, MAX_NAME, MAX_KEY, MAX_TEXT, MAX_ARRAY = 4, 63, 65_535, 1 << 16, 1 << 30
+MAX_KEYS, MAX_TENSORS, MAX_STRINGS, MAX_HEADER = 1 << 16, 1 << 18, 1 << 22, 1 << 30
+"""What one header may hold; the largest published ones have some hundred keys, thousands of tensors, 800,000 strings in 30 MB."""
+KEPT, HEAD, SHORT, COST = 16 << 20, 512, 1024, 80
+"""Metadata kept in memory, in bytes; of an array the first so many values; of its strings the short ones; what a value costs."""
+SMALLEST_KEY, SMALLEST_TENSOR = 8 + 1 + 4 + 1, 8 + 4 + 4 + 8
+TYPED = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
+"""Keys whose type llama.cpp insists on, among those that say how to read the file."""
+NOT_GGUF = {
+    b"vers": "a git-lfs pointer begins so: fetch the file itself with `git lfs pull`",
+    b"PK\x03\x04": "a zip archive begins so: is it a PyTorch checkpoint?",
+    b"tjgg": "a GGML file from before August 2023 begins so: convert the model again with a present llama.cpp",
+}
+
+
+class Preamble(NamedTuple):
+    """A file's first 24 bytes; `order` is struct's `<` or `>`, for the tensors' bytes too."""
+
+    version: int
+    order: str
+    tensors: int
+    keys: int
+
+
+def read(source: Source) -> Manifest:
+    """The contents of one file; if it ends before its last tensor does, they come along with the error."""
+    reader = _Reader(source, preamble(source))
+    metadata = reader.metadata()
+    tensors = reader.tensors(metadata.get("general.alignment", ALIGNMENT))
+    end = max(source.size, tensors[-1].end if tensors else 0)
+    file = File(source.name, source.size, end - sum(tensor.bytes for tensor in tensors))
+    manifest = Manifest(format="gguf", files=(file,), tensors=tensors, metadata=metadata)
+    if end > source.size:
+        last = f"expected {safe(tensors[-1].name)} to end at byte {end:,}, found the file's end at byte {source.size:,}"
+        error = FormatError("truncated", f"{safe(source.name)} is {end - source.size:,} bytes short: {last}", hint=SHORTER)
+        error.manifest = manifest
+        raise error
+    return manifest
+
+
+def preamble(source: Source) -> Preamble:
+    """Magic, version and counts."""
+    name, data = safe(source.name), source.read(0, min(source.size, 24))
+    if data[:4] != b"GGUF":
+        found = f"expected a file that begins with b'GGUF', found {data[:4]!r}"
+        raise FormatError("magic", f"{name}: {found}", hint=NOT_GGUF.get(data[:4], ""))
+    if len(data) < 24:
+        raise source.truncated(0, 24)
+    order = ">" if data[4:6] == b"\0\0" else "<"
+    version, tensors, keys = struct.unpack(order + "IQQ", data[4:])
+    if version not in (2, 3):
+        hint = "version 1 was retired in 2023: convert the model again with a present llama.cpp" if version == 1 else ""
+        raise FormatError("version", f"{name}: expected version 2 or 3 at byte 4, found {version:,}", hint=hint)
+    least = 24 + keys * SMALLEST_KEY + tensors * SMALLEST_TENSOR
+    if least > source.size:
+        promise = f"{tensors:,} tensors and {keys:,} keys, at least {least:,} bytes"
+        raise FormatError("count", f"{name}: expected counts that fit {source.size:,} bytes, found {promise}, at byte 8")
+    if keys > MAX_KEYS or tensors > MAX_TENSORS:
+        limits = f"at most {MAX_TENSORS:,} tensors and {MAX_KEYS:,} keys"
+        raise FormatError("too_large", f"{name}: expected {limits}, found {tensors:,} and {keys:,}, at byte 8")
+    return Preamble(version, order, tensors, keys)
+
+
+def siblings(path: str) -> tuple[str, ...]:
+    """The paths of all the shards that a shard's name (`NAME-00001-of-00003.gguf`) speaks of; any other name speaks of itself."""
+    named = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path, re.DOTALL)
+    if named is None:
+        return (path,)
+    number, count = int(named[2]), int(named[3])
+    if not 1 <= number <= count <= 65_535:
+        raise FormatError("split_name", f"{safe(path)}: expected a shard between 1 and {count}, found {number}, and at most 65535 shards")
+    return tuple(f"{named[1]}-{index:05d}-of-{count:05d}.gguf" for index in range(1, count + 1))
+
+
+def read_split(sources: Sequence[Source]) -> Manifest:
+    """The contents of all the shards of one model, given in order."""
+    return join([read(source) for source in sources])
+
+
+def join(shards: Sequence[Manifest]) -> Manifest:
+    """One manifest of all the shards; the first one's metadata stands for the model, as in llama.cpp."""
+    if len(shards) == 1 and shards[0].metadata.get("split.count", 0) < 2:
+        return shards[0]
+    tensors = tuple(tensor._replace(file=index) for index, shard in enumerate(shards) for tensor in shard.tensors)
+    for key, given in {"split.count": len(shards), "split.no": None, "split.tensors.count": len(tensors)}.items():
+        for index, shard in enumerate(shards):
+            expected = index if given is None else given
+            if (said := shard.metadata.get(key)) != expected:
+                raise _stranger(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {said}")
+    seen = set[str]()
+    for index, shard in enumerate(shards):
+        names = {tensor.name for tensor in shard.tensors}
+        if twice := sorted(seen & names):
+            raise _stranger("duplicate_tensor", shards, index, f"new tensors, found {safe(twice[0])} again")
+        seen |= names
+    return Manifest(format="gguf", files=tuple(shard.files[0] for shard in shards), tensors=tensors, metadata=shards[0].metadata)
+
+
+def _stranger(code: str, shards: Sequence[Manifest], index: int, broken: str) -> FormatError:
+    where = f"{safe(shards[index].files[0].name)}, given as shard {index + 1} of {len(shards)}"
+    return FormatError(code, f"{where}: expected {broken}", hint="give every shard of one model once, in order")
+
+
+class _Reader:
+    """A walk through one header, and what it may still keep."""
+
+    def __init__(self, source: Source, head: Preamble) -> None:
+        self.source, self.head = source, head
+        self.cursor = Cursor(source, 24, MAX_HEADER)
+        self.u32, self.u64 = struct.Struct(head.order + "I"), struct.Struct(head.order + "Q")
+        self.spare, self.strings = KEPT, MAX_STRINGS
+        self.where = ""
+
+    def refuse(self, code: str, expected: str, found: object, hint: str = "") -> FormatError:
+        """The error for a broken promise, just read."""
+        message = f"{safe(self.source.name)}: {self.where}: expected {expected}, found {found}, before byte {self.cursor.at:,}"
+        return FormatError(code, message, hint=hint)
+
+    def number(self, layout: struct.Struct) -> int:
+        """The next count, length, size or type."""
+        value: int = self.cursor.unpack(layout)[0]
+        return value
+
+    def name(self, most: int, code: str) -> str:
+        """A key or a tensor's name. The reference ends both at a NUL, which would let one name hide another."""
+        length = self.number(self.u64)
+        if length > most:
+            raise self.refuse(code, f"a name of at most {most:,} bytes", f"{length:,}")
+        data = self.cursor.take(length)
+        if 0 in data:
+            raise self.refuse("nul", "a name without NUL", data[:64])
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self.refuse("utf8", "a name in UTF-8", data[:64]) from None
+
+    def metadata(self) -> dict[str, Any]:
+        """Every key with its value."""
+        found: dict[str, Any] = {}
+        for index in range(self.head.keys):
+            self.where = f"key {index}"
+            key = self.name(MAX_KEY, "key")
+            self.where = f"key {index} ({safe(key, 64)})"
+            if not key or key in found:
+                raise self.refuse("duplicate_key" if key else "key", "a new key", "it again" if key else "an empty one")
+            if (cost := len(key) + COST) > self.spare:
+                raise self.refuse("too_large", f"keys of at most {KEPT:,} bytes in all", "more")
+            self.spare -= cost
+            kind = self.kind()
+            if (wanted := TYPED.get(key, kind)) is not kind:
+                raise self.refuse("key_type", wanted.name, kind.name)
+            found[key] = value = self.value(kind)
+            if key == "general.alignment" and (value & (value - 1) or not value):
+                raise self.refuse("alignment", "a power of two", value)
+        return found
+
+    def kind(self) -> Kind:
+        """The next type of metadata."""
+        number = self.number(self.u32)
+        if number >= len(KINDS):
+            raise self.refuse("value_type", f"a type from 0 to {len(KINDS) - 1}", number)
+        return KINDS[number]
+
+    def value(self, kind: Kind) -> Any:
+        """A number, a boolean, a string, or where an array or a long string lies."""
+        if kind is ARRAY:
+            return self.array()
+        if kind is not STRING:
+            return numbers(self.cursor, self.head.order, kind, 1)[0]
+        start, length = self.cursor.at, self.number(self.u64)
+        if length <= min(MAX_TEXT, self.spare):
+            self.spare -= length
+            return self.cursor.take(length).decode("utf-8", "backslashreplace")
+        self.cursor.skip(length)
+        return Array("STRING", 1, start, self.cursor.at, self.head.order)
+
+    def array(self) -> Array:
+        """Where an array lies, and its first values."""
+        kind, count = self.kind(), self.number(self.u64)
+        if kind is ARRAY:
+            raise self.refuse("nested_array", "an array of numbers, booleans or strings", "an array of arrays")
+        if count > MAX_ARRAY:
+            raise self.refuse("count", f"an array of at most {MAX_ARRAY:,} elements", f"{count:,}")
+        start = self.cursor.at
+        self.cursor.require(count * (kind.size or 8))
+        head = self.strings_head(count) if kind is STRING else self.numbers_head(kind, count)
+        return Array(kind.name, count, start, self.cursor.at, self.head.order, head)
+
+    def numbers_head(self, kind: Kind, count: int) -> tuple[Any, ...]:
+        """The first numbers; the rest is skipped by arithmetic."""
+        shown = min(count, HEAD, self.spare // COST)
+        self.spare -= shown * COST
+        head = numbers(self.cursor, self.head.order, kind, shown)
+        self.cursor.skip((count - shown) * kind.size)
+        return head
+
+    def strings_head(self, count: int) -> tuple[str, ...]:
+        """The first strings while they are short; the rest is skipped from length to length."""
+        self.strings -= count
+        if self.strings < 0:
+            raise self.refuse("too_large", f"at most {MAX_STRINGS:,} strings in arrays", "more")
+        head: list[str] = []
+        while len(head) < min(count, HEAD):
+            length: int = self.u64.unpack_from(*self.cursor.peek(8))[0]
+            if length > SHORT or length + COST > self.spare:
+                break
+            self.spare -= length + COST
+            head.append(self.cursor.take(8 + length)[8:].decode("utf-8", "backslashreplace"))
+        skip_strings(self.cursor, count - len(head), self.u64)
+        return tuple(head)
+
+    def tensors(self, alignment: int) -> tuple[Tensor, ...]:
+        """Every tensor; each must start where the one before it ends, padded to the alignment."""
+        found: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+        end = 0
+        for index in range(self.head.tensors):
+            self.where = f"tensor {index}"
+            name = self.name(MAX_NAME, "name")
+            self.where = f"tensor {index} ({safe(name)})"
+            if name in found:
+                raise self.refuse("duplicate_tensor", "a new name", "it again")
+            shape = self.shape()
+            dtype, offset = self.dtype(shape), self.number(self.u64)
+            if offset != end:
+                code = "misaligned" if offset % alignment else "overlap" if offset < end else "gap"
+                raise self.refuse(code, f"offset {end:,}", f"{offset:,}")
+            size = dtype.size(prod(shape))
+            found[name] = dtype.name, shape, offset, size
+            end += size + -size % alignment
+        base = self.cursor.at + -self.cursor.at % alignment
+        spans = ((name, kind, shape, base + start, size) for name, (kind, shape, start, size) in found.items())
+        return tuple(Tensor(name, kind, shape, 0, start, start + size) for name, kind, shape, start, size in spans)
+
+    def shape(self) -> tuple[int, ...]:
+        """A tensor's dimensions, outermost first: the file has them the other way round."""
+        count = self.number(self.u32)
+        if count > MAX_DIMS:
+            raise self.refuse("dims", f"at most {MAX_DIMS} dimensions", f"{count:,}")
+        shape = struct.unpack(f"{self.head.order}{count}Q", self.cursor.take(8 * count))[::-1]
+        if 0 in shape:
+            raise self.refuse("dims", "no empty dimension", shape)
+        if prod(shape) >> 62:
+            raise self.refuse("overflow", "fewer than 2^62 elements", shape)
+        return shape
+
+    def dtype(self, shape: tuple[int, ...]) -> DType:
+        """A tensor's type, whose blocks must fill its rows."""
+        number = self.number(self.u32)
+        if number not in GGML:
+            raise self.refuse("tensor_type", "a type of ggml's", number, "the file is newer than this, or of a type that GGUF dropped")
+        dtype, row = GGML[number], shape[-1] if shape else 1
+        if row % dtype.block:
+            raise self.refuse("block", f"rows of a multiple of {dtype.block} elements for {dtype.name}", f"{row:,}")
+        return dtype

@@ -1,0 +1,126 @@
+"""`Manifest`: what a checkpoint contains, before anybody believes it: names, types, shapes and byte spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple, overload
+
+from ...core.record_type import Record
+
+
+class Tensor(NamedTuple):
+    """One tensor as its file declares it."""
+
+    name: str
+    dtype: str  # safetensors' names for plain types, ggml's for its block types
+    shape: tuple[int, ...]  # outermost dimension first, in every format
+    file: int  # which of the manifest's files
+    start: int  # first byte, counted from the start of the file (torch: of the storage's bytes inside the archive)
+    end: int  # one past the last
+    strides: tuple[int, ...] | None = None  # torch only, in elements; None: contiguous
+    storage: str = ""  # torch only: tensors that name the same storage of the same file share it
+
+    @property
+    def elements(self) -> int:
+        """How many numbers its shape promises."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it spans."""
+        return self.end - self.start
+
+
+class File(NamedTuple):
+    """One file of a checkpoint."""
+
+    name: str
+    size: int
+    header: int = 0  # bytes that are not tensors: header, padding, archive records
+
+
+class Columns(NamedTuple):
+    """All tensors' names, all their dtypes, and so on."""
+
+    name: Sequence[str]
+    dtype: Sequence[str]
+    shape: Sequence[tuple[int, ...]]
+    file: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
+    strides: Sequence[tuple[int, ...] | None]
+    storage: Sequence[str]
+
+
+class Tensors(Sequence[Tensor]):
+    """Tensors that are kept as columns, and are made one by one only for whoever asks: a checkpoint may have 45,000."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns.name)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(Tensor._make, zip(*self.columns, strict=True))
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Tensor, ...]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(index, slice):
+            return tuple(map(Tensor._make, zip(*(x[index] for x in self.columns), strict=True)))
+        return Tensor._make(x[index] for x in self.columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (tuple, Tensors)) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+class Named(Mapping[str, Tensor]):
+    """The tensors of a manifest by name, the last of those that share one."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.rows, self.places = manifest.tensors, dict(zip(manifest.columns.name, range(len(manifest.tensors)), strict=True))
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.rows[self.places[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class Manifest(Record):
+    """The tensors of one file, or of all the shards of a checkpoint."""
+
+    format: str  # safetensors, gguf or torch
+    files: tuple[File, ...]
+    tensors: Sequence[Tensor]
+    metadata: Mapping[str, Any] = {}  # strings of strangers: inert, escaped before they are shown
+    index: Mapping[str, Any] | None = None  # what the index file says, if there is one
+
+    @cached_property
+    def distinct(self) -> int:
+        """How many names there are, those that tensors share once."""
+        return len(set(self.columns.name))
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The tensors as columns."""
+        if isinstance(self.tensors, Tensors):
+            return self.tensors.columns
+        return Columns(*map(list, zip(*self.tensors, strict=True))) if self.tensors else Columns(*([] for _ in Columns._fields))

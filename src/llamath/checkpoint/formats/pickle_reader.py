@@ -1,0 +1,289 @@
+"""An inert interpreter of the pickle stream in a torch checkpoint: it builds plain values and records, and calls nothing.
+
+It knows only opcodes that torch's own restricted reader knows. A name yields a record of that name, from an allow-list, and
+`REDUCE` applies what `rebuild` writes out for it; nothing is looked up, imported or called by name, and nothing recurses.
+Sources: the opcodes as CPython's `pickletools` documents them; what torch 2.13's `weights_only` accepts, which is never exceeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from ...core.errors import FormatError, safe
+from .torch_objects import CALLS, Global, Ordered, Storage, Tally, named, put, stored
+
+OPCODES = 1 << 22
+"""The most opcodes in one stream: enough for 127,000 tensors; a container takes at least one, so this bounds memory too."""
+MARKS = 1000
+"""The deepest nesting of marks."""
+LINE = 200
+"""The longest part of a name."""
+
+
+class Machine:
+    """One stream's stack, marks and memo; dictionaries hold integer keys as decimal bytes, whose hashes no stranger can foresee."""
+
+    def __init__(self, data: bytes, storage_fields: int) -> None:
+        self.data, self.size = data + bytes(16), len(data)
+        self.storage_fields = storage_fields
+        self.stack: list[Any] = []
+        self.marks: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+        self.storages: dict[str, Storage] = {}
+        self.budget = 4 * len(data) + 65536  # elements copied or checked more than once, so that no value can be multiplied
+        self.begin = self.at = 0
+
+    def run(self, at: int = 0) -> tuple[Any, int]:
+        """The value of the stream that begins at this byte, and where it ends."""
+        self.begin = self.at = at
+        self.stack, self.marks, self.memo = [], [], {}
+        try:
+            if self.data[at] != 0x80:
+                raise FormatError("protocol", "it does not begin with its protocol")
+            end = self.follow(at)
+            return self.result(), end
+        except IndexError:
+            error = FormatError("stack", "it takes more from its stack than is there")
+        except KeyError as missing:
+            error = FormatError("memo", f"memo {missing} is used and was never set")
+        except UnicodeDecodeError:
+            error = FormatError("text", "a string is not UTF-8")
+        except FormatError as raised:
+            error = raised
+        if self.at + _ARGUMENT.get(self.data[self.at], 0) >= self.size and error.code != "limit":
+            error = FormatError("truncated", "it breaks off")
+        raise FormatError(error.code, f"pickle stream, byte {self.at:,}: {error}", hint=error.hint)
+
+    def follow(self, at: int) -> int:
+        """Carry out opcodes to the last; the commonest five are written out here, for speed."""
+        data, memo, steps, stack = self.data, self.memo, STEPS, self.stack
+        try:
+            for _ in range(OPCODES):
+                code = data[at]
+                if code == 0x72:  # LONG_BINPUT
+                    index = _U4(data, at + 1)[0]
+                    if index in memo or index > len(memo) + 1:
+                        raise _memo(index, len(memo))
+                    memo[index] = stack[-1]
+                    at += 5
+                elif code == 0x6A:  # LONG_BINGET
+                    stack.append(memo[_U4(data, at + 1)[0]])
+                    at += 5
+                elif code == 0x68:  # BINGET
+                    stack.append(memo[data[at + 1]])
+                    at += 2
+                elif code == 0x4B:  # BININT1
+                    stack.append(data[at + 1])
+                    at += 2
+                elif code == 0x2E:  # STOP
+                    return at + 1
+                else:
+                    at = steps[code](self, at + 1)
+                    stack = self.stack
+            raise FormatError("limit", f"more than {OPCODES:,} opcodes")
+        finally:
+            self.at = at
+
+    def result(self) -> Any:
+        """The one value that is left at the end."""
+        if len(self.stack) != 1 or self.marks:
+            raise FormatError("stack", f"it ends with {len(self.stack)} values and {len(self.marks)} open marks instead of one value")
+        return self.stack[0]
+
+    def spend(self, amount: int) -> None:
+        """Refuse a stream that has the same values copied over and over."""
+        self.budget -= amount
+        if self.budget < 0:
+            raise FormatError("limit", "the same values are used over and over")
+
+    def popped(self) -> list[Any]:
+        """What was pushed since the last mark."""
+        items, self.stack = self.stack, self.marks.pop()
+        return items
+
+    def upto(self, at: int, length: int) -> int:
+        """Where something of this length ends, if the stream is as long."""
+        if at + length > self.size:
+            raise FormatError("truncated", f"{length:,} bytes are promised and {max(0, self.size - at):,} follow")
+        return at + length
+
+
+Step = Callable[[Machine, int], int]
+"""Carries out an opcode whose argument begins at this byte, and says where the next opcode begins."""
+
+_U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
+_ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
+
+
+def _unknown(machine: Machine, at: int) -> int:
+    raise FormatError("opcode", f"opcode {machine.data[at - 1]:#04x} is none that torch writes")
+
+
+def _protocol(machine: Machine, at: int) -> int:
+    if at != machine.begin + 1:
+        raise FormatError("protocol", "a second protocol")
+    if (found := machine.data[at]) not in (2, 3):
+        hint = "torch.load(weights_only=True) refuses it too; save again with the default pickle_protocol"
+        raise FormatError("protocol", f"protocol {found}; torch.save writes 2", hint=hint)
+    return at + 1
+
+
+def _push(value: Any) -> Step:
+    def step(machine: Machine, at: int) -> int:
+        machine.stack.append(value)
+        return at
+
+    return step
+
+
+def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Step:
+    def step(machine: Machine, at: int) -> int:
+        machine.stack.append(unpack(machine.data, at)[0])
+        return at + width
+
+    return step
+
+
+def _long(machine: Machine, at: int) -> int:
+    end = machine.upto(at + 1, machine.data[at])
+    machine.stack.append(int.from_bytes(machine.data[at + 1 : end], "little", signed=True))
+    return end
+
+
+def _text(machine: Machine, at: int) -> int:
+    start = at + (4 if machine.data[at - 1] == 0x58 else 1)
+    end = machine.upto(start, int.from_bytes(machine.data[at:start], "little"))
+    machine.stack.append(machine.data[start:end].decode())
+    return end
+
+
+def _fresh(kind: type) -> Step:
+    def step(machine: Machine, at: int) -> int:
+        machine.stack.append(kind())
+        return at
+
+    return step
+
+
+def _mark(machine: Machine, at: int) -> int:
+    if len(machine.marks) >= MARKS:
+        raise FormatError("depth", f"more than {MARKS:,} open marks")
+    machine.marks.append(machine.stack)
+    machine.stack = []
+    return at
+
+
+def _tuple(machine: Machine, at: int) -> int:
+    items = tuple(machine.stack)
+    machine.stack = machine.marks.pop()
+    machine.stack.append(items)
+    return at
+
+
+def _tuple_of(length: int) -> Step:
+    def step(machine: Machine, at: int) -> int:
+        if len(machine.stack) < length:
+            raise IndexError
+        machine.stack[-length:] = [tuple(machine.stack[-length:])]
+        return at
+
+    return step
+
+
+def _append(machine: Machine, at: int) -> int:
+    item = machine.stack.pop()
+    _target(machine, list).append(item)
+    return at
+
+
+def _extend(machine: Machine, at: int) -> int:
+    items = machine.popped()
+    _target(machine, list).extend(items)
+    return at
+
+
+def _target(machine: Machine, *kinds: type) -> Any:
+    if type(machine.stack[-1]) not in kinds:
+        raise FormatError("target", f"items are added to a {type(machine.stack[-1]).__name__}")
+    return machine.stack[-1]
+
+
+def _set_one(machine: Machine, at: int) -> int:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    put(_target(machine, dict, Ordered, Tally), key, value)
+    return at
+
+
+def _set_many(machine: Machine, at: int) -> int:
+    items = machine.popped()
+    target = _target(machine, dict, Ordered, Tally)
+    for index in range(0, len(items), 2):
+        put(target, items[index], items[index + 1])
+    return at
+
+
+def _put(machine: Machine, at: int) -> int:
+    index, memo = machine.data[at], machine.memo
+    if index in memo or index > len(memo) + 1:
+        raise _memo(index, len(memo))
+    memo[index] = machine.stack[-1]
+    return at + 1
+
+
+def _memo(index: int, others: int) -> FormatError:
+    return FormatError("memo", f"memo {index:,} is set after {others:,} others; they count up, each once")
+
+
+def _persistent(machine: Machine, at: int) -> int:
+    found = stored(machine.stack.pop(), machine.storage_fields)
+    known = machine.storages.setdefault(found.key, found)
+    if known != found and (known.elements or found.elements):
+        raise FormatError("storage", f"storage {safe(found.key)} is declared twice, differently")
+    machine.stack.append(found)
+    return at
+
+
+def _global(machine: Machine, at: int) -> int:
+    parts = []
+    for _ in range(2):
+        end = machine.data.find(b"\n", at, min(at + LINE, machine.size))
+        if end < 0:
+            machine.upto(at, LINE)
+            raise FormatError("global", f"a name of over {LINE} bytes")
+        parts.append(machine.data[at:end].decode())
+        at = end + 1
+    machine.stack.append(named(*parts))
+    return at
+
+
+def _reduce(machine: Machine, at: int) -> int:
+    args, function = machine.stack.pop(), machine.stack[-1]
+    if type(function) is not Global or type(args) is not tuple or function.name not in CALLS:
+        found = safe(function.name) if type(function) is Global else f"a {type(function).__name__}"
+        raise FormatError("call", f"it calls {found}, which is no function that rebuilds a tensor or a plain value")
+    machine.stack[-1] = CALLS[function.name](args, machine.spend)
+    return at
+
+
+def _build(machine: Machine, at: int) -> int:
+    state, target = machine.stack.pop(), machine.stack[-1]
+    if type(target) is not Ordered or type(state) not in (dict, Ordered):
+        raise FormatError("build", f"a {type(target).__name__} is given a {type(state).__name__} of attributes; only an OrderedDict may be")
+    machine.spend(len(state))
+    if not all(type(key) is str for key in state):
+        raise FormatError("build", "an attribute's name is not a string")
+    return at
+
+
+_KNOWN: dict[bytes, Step] = {
+    b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
+    b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
+    b"]": _fresh(list), b"a": _append, b"e": _extend, b"}": _fresh(dict), b"s": _set_one, b"u": _set_many,
+    b"N": _push(None), b"\x88": _push(True), b"\x89": _push(False),
+    b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
+    b"X": _text, b"U": _text, b"q": _put,
+}  # fmt: skip
+STEPS: list[Step] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
+"""What each of the other opcodes does, by its byte."""

@@ -1,0 +1,155 @@
+"""The safetensors header: 8 bytes of length, a JSON object of a closed grammar, then the tensors without gap or overlap.
+
+Read by that grammar and nothing else, so the first thing that does not belong ends the reading: what a header promises costs nothing.
+Everything that the reference (safetensors 0.8) refuses is refused; beyond that, whatever is declared twice, fields that it does not
+know, and headers that no model has.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from ...core.errors import FormatError, safe
+from .manifest import Columns, File, Manifest, Tensors
+from .safetensors_grammar import ARRAY, NAME, ODD, SPACE, TENSORS, WORD, Header, Kind, Scanner, kind_of, pattern
+from .source import SHORTER, Source
+
+LIMIT = 16 << 20
+"""Bytes of header, at the most: the largest published checkpoint, in one file, would need 12 million."""
+
+
+def read(source: Source) -> Manifest:
+    """What a safetensors file contains; an error that is only about where the tensors lie brings the manifest along."""
+    name = safe(source.name)
+    length = int.from_bytes(source.read(0, 8), "little")
+    if length > source.size - 8:
+        said = f"{name}: the header is said to have {length:,} bytes, and only {source.size - 8:,} follow"
+        raise FormatError("header_length", said, hint=SHORTER)
+    if length > LIMIT:
+        raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes; at most {LIMIT:,} are read")
+    header, metadata = _header(source.read(8, length), name)
+    columns, file = _tensors(header, 8 + length, name), File(source.name, source.size, 8 + length)
+    manifest = Manifest(format="safetensors", files=(file,), tensors=Tensors(columns), metadata=metadata)
+    if error := _layout(columns, 8 + length, source.size, name):
+        error.manifest = manifest
+        raise error
+    return manifest
+
+
+def _header(data: bytes, name: str) -> tuple[Header, dict[str, str]]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("header_text", f"{name}: the header is not UTF-8 at byte {8 + error.start}") from None
+    if not text.startswith("{"):
+        raise FormatError("header_text", f"{name}: the header should begin with {{, not with {safe(repr(text[:1]))}")
+    scanner = Scanner(text, name)
+    metadata = scanner.leading()
+    if columns := _alike(text, scanner.at, name):
+        return columns, metadata
+    metadata.clear()  # it may be long, and is read again
+    return scanner.header()
+
+
+_FIELDS = r'("dtype"~:~"[^"]*+"~,~"shape"~:~\[[0-9, \t\n\r]*+\])', r'"data_offsets"~:~\[~([0-9]++)~,~([0-9]++)~\]'
+_PRINTABLE = bytes(set(range(32, 256)) - set(b"\\"))
+_ENTRIES = [rf'"([^"]*+)"~:~\{{~{"~,~".join(fields)}~\}}~(?:,~(?=")|(?=\}}))' for fields in (_FIELDS, _FIELDS[::-1])]
+"""One tensor as safetensors writes it, and with its fields in the order of the alphabet, as mlx does; what it matches is checked again."""
+_KIND = rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~{ARRAY}'
+
+
+def _alike(text: str, at: int, name: str) -> Header | None:
+    """The columns of a header whose tensors are all written as its first one, at the speed of a regular expression; else None."""
+    entries = (pattern(entry, space) for space in ("", SPACE.pattern) for entry in _ENTRIES)
+    entry = next((x for x in entries if x.match(text, at)), None)
+    if entry is None:
+        return None
+    parts = entry.split(text)
+    between, names, *columns = (parts[i::5] for i in range(5))
+    if len(between[0]) != at or any(between[1:-1]) or between[-1].rstrip(" \t\n\r") != "}" or "__metadata__" in names:
+        return None
+    if "".join(names).encode().translate(None, _PRINTABLE) or (len(text) > NAME and max(map(len, names)) > NAME):
+        return None
+    written, firsts, lasts = columns if columns[0][0][0] == '"' else (columns[2], *columns[:2])
+    try:
+        kinds = list(map(_KINDS.__getitem__, written))
+    except KeyError:
+        if (learnt := _learn(dict(zip(written, names, strict=True)), name)) is None:
+            return None
+        kinds = list(map(learnt.__getitem__, written))
+    return Header(names, kinds, firsts, lasts)
+
+
+_KINDS: dict[str, Kind] = {}
+"""The types and shapes met so far, as they were written: what one shard has, the next one has again. Only added to, and not without end."""
+
+
+def _learn(written: dict[str, str], name: str) -> dict[str, Kind] | None:
+    """The types and shapes that are written so, each with a tensor that has it; None if one is not written as it should be."""
+    if len(written) > ODD:
+        raise FormatError("too_large", f"{name}: tensors of more than {ODD:,} types and shapes")
+    found: dict[str, Kind] = {}
+    for kind, tensor in written.items():
+        if (parts := pattern(_KIND).fullmatch(kind)) is None:
+            return None
+        found[kind] = kind_of(parts[1], parts[2], f"{name}: {safe(tensor)}")
+    if len(_KINDS) < ODD:
+        _KINDS.update((kind, x) for kind, x in found.items() if len(kind) <= WORD)
+    return found
+
+
+def _tensors(header: Header, base: int, name: str) -> Columns:
+    """The columns of a manifest, if no name is there twice and every tensor takes as many bytes as its offsets say."""
+    names, kinds, firsts, lasts = header
+    n = len(names)
+    if n > TENSORS:
+        raise FormatError("too_large", f"{name} declares {n:,} tensors; at most {TENSORS:,} are read")
+    if len(set(names)) != n:
+        seen = set[str]()
+        double = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
+        raise FormatError("duplicate", f"{name}: the tensor {safe(double)} is declared twice")
+    dtypes, shapes, sizes = map(list, zip(*kinds, strict=True)) if n else ([], [], [])
+    ends = list(accumulate(sizes))
+    if ", ".join(lasts) == repr(ends)[1:-1] and firsts == ["0", *lasts][:n]:
+        edges = list(accumulate(sizes, initial=base))
+        starts, ends = edges[:-1], edges[1:]
+    else:
+        starts, ends = _offsets(header, base, name)
+    if max(ends, default=base) - base >> 64:
+        raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which 64 bits do not count")
+    return Columns(names, dtypes, shapes, [0] * n, starts, ends, [None] * n, [""] * n)
+
+
+def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int]]:
+    """Where tensors that do not follow one another in order begin and end, if each has its size."""
+    starts: list[int] = []
+    ends: list[int] = []
+    integer = pattern("I")
+    for tensor, kind, first, last in zip(*columns, strict=True):
+        if not integer.fullmatch(first) or not integer.fullmatch(last):
+            raise FormatError("header_text", f"{name}: the offsets of {safe(tensor)} should be integers of at most 64 bits")
+        start, end = int(first), int(last)
+        if end - start != kind.bytes:
+            what = f"{safe(tensor)} is {kind.dtype} {safe(str(list(kind.shape)))}, which takes {kind.bytes:,} bytes"
+            raise FormatError("span", f"{name}: {what}; its offsets {start:,} to {end:,} are {end - start:,}")
+        starts.append(start + base)
+        ends.append(end + base)
+    return starts, ends
+
+
+def _layout(columns: Columns, base: int, size: int, name: str) -> FormatError | None:
+    """What is wrong with where the tensors lie: they should fill the file, in any order."""
+    names, starts, ends = columns.name, columns.start, columns.end
+    in_order = starts == [base, *ends][:-1]
+    at, before = (ends[-1], names[-1]) if names and in_order else (base, "the header")
+    for i in sorted(() if in_order else range(len(names)), key=lambda i: (starts[i], ends[i])):
+        if starts[i] != at:
+            kind, gap = ("hole", starts[i] - at) if starts[i] > at else ("overlap", at - starts[i])
+            return FormatError(kind, f"{name}: {gap:,} bytes of {kind} between {safe(before)} and {safe(names[i])} at byte {at:,}")
+        at, before = ends[i], names[i]
+    if at > size:
+        short = f"{name} is {at - size:,} bytes short: {safe(before)} ends at byte {at:,}, the file at {size:,}"
+        return FormatError("truncated", short, hint=SHORTER)
+    if at < size:
+        return FormatError("trailing", f"{name}: {size - at:,} bytes after {safe(before)} belong to no tensor")
+    return None

@@ -1,0 +1,183 @@
+"""The grammar of a safetensors header, token by token: for headers written in an unusual way, and to say what is wrong where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from typing import NamedTuple, NoReturn
+
+from ...core.errors import FormatError, safe
+from .dtypes import PLAIN
+
+TENSORS, ODD, STRINGS, DIMENSIONS, NAME, WORD = 1 << 18, 10_000, 1 << 14, 64, 1 << 16, 200
+"""The most tensors, those not written alike or kinds of them, strings of metadata, dimensions, characters of a name, and of a kept kind."""
+
+INTEGER = "(?:0|[1-9][0-9]{0,19})"
+SPACE = re.compile(r"[ \t\n\r]*")
+SURROGATE = r"[\ud800-\udfff]"
+ARRAY = rf"\[~((?:I(?:~,~I){{0,{DIMENSIONS - 1}}})?)~\]"
+
+
+class Kind(NamedTuple):
+    """What many tensors have in common."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class Header(NamedTuple):
+    """The tensors of a header, a list of each thing; offsets as they are written."""
+
+    names: list[str]
+    kinds: list[Kind]
+    firsts: list[str]
+    lasts: list[str]
+
+
+@cache
+def pattern(text: str, space: str = SPACE.pattern) -> re.Pattern[str]:
+    """A regular expression with ~ where there may be space, and I for an integer."""
+    return re.compile(text.replace("~", space).replace("I", INTEGER))
+
+
+def kind_of(dtype: str, dims: str, where: str) -> Kind:
+    """The shape and the bytes that such a tensor takes."""
+    kind = PLAIN.get(dtype)
+    if kind is None:
+        raise FormatError("dtype", f"{where} has the unknown dtype {safe(dtype, 40)}", hint=f"known: {', '.join(PLAIN)}")
+    shape = tuple(map(int, dims.split(","))) if dims else ()
+    elements = 1
+    for n in (*shape, kind.bytes * 8 // kind.block):
+        if (elements := elements * n) >> 64 or n >> 64:
+            raise FormatError("overflow", f"{where} is {dtype} [{safe(dims)}], more bits than 64 bits count")
+    if elements % 8:
+        raise FormatError("span", f"{where} is {dtype} [{safe(dims)}], which is no whole number of bytes")
+    return Kind(dtype, shape, elements // 8)
+
+
+class Scanner:
+    """A place in a header's text, and what the grammar lets follow it."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name, self.at = text, name, 0
+
+    def leading(self) -> dict[str, str]:
+        """The metadata, if it comes first; then stand where the tensors begin."""
+        self.expect("{")
+        start = self.at
+        if self.maybe('"__metadata__"') and self.maybe(":"):
+            found = self.strings()
+            if self.maybe(","):
+                self.space()
+                return found
+        self.at = start
+        self.space()
+        return {}
+
+    def header(self) -> tuple[Header, dict[str, str]]:
+        """The whole header."""
+        self.at = 0
+        columns = Header([], [], [], [])
+        metadata: dict[str, str] | None = None
+        for key in self.keys():
+            if key == "__metadata__":
+                if metadata is not None:
+                    raise FormatError("duplicate", f"{self.name}: __metadata__ is declared twice")
+                metadata = self.strings()
+            elif len(columns.names) == ODD:
+                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors, and they are not all written alike")
+            else:
+                kind, (first, last) = self.entry(key)
+                columns.names.append(key)
+                columns.kinds.append(kind)
+                columns.firsts.append(first)
+                columns.lasts.append(last)
+        if self.text[self.at :].strip(" \t\n\r"):
+            self.fail("the end of the header, or spaces")
+        return columns, metadata or {}
+
+    def keys(self) -> Iterator[str]:
+        """The keys of the object that begins here; whoever asks reads the value after each."""
+        self.expect("{")
+        if self.maybe("}"):
+            return
+        while True:
+            key = self.string()
+            if len(key) > NAME:
+                raise FormatError("too_large", f"{self.name}: a name of {len(key):,} characters; at most {NAME:,} are read")
+            self.expect(":")
+            yield key
+            if not self.maybe(","):
+                break
+        self.expect("}")
+
+    def strings(self) -> dict[str, str]:
+        """An object of strings, or null for none."""
+        found: dict[str, str] = {}
+        if self.maybe("null"):
+            return found
+        for key in self.keys():
+            if key in found:
+                raise FormatError("duplicate", f"{self.name}: the key {safe(key)} occurs twice in __metadata__")
+            if len(found) == STRINGS:
+                raise FormatError("too_large", f"{self.name}: more than {STRINGS:,} strings in __metadata__")
+            found[key] = self.string()
+        return found
+
+    def entry(self, name: str) -> tuple[Kind, list[str]]:
+        """The three fields of a tensor, in any order."""
+        found: dict[str, list[str]] = {}
+        for key in self.keys():
+            if key in found:
+                raise FormatError("duplicate", f"{self.name}: {safe(key, 40)} occurs twice in {safe(name)}")
+            if key not in ("dtype", "shape", "data_offsets"):
+                self.fail("dtype, shape or data_offsets")
+            found[key] = [self.string()] if key == "dtype" else self.integers()
+        if len(found) != 3 or len(found["data_offsets"]) != 2:
+            raise FormatError("header_text", f"{self.name}: {safe(name)} should have a dtype, a shape and two data_offsets")
+        return kind_of(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), found["data_offsets"]
+
+    def integers(self) -> list[str]:
+        """A short array of integers without sign, fraction or exponent."""
+        self.space()
+        found = pattern(ARRAY).match(self.text, self.at)
+        if found is None:
+            self.fail(f"at most {DIMENSIONS} integers of at most 64 bits")
+        self.at = found.end()
+        return pattern("I").findall(found[0])
+
+    def string(self) -> str:
+        """A string with its escapes undone; lone surrogates are no text."""
+        self.expect('"')
+        try:
+            text, end = scanstring(self.text, self.at, True)
+        except JSONDecodeError:
+            self.fail("a whole string")
+        if not text.isascii() and re.search(SURROGATE, text):
+            self.fail("a string without lone surrogates")
+        self.at = end
+        return str(text)
+
+    def space(self) -> None:
+        """Step over white space."""
+        self.at = SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
+
+    def maybe(self, mark: str) -> bool:
+        """Step over this mark if it is next."""
+        self.space()
+        if found := self.text.startswith(mark, self.at):
+            self.at += len(mark)
+        return found
+
+    def expect(self, mark: str) -> None:
+        """Step over this mark."""
+        if not self.maybe(mark):
+            self.fail(mark)
+
+    def fail(self, expected: str) -> NoReturn:
+        """Say what should stand here."""
+        found = safe(repr(self.text[self.at : self.at + 16])) if self.at < len(self.text) else "its end"
+        raise FormatError("header_text", f"{self.name}: expected {expected} at character {self.at:,} of the header, found {found}")

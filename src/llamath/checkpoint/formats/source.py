@@ -1,0 +1,168 @@
+"""How bytes are reached: a `Source` has a size and exact reads, and a `Cursor` walks one in few of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from typing import Any, Self
+
+from ...core.errors import FormatError, safe
+
+FIRST, MOST = 1 << 16, 1 << 20
+"""A cursor's read-ahead, in bytes: the first window and the largest."""
+SHORTER = "a download may be incomplete: compare its size with the publisher's"
+HEAD = 4096
+"""Of a file on disk, so many bytes are read at once and kept: a small header is among them."""
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Source:
+    """Bytes with a name and a size: a subclass says how to `fetch` some, `read` that they are there and all came."""
+
+    name: str
+    size: int
+
+    def read(self, start: int, length: int) -> bytes:
+        """Exactly these bytes."""
+        if start < 0 or length < 0 or start + length > self.size:
+            raise self.truncated(start, length)
+        data = self.fetch(start, length)
+        if len(data) != length:
+            raise self.truncated(start, length, start + len(data))
+        return data
+
+    def fetch(self, start: int, length: int) -> bytes:
+        """These bytes, which lie inside the size that was found when the source was opened."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+
+    def truncated(self, start: int, length: int, end: int | None = None) -> FormatError:
+        """The error for bytes that are not there."""
+        found = f"found its end at byte {self.size if end is None else end:,}"
+        return FormatError(
+            "truncated",
+            f"{safe(self.name)}: expected {length:,} bytes from byte {start:,}, {found}",
+            hint=SHORTER,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Bytes(Source):
+    """Bytes that are already here."""
+
+    def __init__(self, data: bytes, name: str = "<bytes>") -> None:
+        self.data, self.name, self.size = data, name, len(data)
+
+    def fetch(self, start: int, length: int) -> bytes:
+        """A slice."""
+        return self.data[start : start + length]
+
+
+class LocalFile(Source):
+    """A regular file; a pipe, a device, a socket or a folder is refused, and none of them can hang or be set off by it.
+
+    `known` is what `lstat` says of a path that is no link: one that has become a link since is not followed.
+    """
+
+    _file, _head = -1, b""
+
+    def __init__(self, path: str | os.PathLike[str], known: os.stat_result | None = None) -> None:
+        self.name = os.fspath(path)
+        try:
+            self._check(known or os.stat(path))
+            self._file = os.open(self.name, FLAGS if known is None else FLAGS | os.O_NOFOLLOW)
+            found = os.fstat(self._file)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise FormatError("unreadable", f"{safe(self.name)} cannot be read: {reason}") from None
+        self.size = found.st_size
+        try:
+            self._check(found)
+        except FormatError:
+            self.close()
+            raise
+
+    def _check(self, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_kind(found.st_mode)}")
+
+    def fetch(self, start: int, length: int) -> bytes:
+        """The bytes that one or more `pread` give, fewer only if the file has shrunk; the first ones are read once."""
+        if self._file < 0:
+            raise ValueError(f"{safe(self.name)} is closed")
+        if start + length > HEAD:
+            return self._bytes(start, length)
+        self._head = self._head or self._bytes(0, min(HEAD, self.size))
+        return self._head[start : start + length]
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        parts: list[bytes] = []
+        while length and (part := os.pread(self._file, length, start)):
+            parts.append(part)
+            start, length = start + len(part), length - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _kind(mode: int) -> str:
+    tests = {"folder": stat.S_ISDIR, "pipe": stat.S_ISFIFO, "socket": stat.S_ISSOCK, "device": stat.S_ISCHR}
+    return next((word for word, test in tests.items() if test(mode)), "device")
+
+
+class Cursor:
+    """A place in a source: reads ahead in windows that grow, never past the end, and goes no further than `limit`."""
+
+    def __init__(self, source: Source, at: int = 0, limit: int | None = None) -> None:
+        self.source, self.at = source, at
+        self.limit = source.size if limit is None else limit
+        self._buffer, self._base, self._window = b"", at, FIRST
+
+    def require(self, length: int) -> None:
+        """Refuse unless so many bytes follow."""
+        if self.at + length > self.source.size:
+            raise self.source.truncated(self.at, length)
+        if self.at + length > self.limit:
+            raise FormatError("too_large", f"{safe(self.source.name)}: expected at most {self.limit:,} bytes of header, found more")
+
+    def peek(self, length: int) -> tuple[bytes, int]:
+        """A buffer, and the place in it where this cursor stands with at least so many bytes to follow."""
+        place = self.at - self._base
+        if place < 0 or place + length > len(self._buffer):
+            self.require(length)
+            wanted = min(max(length, self._window), self.source.size - self.at)
+            self._buffer, self._base, self._window = self.source.read(self.at, wanted), self.at, min(self._window * 2, MOST)
+            place = 0
+        return self._buffer, place
+
+    def take(self, length: int) -> bytes:
+        """The next bytes."""
+        buffer, place = self.peek(length)
+        self.at += length
+        return buffer[place : place + length]
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The next numbers."""
+        buffer, place = self.peek(layout.size)
+        self.at += layout.size
+        return layout.unpack_from(buffer, place)
+
+    def skip(self, length: int) -> None:
+        """Step over bytes that need not be read."""
+        self.require(length)
+        self.at += length

@@ -1,0 +1,98 @@
+"""How many tokens a `tokenizer.model` has: sentencepiece's protobuf (Llama 1 and 2) or tiktoken's lines (Llama 3)."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ...core.errors import FormatError, safe
+from .source import LocalFile
+
+LIMIT, REGION, VALUES = 48 << 20, 20 << 20, 1 << 20
+"""Bytes of a file, bytes of its vocabulary and values in it that are read; the largest published vocabularies have 260,000 tokens."""
+RESERVED = 256
+"""Special tokens that Llama 3's reference adds to the lines of its file."""
+
+
+def vocabulary(path: str) -> int:
+    """The size of the vocabulary, special tokens included."""
+    name = safe(path)
+    with LocalFile(path) as file:
+        if file.size > LIMIT:
+            raise FormatError("too_large", f"{name} has {file.size:,} bytes; at most {LIMIT:,} are read")
+        data = file.read(0, file.size)
+    return _lines(data, name) + RESERVED if data[:2].isalnum() else _pieces(data, name)
+
+
+def _lines(data: bytes, name: str) -> int:
+    """Tiktoken: `base64 rank` on each line, ranks counting up from 0."""
+    if data.count(b"\n") > VALUES:
+        raise FormatError("too_large", f"{name} has more than {VALUES:,} lines")
+    lines = data.splitlines()
+    for rank, line in enumerate(lines):
+        if not line.endswith(b" %d" % rank):
+            raise FormatError("tokenizer", f"{name}: line {rank + 1} should end with its rank {rank}")
+    return len(lines)
+
+
+def _pieces(data: bytes, name: str) -> int:
+    """Sentencepiece: field 1 of the outermost message, once for each piece."""
+    at, pieces, fields = 0, 0, 0
+    while at < len(data):
+        fields += 1
+        if fields > VALUES // 2:
+            raise FormatError("too_large", f"{name} has more than {VALUES // 2:,} pieces")
+        tag, at = varint(data, at, name)
+        if tag & 7 != 2:
+            raise FormatError("tokenizer", f"{name} is neither sentencepiece nor tiktoken: wire type {tag & 7} at byte {at}")
+        length, at = varint(data, at, name)
+        at += length
+        pieces += tag >> 3 == 1
+    if at != len(data) or not pieces:
+        raise FormatError("tokenizer", f"{name} is cut short or holds no pieces")
+    return pieces
+
+
+def varint(data: bytes, at: int, name: str) -> tuple[int, int]:
+    """A number of protobuf's, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        value |= (data[at] & 127) << shift
+        at += 1
+        if data[at - 1] < 128:
+            return value, at
+    raise FormatError("tokenizer", f"{name} is not sentencepiece's: a number runs past byte {at:,}")
+
+
+def tokens(path: str) -> int:
+    """How many tokens a `tokenizer.json` has, added ones included: `vocab` and `added_tokens` are read, wherever they stand, and no more.
+
+    Merges, most of such a file, are passed over; what is larger than any published vocabulary is not read.
+    """
+    name = safe(path)
+    with LocalFile(path) as file:
+        data = file.read(0, min(file.size, LIMIT))
+    vocab, added = _after(data, "vocab", name), _after(data, "added_tokens", name)
+    if not isinstance(vocab, (dict, list)):
+        raise FormatError("tokenizer", f"{name}: there is no vocab, an object or a list, in its first {LIMIT >> 20} MiB")
+    known = set(vocab) if isinstance(vocab, dict) else {x[0] for x in vocab if isinstance(x, list) and x and isinstance(x[0], str)}
+    more = added if isinstance(added, list) else []
+    return len(known | {x["content"] for x in more if isinstance(x, dict) and isinstance(x.get("content"), str)})
+
+
+def _after(data: bytes, key: str, name: str) -> object:
+    """The object or list after the first occurrence of a key; None if there is none."""
+    found = re.search(rb'"%b"\s*:\s*(?=[\[{])' % key.encode(), data)
+    if found is None:
+        return None
+    end = data.find(b'"merges"', found.end())
+    part = data[found.end() : min(found.end() + REGION, len(data) if end < 0 else end)]
+    most = VALUES // 2 if part[:1] == b"{" else VALUES
+    if sum(map(part.count, (b"{", b"[", b","))) > most:
+        raise FormatError("too_large", f"{name}: more than {most:,} values from its {key} on")
+    try:
+        return json.JSONDecoder().raw_decode(part.decode("utf-8", "replace"))[0]
+    except (ValueError, RecursionError):
+        raise FormatError("tokenizer", f"{name}: its {key} is no JSON, or longer than {REGION >> 20} MiB") from None

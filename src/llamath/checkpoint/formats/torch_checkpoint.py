@@ -1,0 +1,227 @@
+"""What a torch checkpoint contains (`.pth`, `.pt`, `.bin`): tensors by dotted name, read without loading or running anything.
+
+Two containers: the ZIP archive of torch 1.6 and later, and the older run of five pickle streams followed by the storages' bytes.
+Facts from `torch/serialization.py` 2.13. Byte order is little-endian; archives of big-endian machines are refused by name.
+Metadata: `container` (zip or legacy), `version`, `byteorder`, and `values`, the plain values by dotted name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...core.errors import FormatError, safe
+from .manifest import File, Manifest, Tensor
+from .pickle_reader import Machine
+from .source import Source
+from .torch_objects import Global, Storage, Strided
+from .torch_zip import Archive
+
+STREAM = 64 << 20
+"""The longest pickle stream that is read, in bytes."""
+WINDOW = 1 << 20
+"""How much of an older file is read at first; eight times as much if its streams are longer."""
+DEPTH = 64
+"""The deepest nesting of dictionaries and lists."""
+MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+VERSIONS = range(1, 11)
+_PART = r"(consolidated\.)([0-9]{2})(\.pth)"
+
+
+class _Content(NamedTuple):
+    root: Any
+    storages: Mapping[str, Storage]
+    starts: Mapping[str, int]  # first byte of each storage in the file
+    budget: int
+    facts: Mapping[str, Any]
+
+
+def read(source: Source) -> Manifest:
+    """The manifest of one checkpoint file."""
+    try:
+        head = source.read(0, min(4, source.size))
+        content = _zipped(source) if head == b"PK\3\4" else _legacy(source)
+        tensors, values = _tensors(content)
+    except FormatError as error:
+        text, name = str(error), safe(source.name)
+        raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint) from None
+    stored = sum(storage.bytes for storage in content.storages.values())
+    file = File(source.name, source.size, source.size - stored)
+    return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.facts, "values": values})
+
+
+def _zipped(source: Source) -> _Content:
+    archive = Archive(source)
+    if "constants.pkl" in archive.members or any(name.startswith("code/") for name in archive.members):
+        hint = "it holds a program; save its state_dict() instead"
+        raise FormatError("torchscript", "this is a TorchScript archive, not a checkpoint", hint=hint)
+    facts = _facts(archive)
+    stream = archive.read("data.pkl", STREAM)
+    machine = Machine(stream, 5)
+    root, end = machine.run()
+    if end != len(stream):
+        raise FormatError("trailing", f"{len(stream) - end:,} bytes follow the pickle stream in data.pkl")
+    starts = {}
+    for key, storage in machine.storages.items():
+        member = archive.members.get(f"data/{key}")
+        if member is None:
+            raise FormatError("missing_member", f"the archive has no data/{safe(key)}, which its tensors use")
+        if member.size != storage.bytes:
+            raise FormatError("storage_size", f"data/{safe(key)} has {member.size:,} bytes, and is declared with {storage.bytes:,}")
+        starts[key] = member.start
+    return _Content(root, machine.storages, starts, machine.budget, facts)
+
+
+def _facts(archive: Archive) -> dict[str, Any]:
+    """The archive's version and byte order, as torch checks them."""
+    if ".data/version" in archive.members:
+        raise FormatError("version", "it has a .data/version, as packages do and checkpoints do not")
+    version = archive.read("version", 64).removesuffix(b"\n")
+    if not version.isdigit() or int(version) not in VERSIONS:
+        raise FormatError("version", f"expected a version from 1 to 10, found {safe(repr(version))}")
+    order = archive.read("byteorder", 64) if "byteorder" in archive.members else b"little"
+    if order != b"little":
+        hint = "load and save it with torch on a little-endian machine"
+        raise FormatError("byteorder", f"expected bytes in little-endian order, found {safe(repr(order))}", hint=hint)
+    notes = {".storage_alignment": bytes.isdigit, ".data/serialization_id": bytes.isascii}
+    for name, right in notes.items():
+        if name in archive.members and not right(archive.read(name, 1000)):
+            raise FormatError("version", f"its {name} is not what torch writes there")
+    return {"container": "zip", "version": int(version), "byteorder": "little"}
+
+
+def _legacy(source: Source) -> _Content:
+    head = source.read(0, min(512, source.size))
+    if _is_tar(head):
+        raise FormatError("tar", "this is the tar container of torch before 0.4", hint="load and save it with a later torch")
+    if not head.startswith(b"\x80"):
+        raise FormatError("magic", "this is neither a ZIP archive nor a pickle stream, so no torch checkpoint")
+    window = min(WINDOW, source.size)
+    while True:
+        try:
+            machine, root, keys, at = _streams(source.read(0, window))
+            break
+        except FormatError as error:
+            if error.code != "truncated" or window >= min(source.size, STREAM):
+                raise
+            window = min(window * 8, source.size, STREAM)
+    facts = {"container": "legacy", "version": PROTOCOL, "byteorder": "little"}
+    return _Content(root, machine.storages, _storages(source, machine.storages, keys, at), machine.budget, facts)
+
+
+def _streams(data: bytes) -> tuple[Machine, Any, list[Any], int]:
+    """The object and the storages' keys from the five streams, and where the storages begin."""
+    machine = Machine(data, 6)
+    magic, at = machine.run()
+    if type(magic) is not int or magic != MAGIC:
+        raise FormatError("magic", "a pickle stream, but not one that torch.save wrote")
+    protocol, at = machine.run(at)
+    if type(protocol) is not int or protocol != PROTOCOL:
+        raise FormatError("version", f"expected version {PROTOCOL} of the older container, found another")
+    system, at = machine.run(at)
+    if type(system) is not dict or system.get("protocol_version") != PROTOCOL or system.get("little_endian") is not True:
+        raise FormatError("byteorder", "expected the facts of a little-endian machine, found others")
+    root, at = machine.run(at)
+    keys, at = machine.run(at)
+    if type(keys) is not list or not all(type(key) is str for key in keys):
+        raise FormatError("storage", "the storages' keys are not a list of strings")
+    if len(set(keys)) != len(keys) or set(keys) != machine.storages.keys():
+        raise FormatError("storage", "the storages that follow are not those that the tensors use")
+    return machine, root, keys, at
+
+
+def _storages(source: Source, storages: Mapping[str, Storage], keys: Iterable[str], at: int) -> dict[str, int]:
+    """Where each storage's bytes begin: each follows its count of elements, and the last ends the file."""
+    starts = {}
+    for key in keys:
+        found, declared = int.from_bytes(source.read(at, 8), "little", signed=True), storages[key].elements
+        if found != declared:
+            raise FormatError("storage_size", f"storage {safe(key)} has {found:,} elements, and is declared with {declared:,}")
+        starts[key] = at + 8
+        at += 8 + storages[key].bytes
+    if at > source.size:
+        raise FormatError("truncated", f"the storages need {at:,} bytes of file, which has {source.size:,}")
+    if at != source.size:
+        raise FormatError("trailing", f"{source.size - at:,} bytes follow the last storage")
+    return starts
+
+
+def _is_tar(head: bytes) -> bool:
+    """Whether a tar header's checksum is right; torch tries that container first, as Python's `tarfile` sees it."""
+    field = head[148:156]
+    try:
+        claimed = int.from_bytes(field[1:]) if field[:1] == b"\x80" else int(field.partition(b"\0")[0].strip() or b"0", 8)
+    except ValueError:
+        return False
+    rest = head[:148] + head[156:512]
+    unsigned = 256 + sum(rest)
+    return len(head) == 512 and claimed in (unsigned, unsigned - 256 * sum(byte > 127 for byte in rest))
+
+
+def _tensors(content: _Content) -> tuple[list[Tensor], dict[str, Any]]:
+    """Every tensor by dotted name, and the plain values that dictionaries hold."""
+    tensors: list[Tensor] = []
+    values: dict[str, Any] = {}
+    seen: set[str] = set()
+    for name, leaf, keyed in _leaves(content.root, content.budget):
+        kind = type(leaf)
+        if kind is Strided:
+            if name in seen:
+                raise FormatError("duplicate_name", f"two tensors are named {safe(name)}, by different paths")
+            seen.add(name)
+            base, storage = content.starts[leaf.storage.key], leaf.storage.key
+            tensors.append(Tensor(name, leaf.dtype, leaf.shape, 0, base + leaf.start, base + leaf.end, leaf.strides, storage))
+        elif kind is Storage:
+            raise FormatError("storage", f"{safe(name)} is a storage, not a tensor")
+        elif keyed and kind in (bool, int, float, str, type(None), Global):
+            values[name] = leaf.name if kind is Global else leaf
+    return tensors, values
+
+
+def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
+    """Whatever is not a container, with its dotted name and whether a dictionary holds it; each visit costs, each path is finite."""
+    if not isinstance(root, (dict, list)) and type(root) is not tuple:
+        yield "", root, False
+        return
+    path = [(id(root), "", isinstance(root, dict), _items(root))]
+    active = {id(root)}
+    while path:
+        place, prefix, keyed, items = path[-1]
+        for key, value in items:
+            name = prefix + key
+            budget -= 1 + len(name)
+            if budget < 0:
+                raise FormatError("limit", "the same values are reached over and over")
+            if not isinstance(value, (dict, list)) and type(value) is not tuple:
+                yield name, value, keyed
+                continue
+            if id(value) in active:
+                raise FormatError("cycle", f"{safe(name)} contains itself")
+            if len(path) >= DEPTH:
+                raise FormatError("depth", f"{safe(name)} lies more than {DEPTH} levels deep")
+            active.add(id(value))
+            path.append((id(value), f"{name}.", isinstance(value, dict), _items(value)))
+            break
+        else:
+            active.remove(place)
+            path.pop()
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return ((key if type(key) is str else key.decode(), item) for key, item in value.items())
+    return ((str(index), item) for index, item in enumerate(value))
+
+
+def siblings(name: str, listing: Iterable[str]) -> list[str]:
+    """The parts of the set that `consolidated.00.pth` and its like belong to, in order; any other name is a set of its own."""
+    found = re.fullmatch(_PART, name)
+    if not found:
+        return [name]
+    present = {part for part in listing if re.fullmatch(_PART, part)} | {name}
+    wanted = [f"{found[1]}{index:02}{found[3]}" for index in range(len(present))]
+    if missing := [part for part in wanted if part not in present]:
+        last = max(present)
+        raise FormatError("shards", f"{safe(last)} is there and {safe(missing[0])} is not", hint="download the whole set")
+    return wanted

@@ -1,0 +1,288 @@
+"""What the names in a torch checkpoint stand for: records of tensors and storages, and the few calls that make them, applied inertly.
+
+Torch's restricted reader (`torch/_weights_only_unpickler.py`, 2.13) allows these names and more; what a call is given is checked here
+as torch's own function would, so that a record is made only where torch would make a tensor of the same type, shape and bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...core.errors import FormatError, safe
+from .dtypes import PLAIN
+
+WIDEST = 1 << 63
+"""Sizes, strides, offsets and counts are less than this, as in torch."""
+DIMENSIONS = 64
+
+_STORED = {
+    "Float": "F32", "Half": "F16", "BFloat16": "BF16", "Double": "F64", "Long": "I64", "Int": "I32", "Short": "I16",
+    "Char": "I8", "Byte": "U8", "Bool": "BOOL", "ComplexFloat": "C64",
+}  # fmt: skip
+STORAGES = {f"torch.{kind}Storage": dtype for kind, dtype in _STORED.items()} | {"torch.storage.UntypedStorage": ""}
+"""Kinds of storage and the type of their elements; an untyped one leaves that to the tensor."""
+DTYPES = {
+    "torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64", "torch.int64": "I64",
+    "torch.int32": "I32", "torch.int16": "I16", "torch.int8": "I8", "torch.uint8": "U8", "torch.bool": "BOOL",
+    "torch.complex64": "C64", "torch.uint16": "U16", "torch.uint32": "U32", "torch.uint64": "U64",
+    "torch.float8_e4m3fn": "F8_E4M3", "torch.float8_e5m2": "F8_E5M2", "torch.float8_e8m0fnu": "F8_E8M0",
+    "torch.float8_e4m3fnuz": "F8_E4M3FNUZ", "torch.float8_e5m2fnuz": "F8_E5M2FNUZ",
+}  # fmt: skip
+"""Torch's types of elements, by the names used here."""
+
+_REFUSED = {
+    "torch._utils._rebuild_sparse_tensor": ("sparse", "a sparse tensor", "save it with .to_dense()"),
+    "torch._utils._rebuild_qtensor": ("quantized", "a quantised tensor", "save it with .dequantize() or .int_repr()"),
+    "torch._utils._rebuild_nested_tensor": ("nested", "a nested tensor", "save its parts"),
+    "torch._utils._rebuild_meta_tensor_no_storage": ("meta", "a tensor without bytes", "it was saved from the meta device"),
+    "torch._utils._rebuild_parameter_with_state": ("attributes", "a parameter with attributes", "save .detach() of it"),
+    "torch._tensor._rebuild_from_type_v2": ("attributes", "a tensor of another class or with attributes", "save a plain tensor"),
+    "torch._utils._rebuild_wrapper_subclass": ("subclass", "a tensor that wraps others", "save a plain tensor"),
+    "torch._utils._rebuild_device_tensor_from_numpy": ("subclass", "a device's tensor as a numpy array", "save .cpu() of it"),
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": ("subclass", "a tensor of an odd device", "save .cpu() of it"),
+}
+_QUANTIZED = r"torch\.(?:Q\w{3,9}Storage|qu?int\w{1,4}|per_(?:tensor|channel)_\w{6,32})"
+_UNNAMED = r"torch\.(?:ComplexDoubleStorage|complex(?:32|128)|u?int[1-7]|bits[0-9x]{1,3}|float4_e2m1fn_x2)"
+_DEVICE = r"(?:cpu|cuda|mps|xpu|meta)(:(?:0|[1-9][0-9]?))?"
+
+Spend = Callable[[int], None]
+"""Counts work that a stream could ask for again and again."""
+
+
+class Global(NamedTuple):
+    """A name from the allow-list: the name, never what it names."""
+
+    name: str
+
+
+class Storage(NamedTuple):
+    """Bytes that lie elsewhere in the file."""
+
+    key: str
+    dtype: str  # empty: untyped
+    elements: int  # bytes, if untyped
+    bytes: int  # that it promises to have
+
+
+class Strided(NamedTuple):
+    """A tensor: a view of a storage, whose first to last element take the storage's bytes `start` to `end`."""
+
+    storage: Storage
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None  # None: contiguous
+    start: int
+    end: int
+
+
+class Inert(NamedTuple):
+    """A plain value that nobody here needs: bytes, a set, a device, a layout."""
+
+    kind: str
+
+
+class Ordered(dict[str | bytes, Any]):
+    """An `OrderedDict`: the one record that may be given attributes, which are dropped."""
+
+    __slots__ = ()
+
+
+class Tally(dict[str | bytes, Any]):
+    """A `Counter`."""
+
+    __slots__ = ()
+
+
+def named(module: str, name: str) -> Global:
+    """The record of an allowed name."""
+    full = f"{'builtins' if module == '__builtin__' else module}.{name}"
+    if full in CALLS or full in STORAGES or full in DTYPES:
+        return Global(full)
+    if full in _REFUSED:
+        code, what, hint = _REFUSED[full]
+        raise FormatError(code, f"it holds {what} ({full}), which is not read", hint=hint)
+    if re.fullmatch(_QUANTIZED, full):
+        raise FormatError("quantized", f"it holds quantised values ({safe(full)}), which are not read", hint="save .int_repr() of them")
+    if re.fullmatch(_UNNAMED, full):
+        raise FormatError("dtype", f"it holds elements of a type that has no name here ({safe(full)})")
+    hint = "a checkpoint needs tensors, dictionaries and plain values only; do not load this file with weights_only=False"
+    raise FormatError("global", f"it asks for {safe(full)}, which could run code, and is refused", hint=hint)
+
+
+def stored(pid: Any, fields: int) -> Storage:
+    """The storage that a persistent id stands for: 5 fields in an archive, 6 in the older container, the last for views."""
+    if type(pid) is not tuple or len(pid) != fields or type(pid[0]) is not str or pid[0] != "storage":
+        raise FormatError("persistent", "something other than a storage lies outside the stream")
+    _, kind, key, location, elements, *view = pid
+    if type(kind) is not Global or kind.name not in STORAGES or (view and not STORAGES[kind.name]):
+        raise FormatError("storage", "a storage of an unknown kind")
+    if type(key) is not str or type(location) is not str or type(elements) is not int or not 0 <= elements < WIDEST:
+        raise FormatError("storage", "a storage's key and place are strings, and its size is a number")
+    if view and view[0] is not None:
+        raise FormatError("storage", f"storage {safe(key)} is a view of another", hint="torch before 0.4 wrote such; save it again")
+    dtype = STORAGES[kind.name]
+    return Storage(key, dtype, elements, elements * (PLAIN[dtype].bytes if dtype else 1))
+
+
+def put(target: dict[str | bytes, Any], key: Any, value: Any) -> None:
+    """Add one item; only strings and integers are keys, and none comes twice."""
+    if type(key) is int:
+        key = b"%d" % key
+    elif type(key) is not str:
+        raise FormatError("key", f"a key is a {type(key).__name__}; only strings and integers are")
+    if key in target:
+        raise FormatError("duplicate_key", f"the key {safe(key if type(key) is str else key.decode())} is there twice")
+    target[key] = value
+
+
+def _ordered(args: tuple[Any, ...], spend: Spend) -> Ordered:
+    made = Ordered()
+    if args:
+        _expect("OrderedDict", len(args) == 1 and type(args[0]) is list)
+        spend(8 * len(args[0]))
+        for pair in args[0]:
+            _expect("OrderedDict", type(pair) in (list, tuple) and len(pair) == 2)
+            put(made, pair[0], pair[1])
+    return made
+
+
+def _tally(args: tuple[Any, ...], spend: Spend) -> Tally:
+    _expect("Counter", not args or (len(args) == 1 and type(args[0]) in (dict, Tally)))
+    spend(8 * sum(map(len, args)))
+    return Tally(*args)
+
+
+def _bytes(args: tuple[Any, ...], spend: Spend) -> Inert:
+    _expect("encode", len(args) == 2 and type(args[0]) is str and type(args[1]) is str and args[1] == "latin1")
+    spend(len(args[0]))
+    _expect("encode", args[0].isascii() or max(args[0]) < "\u0100")
+    return Inert("bytes")
+
+
+def _bytearray(args: tuple[Any, ...], spend: Spend) -> Inert:
+    spend(len(args))
+    _expect("bytearray", not args or (len(args) == 1 and type(args[0]) is Inert and args[0].kind == "bytes"))
+    return Inert("bytearray")
+
+
+def _set(args: tuple[Any, ...], spend: Spend) -> Inert:
+    _expect("set", len(args) == 1 and type(args[0]) is list)
+    spend(len(args[0]))
+    _expect("set", all(type(item) in (str, int, float, bool, type(None)) for item in args[0]))
+    return Inert("set")
+
+
+def _complex(args: tuple[Any, ...], _: Spend) -> Inert:
+    _expect("complex", len(args) == 2 and type(args[0]) is type(args[1]) is float)
+    return Inert("complex")
+
+
+def _size(args: tuple[Any, ...], spend: Spend) -> tuple[int, ...]:
+    _expect("Size", len(args) == 1 and type(args[0]) is tuple)
+    spend(len(args[0]))
+    _expect("Size", all(type(size) is int and 0 <= size < WIDEST for size in args[0]))
+    return tuple(args[0])
+
+
+def _device(args: tuple[Any, ...], _: Spend) -> Inert:
+    _expect("device", 0 < len(args) < 3 and type(args[0]) is str)
+    found = re.fullmatch(_DEVICE, args[0])
+    _expect("device", found and (len(args) == 1 or (not found[1] and type(args[1]) is int and 0 <= args[1] < 100)))
+    return Inert("device")
+
+
+def _layout(args: tuple[Any, ...], _: Spend) -> Inert:
+    _expect("_get_layout", len(args) == 1 and type(args[0]) is str and args[0] == "torch.strided")
+    return Inert("layout")
+
+
+def _tensor(args: tuple[Any, ...], _: Spend) -> Strided:
+    _expect("_rebuild_tensor", len(args) == 4)
+    return _strided(args, None)
+
+
+def _tensor_v2(args: tuple[Any, ...], _: Spend) -> Strided:
+    _expect("_rebuild_tensor_v2", 6 <= len(args) <= 7)
+    tensor = _strided(args[:4], None)
+    _gradient(tensor, args[4], args[5])
+    _bits(args[6:])
+    return tensor
+
+
+def _tensor_v3(args: tuple[Any, ...], _: Spend) -> Strided:
+    _expect("_rebuild_tensor_v3", 7 <= len(args) <= 8 and type(args[6]) is Global and args[6].name in DTYPES)
+    tensor = _strided(args[:4], DTYPES[args[6].name])
+    _gradient(tensor, args[4], args[5])
+    _expect("_rebuild_tensor_v3", not args[4] and not tensor.storage.dtype)
+    _bits(args[7:])
+    return tensor
+
+
+def _parameter(args: tuple[Any, ...], _: Spend) -> Strided:
+    _expect("_rebuild_parameter", len(args) == 3 and type(args[0]) is Strided)
+    tensor: Strided = args[0]
+    _gradient(tensor, args[1], args[2])
+    return tensor
+
+
+def _gradient(tensor: Strided, wanted: Any, hooks: Any) -> None:
+    _expect("requires_grad", type(wanted) is bool and (not wanted or (tensor.dtype[0] in "FBC" and tensor.dtype != "BOOL")))
+    if hooks is not None and not (type(hooks) is Ordered and not hooks):
+        raise FormatError("hooks", "a tensor has hooks, or what should be none is not")
+
+
+def _bits(metadata: tuple[Any, ...]) -> None:
+    if metadata and metadata[0] is not None and not (type(metadata[0]) is dict and not metadata[0]):
+        hint = "save .resolve_conj().resolve_neg() of it"
+        raise FormatError("conjugate", "a tensor is a conjugate or negative view, so its bytes are not its values", hint=hint)
+
+
+def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
+    """The record of a tensor, if its elements lie inside its storage."""
+    storage, offset, shape, strides = args
+    if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
+        raise FormatError("tensor", "a tensor is rebuilt from a storage, an offset and two tuples; found something else")
+    if len(shape) != len(strides) or len(shape) > DIMENSIONS:
+        raise FormatError("tensor", f"a tensor has {len(shape)} sizes and {len(strides)} strides; at most {DIMENSIONS} are read")
+    dense, last, elements = True, 0, 1
+    for size, stride in zip((1, *shape)[::-1], (offset, *strides)[::-1], strict=True):
+        if type(size) is not int or type(stride) is not int or not (0 <= size < WIDEST and 0 <= stride < WIDEST):
+            raise FormatError("tensor", "an offset, a size or a stride is not a number from 0 to 2**63 - 1")
+        dense = dense and (size == 1 or stride == elements)
+        last += (size - 1) * stride
+        elements *= size or 1
+    if elements >= WIDEST:
+        raise FormatError("tensor", "a tensor has 2**63 elements or more")
+    dtype = dtype or storage.dtype or "U8"
+    width, empty = PLAIN[dtype].bytes, 0 in shape
+    start, end = offset * width, (offset + last + 1) * width
+    if empty:
+        start = end = min(start, storage.bytes)
+    elif end > storage.bytes:
+        raise FormatError("bounds", f"a tensor needs {end:,} bytes of storage {safe(storage.key)}, which has {storage.bytes:,}")
+    return Strided(storage, dtype, shape, None if dense or empty else strides, start, end)
+
+
+def _expect(what: str, held: object) -> None:
+    if not held:
+        raise FormatError("argument", f"{what} is given something that torch does not give it")
+
+
+CALLS: dict[str, Callable[[tuple[Any, ...], Spend], Any]] = {
+    "collections.OrderedDict": _ordered,
+    "collections.Counter": _tally,
+    "_codecs.encode": _bytes,
+    "builtins.bytearray": _bytearray,
+    "builtins.set": _set,
+    "builtins.complex": _complex,
+    "torch.Size": _size,
+    "torch.device": _device,
+    "torch.serialization._get_layout": _layout,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor_v2,
+    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_parameter": _parameter,
+}
+"""What `REDUCE` does, by name."""

@@ -1,0 +1,237 @@
+"""A strict reader of ZIP as torch writes it: members are stored, and every byte of the file belongs to exactly one record of it.
+
+The end record must be the file's last 22 bytes, the directory must end where the end records begin, and the members, in the order
+of their bytes, must tile what lies before the directory. So nothing can overlap, hide before, between or after, or be read twice.
+Sources: PKWARE's APPNOTE 6.3.10; what torch 1.6 to 2.13 writes (miniz: sizes after the data, `FB` padding, zip64 end records always).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from ...core.errors import FormatError, safe
+from .source import Source
+
+_END = Struct("<4s4H2LH")
+_LOCATOR = Struct("<4sLQL")
+_END64 = Struct("<4sQ2H2L4Q")
+_ENTRY = Struct("<4s6H3L5H2L")
+_LOCAL = Struct("<4s5H3L2H")
+_FIELD = Struct("<2H").unpack_from
+_AFTER, _AFTER64 = Struct("<4s3L"), Struct("<4sL2Q")
+_MOST, _MOST64 = 0xFFFF, 0xFFFFFFFF
+_SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
+_LONGEST = 511  # bytes of a name; torch cuts longer ones
+DIRECTORY = 64 << 20
+"""The largest directory that is read: about 900,000 members."""
+
+
+class Member(NamedTuple):
+    """One stored file: its bytes are `start` to `start + size` of the archive."""
+
+    name: str  # below the archive's one folder
+    start: int
+    size: int
+    crc: int
+
+
+class _Entry(NamedTuple):
+    name: bytes
+    flags: int
+    crc: int
+    size: int
+    at: int
+
+
+class Archive:
+    """The members of an archive by name; only small ones are ever read."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        directory, count, end = _directory(source)
+        entries = list(_entries(directory, count))
+        starts = _tiled(source, entries, end)
+        self.folder = _folder(entries)
+        self.summed = any(entry.crc for entry in entries)  # torch can be told to write no checksums: then all are 0
+        cut = len(self.folder) + 1
+        self.members = {
+            name: Member(name, start, entry.size, entry.crc)
+            for entry, start in zip(entries, starts, strict=True)
+            for name in (entry.name[cut:].decode(),)
+        }
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The bytes of one small member, checked against its checksum."""
+        member = self.members.get(name)
+        if member is None:
+            raise FormatError("missing_member", f"the archive has no {safe(name)}", hint="is this a file that torch.save wrote?")
+        if member.size > limit:
+            raise FormatError("too_large", f"{safe(name)} has {member.size:,} bytes; at most {limit:,} are read")
+        data = self.source.read(member.start, member.size)
+        if self.summed and crc32(data) != member.crc:
+            raise FormatError("crc", f"{safe(name)}: its checksum is {crc32(data):08x}, the directory says {member.crc:08x}")
+        return data
+
+
+def _directory(source: Source) -> tuple[bytes, int, int]:
+    """The central directory, how many entries it should have, and where it starts."""
+    tail = source.read(max(0, source.size - _END.size - _LOCATOR.size - _END64.size), min(source.size, 98))
+    if len(tail) < _END.size:
+        raise FormatError("truncated", f"{len(tail)} bytes are too few for a ZIP archive")
+    mark, disk, first, here, count, size, start, comment = _END.unpack(tail[-_END.size :])
+    if mark != b"PK\5\6" or comment:
+        raise FormatError("end_record", "the last 22 bytes are not a ZIP end record: cut short, or bytes follow the archive")
+    records = _END.size
+    if tail[-42:-38] == b"PK\6\7":
+        claimed = (here, count, size, start)
+        disk, first, here, count, size, start = _wide(tail, source.size - 98, disk | first)
+        if claimed != (min(here, _MOST), min(count, _MOST), min(size, _MOST64), min(start, _MOST64)):
+            raise FormatError("end_record", "the end record and its zip64 twin contradict each other")
+        records = 98
+    if disk or first or here != count:
+        raise FormatError("multi_disk", "the archive spans several disks")
+    if start + size != source.size - records:
+        raise FormatError("end_record", f"the directory of {size:,} bytes at {start:,} does not end where the end records begin")
+    if size > DIRECTORY or count * _ENTRY.size > size:
+        raise FormatError("directory", f"{count:,} entries in {size:,} bytes: more than fit, or more than {DIRECTORY:,} bytes")
+    return source.read(start, size), count, start
+
+
+def _wide(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, int, int, int]:
+    """Disk, first disk, entries here, entries, size and start of the directory, from the zip64 end record at `at`."""
+    if len(tail) < 98:
+        raise FormatError("end_record", "a zip64 locator without a zip64 end record before it")
+    mark, length, _, _, disk, first, here, count, size, start = _END64.unpack(tail[:56])
+    _, located, where, disks = _LOCATOR.unpack(tail[56:76])
+    if mark != b"PK\6\6" or length != _END64.size - 12 or where != at:
+        raise FormatError("end_record", "the zip64 end record is not directly before its locator")
+    return disk | located | narrow, first + (disks != 1), here, count, size, start
+
+
+def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
+    """The directory's entries, each one stored, plain and on this disk."""
+    at = 0
+    for _ in range(count):
+        if at + _ENTRY.size > len(directory):
+            raise FormatError("directory", "the directory ends within an entry")
+        mark, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(directory, at)
+        name = directory[at + _ENTRY.size : at + _ENTRY.size + named]
+        at += _ENTRY.size + named + extra + comment
+        if mark != b"PK\1\2" or at > len(directory) or comment:
+            raise FormatError("directory", f"the directory is damaged near {_shown(name)}")
+        _plain(name, flags, method, kind)
+        if disk:
+            raise FormatError("multi_disk", f"{_shown(name)} lies on another disk")
+        if _MOST64 in (packed, size, start):
+            size, packed, start = _widened(directory[at - extra : at], (size, packed, start), name)
+        if packed != size:
+            raise FormatError("compressed", f"{_shown(name)} is stored, yet its two sizes differ: {packed:,} and {size:,}")
+        yield _Entry(name, flags, crc, size, start)
+    if at != len(directory):
+        raise FormatError("directory", f"{len(directory) - at:,} bytes follow the directory's {count:,} entries")
+
+
+def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
+    if method:
+        raise FormatError("compressed", f"{_shown(name)} is compressed (method {method})", hint="torch.save stores; was it zipped again?")
+    if flags & 0x2041:
+        raise FormatError("encrypted", f"{_shown(name)} is encrypted")
+    if flags & ~(_SIZES_AFTER | _UTF8):
+        raise FormatError("flags", f"{_shown(name)} has flags {flags:#x} that torch never sets")
+    path = b"/%b/" % name
+    odd = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
+    if odd or kind & _FOLDER or len(name) > _LONGEST:
+        raise FormatError("name", f"{_shown(name)} is no name for a member: empty, absolute, with .. or \\ or NUL, a folder, or too long")
+    try:
+        name.decode("utf-8" if flags & _UTF8 else "ascii")
+    except UnicodeDecodeError as error:
+        raise FormatError("name", f"{_shown(name)}: its name is not text") from error
+
+
+def _widened(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
+    """The fields with those that are full taken, in order, from the zip64 extra field."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = _FIELD(extra, at)
+        at += 4 + length
+        if kind == 1:
+            break
+    else:
+        kind = length = 0
+    if kind != 1 or at > len(extra) or length != 8 * fields.count(_MOST64):
+        raise FormatError("zip64", f"{_shown(name)}: its zip64 field does not hold the sizes that it should")
+    wide = iter([int.from_bytes(extra[place : place + 8], "little") for place in range(at - length, at, 8)])
+    return [next(wide) if field == _MOST64 else field for field in fields]
+
+
+def _tiled(source: Source, entries: list[_Entry], end: int) -> list[int]:
+    """Where each member's data starts; local headers, data and what follows the data must fill the file up to the directory."""
+    starts = [0] * len(entries)
+    at, before = 0, None
+    for index in sorted(range(len(entries)), key=lambda index: entries[index].at):
+        entry = entries[index]
+        gap = _gap(before, at, entry.at)
+        if entry.at + _LOCAL.size + len(entry.name) > end:
+            raise FormatError("overlap", f"{_shown(entry.name)} reaches into the directory")
+        data = source.read(at, gap + _LOCAL.size + len(entry.name))
+        _closed(before, data[:gap])
+        starts[index] = start = entry.at + _LOCAL.size + len(entry.name) + _local(source, entry, data[gap:])
+        at, before = start + entry.size, entry
+        if at > end:
+            raise FormatError("overlap", f"{_shown(entry.name)} reaches into the directory")
+    _closed(before, source.read(at, _gap(before, at, end)))
+    return starts
+
+
+def _gap(before: _Entry | None, at: int, until: int) -> int:
+    """How many bytes lie between a member's data and the next record: none, or a data descriptor."""
+    gap = until - at
+    if gap < 0:
+        raise FormatError("overlap", f"{_shown(before.name) if before else 'a member'} overlaps what follows it by {-gap:,} bytes")
+    after = (_AFTER.size, _AFTER64.size) if before and before.flags & _SIZES_AFTER else (0,)
+    if gap not in after and (gap or (before and before.size)):
+        raise FormatError("gap", f"{gap:,} bytes at {at:,} belong to no member")
+    return gap
+
+
+def _closed(entry: _Entry | None, after: bytes) -> None:
+    """Check the data descriptor, if there is one."""
+    layout = _AFTER if len(after) == _AFTER.size else _AFTER64
+    if entry and after and layout.unpack(after) != (b"PK\7\x08", entry.crc, entry.size, entry.size):
+        raise FormatError("local_header", f"{_shown(entry.name)}: what follows its data contradicts the directory")
+
+
+def _local(source: Source, entry: _Entry, header: bytes) -> int:
+    """Check a local header, and give the length of its extra field."""
+    mark, _, flags, method, _, _, crc, packed, size, named, extra = _LOCAL.unpack_from(header)
+    same = mark == b"PK\3\4" and (flags, method, named) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
+    sizes: tuple[int, ...] = (size, packed)
+    if _MOST64 in sizes:
+        more = source.read(entry.at + len(header), min(extra, source.size - entry.at - len(header)))
+        sizes = tuple(_widened(more, sizes, entry.name))
+    if not same or ((crc, *sizes) != (entry.crc, entry.size, entry.size) and (any((crc, *sizes)) or not flags & _SIZES_AFTER)):
+        raise FormatError("local_header", f"{_shown(entry.name)}: its local header contradicts the directory")
+    return int(extra)
+
+
+def _folder(entries: list[_Entry]) -> bytes:
+    """The one folder that holds every member, whose names differ by more than the case of their letters (torch ignores it)."""
+    if not entries:
+        raise FormatError("missing_member", "the archive is empty")
+    folder, slash, _ = entries[0].name.partition(b"/")
+    for entry in entries:
+        if not slash or not entry.name.startswith(folder + b"/"):
+            raise FormatError("name", f"{_shown(entry.name)} is not in the archive's folder {_shown(folder)}")
+    seen: set[bytes] = set()
+    for entry in entries:
+        if entry.name.lower() in seen:
+            raise FormatError("duplicate_member", f"{_shown(entry.name)} is there twice")
+        seen.add(entry.name.lower())
+    return folder
+
+
+def _shown(name: bytes) -> str:
+    return repr(safe(name.decode("utf-8", "replace")))

@@ -1,0 +1,229 @@
+"""One question and one answer over http(s), on the standard library alone: bounded in time, in bytes and in redirects.
+
+No library's defaults are trusted with a token: each step of a redirect is a request of its own, whose headers are made for that step.
+What comes in is metered below the HTTP parser, so that no header, chunk or trailer is longer or slower than the limits.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import ssl
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from threading import Lock
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+
+from ...core.errors import RemoteError, safe
+from .http_errors import refusal
+from .proxy_settings import proxy
+from .web_location import Place, place
+
+REDIRECTS = (301, 302, 303, 307, 308)
+HEADERS, CHUNK = 256 << 10, 1 << 20
+"""Bytes that an answer may have besides its body; bytes of body that are read at once."""
+
+
+class Limits(NamedTuple):
+    """How long anything may take, in seconds, and how many redirects are followed."""
+
+    connect: float = 10
+    silence: float = 20
+    answer: float = 300
+    whole: float = 1800
+    redirects: int = 5
+
+
+class Ask(Protocol):
+    """What is asked for: its headers, the most bytes of body, and a check of the answer that gives the body's length where it is known."""
+
+    @property
+    def most(self) -> int: ...
+
+    def headers(self) -> dict[str, str]: ...
+
+    def check(self, there: Place, answer: HTTPResponse) -> int | None: ...
+
+
+class Reply(NamedTuple):
+    """An answer that passed its check, and where it came from in the end."""
+
+    place: Place
+    status: int
+    headers: Any  # an email.message.Message, which looks names up without regard to case
+    body: bytes
+
+
+class _Meter:
+    """What is left of an answer's time and bytes."""
+
+    def __init__(self, where: str, silence: float, end: float, most: int) -> None:
+        self.where, self.silence, self.end, self.left = where, silence, end, most + HEADERS
+
+    def wait(self) -> float:
+        """How long the next bytes may be awaited."""
+        left = self.end - monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return min(left, self.silence)
+
+    def spend(self, count: int) -> None:
+        """Count what came."""
+        self.left -= count
+        if self.left < 0:
+            raise RemoteError("long", f"{self.where} sends more than was asked for")
+
+
+class _Metered(io.RawIOBase):
+    """A socket's bytes, each wait and each byte of which is counted."""
+
+    def __init__(self, sock: socket.socket, meter: _Meter) -> None:
+        self._sock, self._file, self._meter = sock, sock.makefile("rb", buffering=0), meter
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(self._meter.wait())
+        count: int | None = self._file.readinto(buffer)
+        self._meter.spend(count or 0)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Answer(HTTPResponse):
+    """An answer read through a meter."""
+
+    def __init__(self, meter: _Meter, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Metered(sock, meter))
+
+
+class Session:
+    """Connections that are kept, and the endpoint's token, which goes to the endpoint alone; safe to share among threads."""
+
+    def __init__(self, endpoint: Place | None = None, token: str = "", limits: Limits | None = None) -> None:
+        self.limits, self._endpoint, self._token = limits or Limits(), endpoint, token
+        self._until = monotonic() + self.limits.whole
+        self._idle: dict[tuple[str, str, int], list[HTTPConnection]] = {}
+        self._lock = Lock()
+        self._tls: ssl.SSLContext | None = None
+
+    def place(self, url: str) -> Place:
+        """A URL's place, trusted if it is the endpoint's and the token cannot be overheard on the way."""
+        there = place(url)
+        trusted = bool(self._token) and self._endpoint is not None and there.origin == self._endpoint.origin
+        return there._replace(trusted=trusted and there.private)
+
+    def get(self, there: Place, ask: Ask) -> Reply:
+        """Ask, and follow redirects to the answer."""
+        end = min(monotonic() + self.limits.answer, self._until)
+        start = there
+        for _ in range(self.limits.redirects + 1):
+            reply = self._exchange(there, ask, end)
+            if reply.status not in REDIRECTS:
+                return reply
+            there = there.follow(reply.headers.get("Location", ""))
+        raise RemoteError("redirect", f"{start.shown} redirects more than {self.limits.redirects} times")
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        with self._lock:
+            links = [link for idle in self._idle.values() for link in idle]
+            self._idle.clear()
+        for link in links:
+            link.close()
+
+    def _exchange(self, there: Place, ask: Ask, end: float) -> Reply:
+        """One request to one place, sent again once if the connection drops."""
+        for last in (False, True):
+            meter = _Meter(there.shown, self.limits.silence, end, ask.most)
+            link = self._link(there, fresh=last)
+            try:
+                return self._talk(link, there, ask, meter)
+            except TimeoutError:
+                link.close()
+                raise RemoteError("timeout", f"{there.shown} takes too long to answer", hint="try again later") from None
+            except (ConnectionError, IncompleteRead, ssl.SSLEOFError) as error:
+                link.close()
+                if last:
+                    raise RemoteError("dropped", f"{there.shown}: the connection was dropped twice ({_reason(error)})") from None
+            except (HTTPException, OSError, ValueError) as error:
+                link.close()
+                raise RemoteError("network", f"{there.shown} cannot be reached: {_reason(error)}") from None
+            except BaseException:
+                link.close()
+                raise
+        raise AssertionError
+
+    def _talk(self, link: HTTPConnection, there: Place, ask: Ask, meter: _Meter) -> Reply:
+        link.response_class = partial(_Answer, meter)  # type: ignore[assignment]
+        link.timeout = min(meter.wait(), self.limits.connect)
+        if link.sock is not None:
+            link.sock.settimeout(meter.wait())
+        target, headers = self._request(there, ask)
+        link.request("GET", target, headers=headers)
+        with link.getresponse() as answer:
+            if answer.status in REDIRECTS:
+                body = _body(answer, answer.length if answer.length and answer.length <= HEADERS else 0, HEADERS, there)
+            elif answer.status in (200, 206, 416):
+                body = _body(answer, ask.check(there, answer), ask.most, there)
+            else:
+                raise refusal(there, answer.status, answer.headers)
+            reply = Reply(there, answer.status, answer.headers, body)
+            whole = (answer.isclosed() or answer.length == 0) and not answer.will_close
+        if whole:
+            with self._lock:
+                self._idle.setdefault(there.origin, []).append(link)
+        else:
+            link.close()
+        return reply
+
+    def _request(self, there: Place, ask: Ask) -> tuple[str, dict[str, str]]:
+        """The target and the headers; only a place that is trusted gets the token."""
+        headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **ask.headers()}
+        if there.trusted:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if there.scheme == "http" and (between := proxy(there)):
+            return there.url, headers | between.headers
+        return there.path + there.query, headers
+
+    def _link(self, there: Place, *, fresh: bool) -> HTTPConnection:
+        """A connection to a place: one that is idle, or a new one."""
+        with self._lock:
+            if not fresh and (idle := self._idle.get(there.origin)):
+                return idle.pop()
+            if there.scheme == "https" and self._tls is None:
+                self._tls = ssl.create_default_context()
+        between = proxy(there)
+        host, port = (between.host, between.port) if between else (there.host, there.port)
+        if there.scheme == "http":
+            return HTTPConnection(host, port)
+        link = HTTPSConnection(host, port, context=self._tls)
+        if between:
+            link.set_tunnel(there.host, there.port, between.headers)
+        return link
+
+
+def _body(answer: HTTPResponse, expected: int | None, most: int, there: Place) -> bytes:
+    """The body, of this length or, where none is known, of at most so many bytes."""
+    parts: list[bytes] = []
+    got, wanted = 0, most + 1 if expected is None else expected
+    while got < wanted and (part := answer.read(min(wanted - got, CHUNK))):
+        parts.append(part)
+        got += len(part)
+    if expected is not None and got < expected:
+        raise IncompleteRead(b"", expected - got)
+    if got > most or (expected and not answer.isclosed() and answer.read(1)):
+        raise RemoteError("long", f"{there.shown} sends more than {most if expected is None else expected:,} bytes")
+    return b"".join(parts)
+
+
+def _reason(error: Exception) -> str:
+    """What the system says; never what `http.client` says, which repeats headers."""
+    return safe(error.strerror or str(error), 120) if isinstance(error, OSError) else type(error).__name__

@@ -1,0 +1,185 @@
+"""Model repositories on the hub: an id and a revision become one commit, and the files of that commit a `Folder`.
+
+Documented routes alone: `/api/models/{id}/revision/{revision}` gives the commit and the names, `/{id}/resolve/{commit}/{file}` the bytes.
+huggingface_hub (extra `hub`) is asked for one thing, the token that `hf auth login` stored; HF_TOKEN needs no extra.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from ...core.errors import FormatError, RemoteError, safe
+from ..formats.checkpoint_files import SHARDS
+from ..formats.folder import Folder, plain
+from ..formats.source import Source
+from .http_client import Limits, Session
+from .http_file import HttpFile, fetch_json
+from .parallel_requests import at_once
+from .web_location import Place, place, quoted
+
+T = TypeVar("T")
+ENDPOINT = "https://huggingface.co"
+ANSWER = 8 << 20
+"""Bytes of an answer of the hub's API; those of the largest repositories have one million."""
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+_REVISION = r"refs/(?:pr|convert)/[^/@\s]{1,100}|[^/@\s]{1,255}"
+_ID = re.compile(rf"(?P<id>{_NAME}/{_NAME})(?:@(?P<revision>{_REVISION}))?(?P<path>)", re.ASCII)
+_URI = re.compile(rf"hf://(?:models/)?(?P<id>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>{_REVISION}))?(?:/(?P<path>.*))?", re.ASCII | re.DOTALL)
+_WITHIN = r"/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)(?:/(?P<path>[^?#]*))?"
+_PAGE = re.compile(rf"(?P<id>{_NAME}/{_NAME})(?:{_WITHIN})?/?(?:[?#].*)?", re.ASCII | re.DOTALL)
+_OTHERS = ("api", "blog", "buckets", "collections", "datasets", "docs", "kernels", "papers", "spaces")
+_COMMIT = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+class Repo(NamedTuple):
+    """A model on the hub, a revision of it, and a file or folder in it."""
+
+    id: str
+    revision: str = "main"
+    path: str = ""
+
+
+def parse(text: str) -> Repo | None:
+    """What `org/name[@revision]`, `hf://org/name[@revision][/path]` or the address of a page of the endpoint names."""
+    site = endpoint()
+    found = _URI.fullmatch(text) if text.startswith("hf://") else _ID.fullmatch(text)
+    if text.startswith(f"{site}/"):
+        found = _PAGE.fullmatch(text[len(site) + 1 :])
+    if found and found["id"].partition("/")[0] not in _OTHERS and ".." not in found["id"]:
+        return Repo(found["id"], unquote(found["revision"] or "main"), unquote(found["path"] or "").strip("/"))
+    if text.startswith("hf://"):
+        raise RemoteError("id", f"{safe(text)} is no model on the hub", hint="hf://org/name, hf://org/name@revision or hf://org/name/file")
+    return None
+
+
+def endpoint() -> str:
+    """The hub's address."""
+    return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+
+
+def session(limits: Limits | None = None) -> Session:
+    """A session that knows the endpoint, and the token for it."""
+    if _flag("HF_HUB_OFFLINE") or _flag("TRANSFORMERS_OFFLINE"):
+        raise RemoteError("offline", "HF_HUB_OFFLINE says not to ask the hub", hint="unset it, or give the path of a copy on this machine")
+    return Session(place(endpoint(), "url", "HF_ENDPOINT"), token(), limits)
+
+
+def token() -> str:
+    """The token for the endpoint, or nothing."""
+    if _flag("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return ""
+    text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _stored()
+    if not re.fullmatch("[!-~]*", text := text.strip()):
+        raise RemoteError("token", "the token for the hub holds characters that no token has", hint="see HF_TOKEN, or `hf auth login`")
+    return text
+
+
+def _stored() -> str:
+    try:
+        from huggingface_hub import get_token
+    except ImportError:
+        return ""
+    try:
+        return get_token() or ""
+    except Exception as error:  # whatever its sources of tokens raise; the text of it might hold one
+        raise RemoteError("token", f"huggingface_hub cannot get a token: {type(error).__name__}", hint="set HF_TOKEN") from None
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+class WebFolder(Folder):
+    """Where a file of a web server lies; nothing is listed there, and whoever names a file can open it."""
+
+    def __init__(self, session: Session, there: Place, name: str = "") -> None:
+        path, _, last = there.path.rpartition("/")
+        self._session, self._named, self._path = session, there, path
+        self.single = unquote(last)
+        self.name = name or there.site + path
+
+    def names(self) -> Sequence[str]:
+        """Refused."""
+        raise RemoteError("listing", f"{safe(self.name)} cannot be listed: web servers do not say what they have", hint="name a file")
+
+    def open(self, name: str) -> Source | None:
+        """The file, unless the server says that there is none."""
+        try:
+            return HttpFile(self.address(name).url, self._session, name=self.path(name))
+        except RemoteError as error:
+            if error.code != "missing":
+                raise
+            return None
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read whole."""
+        return fetch_json(self._session, self.address(name))
+
+    def address(self, name: str) -> Place:
+        """Where a file lies: as it was named, query and all, or beside that."""
+        if self.single and name == self.single:
+            return self._named
+        return self._named._replace(path=f"{self._path}/{quoted(plain(name))}", query="")
+
+    def each(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+        """Some at the same time."""
+        return at_once(work, names)
+
+
+class HubFolder(WebFolder):
+    """The files of one commit of a repository, or of a folder in it."""
+
+    def __init__(self, session: Session, repo: Repo) -> None:
+        site, path = endpoint(), f"{repo.id}/revision/{quoted(repo.revision)}"
+        self.commit, files = _commit(fetch_json(session, session.place(f"{site}/api/models/{path}"), ANSWER), repo)
+        inner = _inner(repo.path, files)
+        start = f"{inner}/" if inner else ""
+        self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
+        there = session.place(f"{site}/{repo.id}/resolve/{self.commit}/{quoted(repo.path if repo.path in files else start, '/')}")
+        super().__init__(session, there, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
+
+    def names(self) -> Sequence[str]:
+        """What the hub lists."""
+        return sorted(self._names)
+
+    def open(self, name: str) -> Source | None:
+        """A file that is listed."""
+        return super().open(name) if plain(name) in self._names else None
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read whole, if it is listed."""
+        if plain(name) not in self._names:
+            raise RemoteError("missing", f"{safe(self.name)} has no {safe(name)}")
+        return super().json(name)
+
+
+def _commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
+    """The commit that a revision stands for, and the paths of its files."""
+    commit, siblings = data.get("sha"), data.get("siblings", [])
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list) or len(siblings) > SHARDS:
+        raise RemoteError("api", f"{endpoint()} names no commit of {repo.id} and its files", hint="is HF_ENDPOINT a hub?")
+    if _COMMIT.fullmatch(repo.revision) and commit != repo.revision:
+        raise RemoteError("api", f"{endpoint()} was asked for commit {repo.revision} of {repo.id}, and gives {commit}")
+    paths = {x["rfilename"] for x in siblings if isinstance(x, dict) and isinstance(x.get("rfilename"), str)}
+    return commit, {x for x in paths if _plain(x)}
+
+
+def _plain(path: str) -> bool:
+    """Whether every part of a path is a plain name; other files are as good as absent."""
+    try:
+        return all(plain(x) for x in path.split("/"))
+    except FormatError:
+        return False
+
+
+def _inner(path: str, files: set[str]) -> str:
+    """The folder that a path in a repository is, or lies in."""
+    if path in files:
+        return path.rpartition("/")[0]
+    if path and not any(x.startswith(f"{path}/") for x in files):
+        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="`llamath ls hf://org/name` says what it has")
+    return path

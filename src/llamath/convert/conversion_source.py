@@ -1,0 +1,172 @@
+"""`Origin`: a checkpoint that is to be converted: its model, where its tensors lie, and whether it is what its configuration says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ..analysis.verify.check_checkpoint import claim
+from ..analysis.verify.verify_tensors import verify
+from ..checkpoint.formats import checkpoint_files as checkpoint
+from ..checkpoint.formats import gguf
+from ..checkpoint.formats.manifest import Manifest, Tensor
+from ..checkpoint.formats.source import LocalFile
+from ..checkpoint.gguf_metadata import from_gguf
+from ..checkpoint.naming.scheme import Scheme, Unnamed
+from ..core.errors import ConvertError, FormatError, safe
+from ..core.record_type import Record
+from ..loading import load
+from ..model import Model
+from .float_cast import WIDTHS
+from .llama3_rope import NAME, scaling
+from .merge_shards import gathered, same, settled, unsaid, vocabulary, whole
+from .tensor_reader import Files, Whole
+
+ARCHS = frozenset({"llama", "qwen2"})
+"""What can be converted, by the name that GGUF has for it."""
+SET_RIGHT, APART = frozenset({"dtype", "total_size", "index"}), frozenset({"vocabulary"})
+"""Findings of `verify` that a conversion sets right, and those that are not about the weights."""
+Found = Mapping[str, list[Tensor]]
+
+
+class Origin(Record):
+    """What is converted."""
+
+    folder: str  # where its configuration and tokenizer lie
+    format: str
+    model: Model
+    scheme: Scheme
+    wholes: Mapping[str, Whole]
+    files: Files
+    notes: tuple[str, ...]
+
+
+def opened(path: str, changes: Mapping[str, Any]) -> Origin:
+    """The checkpoint at this path, if it is whole and of a family that can be converted."""
+    problems: list[FormatError] = []
+    manifest = checkpoint.read(path, problems)
+    if problems:
+        raise problems[0]
+    files = Files(manifest)
+    try:
+        return _opened(path, manifest, files, changes)
+    except BaseException:
+        files.close()
+        raise
+
+
+def _opened(path: str, manifest: Manifest, files: Files, changes: Mapping[str, Any]) -> Origin:
+    found, notes = gathered(manifest), list[str]()
+    model = _model(path, manifest, found, changes)
+    scheme = _scheme(path, model, manifest, found)
+    unsaid = {key: x for key, x in _unsaid(model, scheme, found, files).items() if key not in changes}
+    if unsaid:
+        notes += [remark for _, remark in unsaid.values()]
+        model = _model(path, manifest, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
+    expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
+    head = scheme.stored("head.weight")
+    wholes = {name: whole(name, parts, expected.get(name)) for name, parts in found.items()}
+    notes += _checked(path, model, manifest, wholes)
+    wholes = {name: settled(x, files) for name, x in wholes.items() if name in expected or name == head}
+    _plain(wholes)
+    if head not in expected and head in wholes:
+        _tied(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
+    notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
+    facts: dict[str, Any] = {"folder": _folder(path), "format": manifest.format, "model": model, "scheme": scheme, "wholes": wholes}
+    return Origin(**facts, files=files, notes=tuple(notes))
+
+
+def _folder(path: str) -> str:
+    return path if os.path.isdir(path) else os.path.dirname(path) or "."
+
+
+def _model(path: str, manifest: Manifest, found: Found, changes: Mapping[str, Any]) -> Model:
+    """The model that the configuration describes, or the GGUF header."""
+    if manifest.format == "gguf":
+        model = _from_header(path, manifest, changes)
+    else:
+        folder = _folder(path)
+        own = not os.path.lexists(os.path.join(folder, "config.json"))
+        model = load(folder, changes=changes, vocab_size=vocabulary(found, "tok_embeddings.weight", "norm.weight") if own else None)
+    if model.wrapper or model.family.arch not in ARCHS:
+        what = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
+        raise ConvertError(f"{safe(path)} is {what}, which is not converted", hint="what is: Llama, Mistral, Mixtral and Qwen 2")
+    head = model.tree.head
+    if head is None or head.weight.shape[0] != model.tree.vocab:
+        raise ConvertError(f"{safe(path)} is a model without a head over its vocabulary, which no other format has")
+    return model
+
+
+def _from_header(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> Model:
+    with LocalFile(manifest.files[0].name) as source:
+        if gguf.preamble(source).order != "<":
+            raise ConvertError(f"{safe(path)} is a big-endian GGUF file; only little-endian ones are converted")
+    notes: list[str] = []
+    model = load(from_gguf(manifest.metadata, manifest.tensors, safe(path), notes), changes=changes)
+    name = str(manifest.metadata.get("general.name") or os.path.basename(path).removesuffix(".gguf"))
+    return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
+
+
+def _scheme(path: str, model: Model, manifest: Manifest, found: Found) -> Scheme:
+    """The naming that most of the tensors have."""
+    best: tuple[int, Scheme | None] = (0, None)
+    for scheme in claim(model, manifest, path).schemes:
+        try:
+            overlap = sum(x.name in found for x in scheme.tensors(model.tree))
+        except Unnamed:
+            continue
+        if overlap > best[0]:
+            best = overlap, scheme
+    if best[1] is None:
+        raise ConvertError(
+            f"{safe(path)} has no tensor that a model of the {model.family.name} family has", hint="llamath ls shows what it has"
+        )
+    return best[1]
+
+
+def _unsaid(model: Model, scheme: Scheme, found: Found, files: Files) -> dict[str, tuple[Any, str]]:
+    """What the tensors say and the configuration does not, with a remark: what Meta's files share, the scaling of positions in GGUF's."""
+    said: dict[str, tuple[Any, str]] = {}
+    data = model.config.data
+    if model.config.source.endswith("params.json"):
+        said |= unsaid(data, scheme, found)
+    if factors := found.get(NAME):
+        x, layer = factors[0], model.tree.layers[0]
+        numbers = struct.unpack(f"<{x.elements}f", files.rows(Whole(x.name, x.dtype, x.shape, (x,)), 0, x.shape[0]))
+        made = scaling(numbers, data.get("rope_theta", 10000.0), layer.attn.head_dim)  # type: ignore[attr-defined]
+        said["rope_scaling"] = made, f"the scaling of positions is made out from {NAME}: {made}"
+    return said
+
+
+def _checked(path: str, model: Model, manifest: Manifest, wholes: Mapping[str, Whole]) -> list[str]:
+    """Hold the tensors against the model; what a conversion would carry on is an error."""
+    tensors = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in wholes.values())
+    joined = manifest.replace(tensors=tensors)
+    verdict = verify(claim(model, joined, path), joined)
+    wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in SET_RIGHT | APART]
+    if wrong:
+        first, more = wrong[0], f"; and {len(wrong) - 1} more findings" if len(wrong) > 1 else ""
+        raise ConvertError(
+            f"{safe(path)} is not what its configuration says: {first.message}{more}", hint=first.hint or "llamath verify says more"
+        )
+    return [x.message for x in verdict.findings if x.code in APART or (x.severity == "info" and x.code not in ("buffer", "packed"))]
+
+
+def _plain(wholes: Mapping[str, Whole]) -> None:
+    """Refuse numbers that are not plain floats, and tensors that lie in the file as none should."""
+    for x in wholes.values():
+        if x.dtype not in WIDTHS:
+            hint = "convert the original instead; what is quantised has lost what the original had" if x.dtype[:1] in "QIMNT" else ""
+            raise ConvertError(f"{safe(x.name)} is {x.dtype}; only {', '.join(WIDTHS)} are converted", hint=hint)
+        if len(x.shape) > 2 and any(part.strides is not None for part in x.parts):
+            raise ConvertError(
+                f"{safe(x.name)} has {len(x.shape)} dimensions that do not lie one after another", hint="save .contiguous() of it"
+            )
+
+
+def _tied(embed: Whole, head: Whole, files: Files) -> None:
+    if not same(embed, head, files):
+        where = f"the configuration says that embedding and head share one matrix, and {safe(head.name)} is another than {safe(embed.name)}"
+        raise ConvertError(where, hint="--set tie_word_embeddings=false keeps both")

@@ -1,0 +1,116 @@
+"""Numbers from one float type to another, as torch casts them: widening is exact, narrowing goes to the nearest, ties to even.
+
+Where torch makes a finite number infinite, this refuses. NaN stays NaN: between F16 and F32 with its payload, quieted; in BF16 it keeps
+its bits if they fit and is 0x7FC0 else, as in torch's plain code (its vectorised code writes 0xFFFF for the same NaN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import ConvertError, MissingExtra
+
+if TYPE_CHECKING:
+    from numpy import bool_, uint32
+    from numpy.typing import NDArray
+
+WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+"""The types that are converted, with their bytes."""
+BLOCK = 1 << 16
+"""So many bytes are cast at once: they stay in the processor's cache."""
+FEW = 1 << 15
+"""So many bytes are cast without numpy, which takes longer to import."""
+
+
+def blocks(data: bytes, source: str, target: str) -> Iterator[bytes]:
+    """These numbers in another type, block by block."""
+    if source == target:
+        yield data
+    else:
+        yield from (cast(data[at : at + BLOCK], source, target) for at in range(0, len(data), BLOCK))
+
+
+def cast(data: bytes, source: str, target: str) -> bytes:
+    """These numbers in another type; an error says which of them it cannot hold."""
+    if source == target:
+        return data
+    if source == "BF16":
+        return cast(_widened(data), "F32", target)
+    if source == "F16":
+        return cast(_wide(data), "F32", target)
+    if target == "BF16" and exact(data, target):
+        narrow = bytearray(len(data) // 2)
+        narrow[::2], narrow[1::2] = data[2::4], data[3::4]
+        return bytes(narrow)
+    return _half(data) if target == "F16" else _brain(data)
+
+
+def exact(data: bytes, target: str) -> bool:
+    """Whether these F32 numbers, cast to a narrower type, are still the same."""
+    if target == "BF16":
+        count = len(data) // 4
+        return data[::4].count(0) == count and data[1::4].count(0) == count
+    try:
+        return target == "F32" or _wide(_half(data)) == data
+    except ConvertError:
+        return False
+
+
+def numpy() -> Any:
+    """numpy, or an error that says how to get it."""
+    try:
+        import numpy as np
+    except ImportError:
+        raise MissingExtra("numpy", "convert") from None
+    return np
+
+
+def _widened(data: bytes) -> bytes:
+    """BF16 is the first half of F32."""
+    if len(data) > FEW:
+        with suppress(MissingExtra):
+            return bytes((numpy().frombuffer(data, "<u2").astype("<u4") << 16).tobytes())
+    wide = bytearray(2 * len(data))
+    wide[2::4], wide[3::4] = data[::2], data[1::2]
+    return bytes(wide)
+
+
+def _wide(data: bytes) -> bytes:
+    bits = numpy().frombuffer(data, "<f2").astype("<f4").view("<u4")
+    bits[(bits & 0x7FFFFFFF) > 0x7F800000] |= 0x400000
+    return bytes(bits.tobytes())
+
+
+def _half(data: bytes) -> bytes:
+    """By integers: numpy's own cast takes twenty times as long for numbers that F16 has only as subnormal ones."""
+    np = numpy()
+    bits = np.frombuffer(data, "<u4")
+    size = bits & 0x7FFFFFFF
+    half = (size - 0x37FFF001 + (size >> 13 & 1)) >> 13
+    small, nan = size < 0x38800000, size > 0x7F800000
+    half[small] = (size[small].view("<f4") + np.float32(0.5)).view("<u4") - 0x3F000000
+    half[size >= 0x47800000] = 0x7C00
+    half[nan] = 0x7E00 | size[nan] >> 13 & 0x3FF
+    _held(np, bits, half == 0x7C00, "F16")
+    return bytes((half | bits >> 16 & 0x8000).astype("<u2").tobytes())
+
+
+def _brain(data: bytes) -> bytes:
+    np = numpy()
+    bits = np.frombuffer(data, "<u4")
+    narrow = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
+    narrow[(bits & 0x7FFFFFFF) > 0x7F800000] = 0x7FC0
+    _held(np, bits, (narrow & 0x7FFF) == 0x7F80, "BF16")
+    return bytes(narrow.tobytes())
+
+
+def _held(np: Any, bits: NDArray[uint32], infinite: NDArray[bool_], target: str) -> None:
+    lost = bits[infinite].view("<f4")
+    lost = lost[np.isfinite(lost)]
+    if lost.size:
+        hint = "BF16 has the range of F32" if target == "F16" else "leave it in F32"
+        raise ConvertError(
+            f"{target} cannot hold {lost[np.abs(lost).argmax()]:g}: it would become infinite, as it does in torch", hint=hint
+        )

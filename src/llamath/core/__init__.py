@@ -1,0 +1,1 @@
+"""The data model: exact dimensions, weights, blocks, configurations and errors."""

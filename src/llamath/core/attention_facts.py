@@ -1,0 +1,30 @@
+"""What attention does besides its matrices, as facts: how heads are made ready, and what becomes of their scores."""
+
+from __future__ import annotations
+
+from .positions import Alibi, LogTemperature, Temperature
+from .record_type import Record
+
+
+class Clip(Record):
+    """Queries, keys and values are clamped to ± `limit`."""
+
+    limit: float
+    normed: bool = False  # after their norms, not before
+
+
+class Norming(Record):
+    """How queries, keys and values are made ready to meet."""
+
+    whole: bool = False  # the norms of q and k see all heads as one vector
+    after_rope: bool = False
+    clip: Clip | None = None
+
+
+class Scores(Record):
+    """What becomes of q · k before the softmax."""
+
+    scale: float | None = None  # they are multiplied by it; None: by 1 / √(size of a key)
+    softcap: float | None = None  # they become cap · tanh(score / cap)
+    alibi: Alibi | None = None
+    temperature: Temperature | LogTemperature | None = None  # of the query's position

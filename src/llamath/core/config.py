@@ -1,0 +1,183 @@
+"""`Config`: a model's configuration that checks what it hands out and remembers which keys were read.
+
+A key may be given as `a|b`: the first that is present. An absent key, or null, has the default that the family gives; without one it
+is an error. Only exact types pass: a count is a JSON integer, never a float, a boolean or a string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from .errors import ConfigError, safe
+from .expr import Dim
+
+T = TypeVar("T")
+_MISSING: Any = object()
+ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python quick_gelu relu relu2 swigluoai".split())
+
+
+class Config:
+    """One JSON object of a configuration."""
+
+    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", first: Collection[str] = ()) -> None:
+        self.data = data
+        self.first = first  # keys that win over their synonyms
+        self.source = source
+        self._path = path
+        self.read: set[str] = set()  # every key that was asked for
+        self.absent: dict[str, object] = {}  # those that were not there, with the family's default
+        self.assumed: dict[str, int] = {}  # the dimensions among them
+        self.letters: dict[str, str] = {}  # which key each letter of a dimension came from
+        self._subs: dict[str, Config] = {}
+
+    def __contains__(self, keys: str) -> bool:
+        self.read.update(keys.split("|"))
+        return any(self.data.get(key) is not None for key in keys.split("|"))
+
+    def __getitem__(self, keys: str) -> Any:
+        return self.get(keys, _MISSING)
+
+    def get(self, keys: str, default: T) -> T:
+        """The value of the first of these keys that is there, of the default's type."""
+        self.read.update(keys.split("|"))
+        key = self._present(keys)
+        if self.data.get(key) is None:
+            if default is _MISSING:
+                raise self.error(key, "is missing", "a model's config.json says it")
+            self.absent.setdefault(key, default)
+            return default
+        value = self.data[key]
+        if not _fits(value, default):
+            raise self.error(key, f"should be {_KINDS.get(type(default), 'something else')}, not {safe(repr(value), 60)}")
+        return cast(T, float(value) if type(default) is float else value)
+
+    def nullable(self, keys: str, default: T) -> T | None:
+        """Like `get`, but a null is no gap: it says that there is none."""
+        names = keys.split("|")
+        value = self.get(keys, default)
+        return None if keys not in self and any(name in self.data for name in names) else value
+
+    def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Dim:
+        """A dimension: read and named in one go."""
+        value = self.get(keys, _MISSING if default is _MISSING else int(default))
+        if keys not in self:
+            self.assumed[keys.split("|")[0]] = value
+            self.absent[keys.split("|")[0]] = value
+        if type(value) is not int or not least <= value < 2**63:
+            kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+            raise self.error(
+                self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}", "a dimension is a JSON integer, like 4096"
+            )
+        self.letters.setdefault(symbol, self._present(keys))
+        return Dim(symbol, value)
+
+    def whole(self, keys: str) -> int | None:
+        """A positive integer, or None where there is none: a window, a context."""
+        value: int | None = self.get(keys, None)
+        if value is not None and (type(value) is not int or not 0 < value < 2**63):
+            raise self.error(self._present(keys), f"should be a positive integer or null, not {safe(repr(value), 60)}")
+        return value
+
+    def number(self, keys: str) -> float | None:
+        """A number, or None where there is none."""
+        value: Any = self.get(keys, None)
+        if value is not None and not _fits(value, 1.0):
+            raise self.error(self._present(keys), f"should be a number or null, not {safe(repr(value), 60)}")
+        return None if value is None else float(value)
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of numbers."""
+        values: list[float] = self.get(key, cast("list[float]", []))
+        if not values or not all(_fits(x, 1.0) for x in values):
+            raise self.error(key, "should be a list of numbers")
+        return tuple(map(float, values))
+
+    def activation(self, keys: str, default: str = "silu") -> str:
+        """The name of an activation function, one that is known."""
+        name = self.get(keys, default)
+        if name not in ACTIVATIONS:
+            raise self.error(
+                self._present(keys), f"names the unknown activation {safe(repr(name), 60)}", f"known: {', '.join(sorted(ACTIVATIONS))}"
+            )
+        return name
+
+    def heads(
+        self,
+        d: int,
+        K_keys: str = "num_key_value_heads",
+        H_keys: str = "num_attention_heads",
+        default: tuple[int, int, int] = (0, 0, 0),
+    ) -> tuple[Dim, Dim, Dim]:
+        """(H, K, h): query heads, key/value heads and their size; what is not said is the family's default, or (an error, H, d / H)."""
+        H = self.dim("H", H_keys, default=default[0] or _MISSING)
+        null = any(name in self.data for name in K_keys.split("|")) and K_keys not in self
+        K = self.dim("K", K_keys, default=H if null else default[1] or H)
+        if H % K:
+            hint = "each key/value head serves the same number of query heads"
+            raise self.error(self._present(K_keys), f"is {K}, which does not divide the {H} attention heads", hint)
+        if "head_dim" not in self and not default[2] and d % H:
+            raise self.error(
+                self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide"
+            )
+        return H, K, self.dim("h", "head_dim", default=default[2] or d // H)
+
+    def square_heads(self, d: int, K_keys: str = "num_key_value_heads", H_keys: str = "num_attention_heads") -> tuple[Dim, Dim, Dim]:
+        """Heads of a family whose heads together are as wide as the stream, whatever head_dim says."""
+        H, K, h = self.heads(d, K_keys, H_keys)
+        if H * h != d:
+            raise self.error("head_dim", f"is {h}: the heads of this family are always d / H wide, {d // H} here")
+        return H, K, h
+
+    def sub(self, key: str) -> Config:
+        """A nested object, empty if absent; what is read of it is remembered too."""
+        if key not in self._subs:
+            value = self.get(key, cast("Mapping[str, Any]", {}))
+            self._subs[key] = Config(value, self.source, f"{self._path}{key}.")
+        return self._subs[key]
+
+    def ignore(self, *keys: str) -> None:
+        """Keys that this family knows and has no use for."""
+        self.read.update(keys)
+
+    def unread(self) -> Iterator[str]:
+        """The keys that nobody asked for, dotted."""
+        yield from (self._path + key for key in self.data if key not in self.read)
+        for sub in self._subs.values():
+            yield from sub.unread()
+
+    def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
+        """An error about one key: where, what, and a hint."""
+        return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
+
+    def _present(self, keys: str) -> str:
+        """Which of the synonyms is there; two that contradict each other are an error, unless one has been put first."""
+        names = keys.split("|")
+        there = [name for name in names if self.data.get(name) is not None]
+        if chosen := [name for name in there if name in self.first]:
+            return chosen[0]
+        for other in there[1:]:
+            if self.data[other] != self.data[there[0]]:
+                raise self.error(
+                    other, f"contradicts {there[0]}: {self.data[other]!r:.60} and {self.data[there[0]]!r:.60} for the same thing"
+                )
+        return there[0] if there else names[0]
+
+
+_KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}
+
+
+def _fits(value: object, default: object) -> bool:
+    if default is None or default is _MISSING:
+        return True
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, float):
+        return isinstance(value, (int, float)) and -1e300 < value < 1e300
+    if isinstance(default, str):
+        return isinstance(value, str)
+    if isinstance(default, Mapping):
+        return isinstance(value, Mapping)
+    if isinstance(default, Sequence):
+        return isinstance(value, list)
+    return isinstance(value, type(default))

@@ -1,0 +1,172 @@
+"""Meta's `ModelArgs`, as `params.json` holds them, and the same model in Hugging Face's keys; each from the other, exactly.
+
+The feed-forward width is `multiple_of · ⌈int(ffn_dim_multiplier · int(2 · 4 · dim / 3)) / multiple_of⌉` (llama's `model.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .config import Config
+from .errors import ConfigError
+from .record_type import Record
+
+
+class ModelArgs(Record):
+    """The fields of the reference implementation, with its defaults."""
+
+    dim: int = 4096
+    n_layers: int = 32
+    n_heads: int = 32
+    n_kv_heads: int | None = None
+    vocab_size: int = -1
+    multiple_of: int = 256
+    ffn_dim_multiplier: float | None = None
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    max_batch_size: int = 32
+    max_seq_len: int = 2048
+    use_scaled_rope: bool = False
+
+    @property
+    def hidden(self) -> int:
+        """The feed-forward width that the reference computes."""
+        return hidden(self.dim, self.multiple_of, self.ffn_dim_multiplier)
+
+
+BEYOND = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
+"""Keys of other models' files of the same name, whose weights the reference of Llama does not have."""
+
+SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""What `use_scaled_rope` stands for: constants in the reference's code, not in the file."""
+
+
+def hidden(dim: int, multiple_of: int, multiplier: float | None) -> int:
+    """Meta's rounding of the feed-forward width."""
+    width = int(2 * (4 * dim) / 3)
+    if multiplier is not None:
+        width = int(multiplier * width)
+    return multiple_of * ((width + multiple_of - 1) // multiple_of)
+
+
+META_KEYS = {
+    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
+    "intermediate_size": "multiple_of and ffn_dim_multiplier", "rms_norm_eps": "norm_eps",
+}  # fmt: skip
+"""Hugging Face's keys in Meta's words, for errors about a `params.json`."""
+
+
+def is_params(data: Mapping[str, Any]) -> bool:
+    """Whether this is `params.json` and not `config.json`."""
+    return "dim" in data and "n_layers" in data and "model_type" not in data
+
+
+def read_args(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
+    """The arguments in a `params.json`; the vocabulary, which LLaMA 1 and 2 leave out, from elsewhere if need be."""
+    c = Config(data, source)
+    if beyond := next((key for key in BEYOND if c.get(key, None)), None):
+        raise c.error(
+            beyond, "says more than Llama's reference knows: experts or images", "give the Hugging Face config.json of the same model"
+        )
+    given = c.get("vocab_size", -1)
+    vocab = vocab_size if vocab_size is not None and given == -1 else given
+    if vocab == -1:
+        state = "is −1" if "vocab_size" in data else "is absent"
+        raise ConfigError(
+            f"{source}: vocab_size {state}: it was to be taken from the tokenizer, and there is none beside it",
+            hint="give --vocab-size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or put tokenizer.model beside it",
+        )
+    if type(vocab) is not int or vocab < 1:
+        raise c.error("vocab_size", f"should be a positive integer, not {vocab!r}")
+    heads = c.dim("H", "n_heads")
+    args = ModelArgs(
+        dim=int(c.dim("d", "dim")),
+        n_layers=int(c.dim("L", "n_layers")),
+        n_heads=int(heads),
+        n_kv_heads=int(c.dim("K", "n_kv_heads")) if "n_kv_heads" in c else None,
+        vocab_size=vocab,
+        multiple_of=int(c.dim("m", "multiple_of", default=256)),
+        ffn_dim_multiplier=c.get("ffn_dim_multiplier", 1.0) if "ffn_dim_multiplier" in c else None,
+        norm_eps=c.get("norm_eps", 1e-5),
+        rope_theta=c.get("rope_theta", 10000.0),
+        max_batch_size=c.get("max_batch_size", 32),
+        max_seq_len=c.get("max_seq_len", 2048),
+        use_scaled_rope=c.get("use_scaled_rope", False),
+    )
+    for key in ("max_batch_size", "max_seq_len"):
+        c.dim(key, key, default=1)
+    if args.ffn_dim_multiplier is not None and not 0 < args.ffn_dim_multiplier < 1e6:
+        raise c.error("ffn_dim_multiplier", f"should be a positive number, not {args.ffn_dim_multiplier!r}")
+    return args, c
+
+
+def beside_args(c: Config) -> dict[str, Any]:
+    """What Mistral's files say besides: the width of the feed-forward and the size of a head, as they are."""
+    said = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
+    return {key: int(c.dim("n", name)) for name, key in said.items() if name in c}
+
+
+def to_hf(args: ModelArgs) -> dict[str, Any]:
+    """The same model in Hugging Face's keys."""
+    keys: dict[str, Any] = {
+        "model_type": "llama",
+        "vocab_size": args.vocab_size,
+        "hidden_size": args.dim,
+        "intermediate_size": args.hidden,
+        "num_hidden_layers": args.n_layers,
+        "num_attention_heads": args.n_heads,
+        "num_key_value_heads": args.n_kv_heads or args.n_heads,
+        "hidden_act": "silu",
+        "rms_norm_eps": args.norm_eps,
+        "rope_theta": args.rope_theta,
+        "tie_word_embeddings": False,
+    }
+    return keys | ({"rope_scaling": SCALED} if args.use_scaled_rope else {})
+
+
+def from_hf(c: Config) -> ModelArgs:
+    """The arguments that give this Llama; an error names what the reference cannot express."""
+    d, H = c.dim("d", "hidden_size"), c.dim("H", "num_attention_heads")
+    if (h := c.get("head_dim", d // H)) * H != d:
+        raise c.error("head_dim", f"is {h}: the reference's heads are always dim / n_heads wide, {d // H} here")
+    for key in ("attention_bias", "mlp_bias"):
+        if c.get(key, False):
+            raise c.error(key, "is true: the reference has no biases")
+    if window := c.get("sliding_window", None):
+        raise c.error("sliding_window", f"is {window!r}: the reference sees all positions before")
+    if (curve := c.get("hidden_act", "silu")) not in ("silu", "swish"):
+        raise c.error("hidden_act", f"is {curve}: the reference has silu alone")
+    scaling = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+    kind = scaling.get("rope_type|type", "default")
+    if kind not in ("default", "llama3"):
+        raise scaling.error("rope_type", f"is {kind!r}: the reference knows only Llama 3.1's scaling")
+    F = c.dim("F", "intermediate_size")
+    width = next(widths(int(d), int(F)), None)
+    if width is None:
+        raise c.error("intermediate_size", f"is {F}: no multiple_of and ffn_dim_multiplier of one or two decimals give it from dim {d}")
+    return ModelArgs(
+        dim=int(d),
+        n_layers=int(c.dim("L", "num_hidden_layers")),
+        n_heads=int(H),
+        n_kv_heads=int(c.dim("K", "num_key_value_heads", default=H)),
+        vocab_size=int(c.dim("V", "vocab_size")),
+        multiple_of=width[0],
+        ffn_dim_multiplier=width[1],
+        norm_eps=c.get("rms_norm_eps", 1e-6),
+        rope_theta=scaling.get("rope_theta", c.get("rope_theta", 10000.0)),
+        use_scaled_rope=kind == "llama3",
+    )
+
+
+def widths(dim: int, F: int) -> Iterator[tuple[int, float | None]]:
+    """Every (multiple_of, ffn_dim_multiplier) that gives this width, in the order in which Meta's models would have them."""
+    sizes = [m for m in (256, 1024, 4096, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]
+    yield from ((m, None) for m in sizes[:1] if hidden(dim, m, None) == F)
+    rough = F / (8 * dim / 3)
+    for digits in (1, 2, 3):
+        near = sorted({round(rough + step / 10**digits, digits) for step in range(-5, 6)}, key=lambda x: abs(x - rough))
+        for m in [m for m in (1024, 4096, 256, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]:
+            yield from ((m, x) for x in near if x > 0 and hidden(dim, m, x) == F)
+    yield from ((m, None) for m in sizes[1:] if hidden(dim, m, None) == F)
+    yield from ((F, x) for x in (round(rough, 6),) if x > 0 and hidden(dim, F, x) == F)

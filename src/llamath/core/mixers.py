@@ -1,0 +1,180 @@
+"""Mixers that are not softmax attention: the gated delta rule, Mamba-2, the short convolution. What they remember does not grow.
+
+Letters: c taps of the convolution; Hk, hk key heads and their size, Hv, hv those of values; G groups, N state, Hm, m heads and their size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from .blocks import Linear, Norm, RMSNorm
+from .constructors import linear, rms, weight
+from .expr import Dim
+from .forward_pass import Mixer, Pass
+from .tree import Block, Cut, Weight
+
+
+class Convolution(Block):
+    """Causal, each channel by itself: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b; positions before the first are zero."""
+
+    weight: Weight  # [channels, c]
+    bias: Weight | None = None
+
+
+class GroupedRMSNorm(RMSNorm):
+    """x is cut into as many groups as the weight `[groups, size]` has rows, and each is normalised alone."""
+
+
+class StateMixer(Mixer):
+    """Base of the mixers that carry a state of fixed size from position to position."""
+
+    group: ClassVar[str] = "mixer"
+
+    @property
+    def step(self) -> Dim:
+        """The FLOPs of one token at the state: its products and their sums; decays and gates, element by element, are not among them."""
+        return Dim.const(0)
+
+    def mixing(self, at: Pass) -> Dim:
+        return self.step * Dim("T", at.tokens)
+
+
+class GatedDeltaNet(StateMixer):
+    """The gated delta rule (Yang et al. 2024, arXiv:2412.06464): each value head keeps a matrix S `[key_dim, value_dim]`.
+
+    q, k and v of x, side by side, pass the convolution and the activation; q and k are divided by their length, √(Σx² + l2_eps), and q by
+    √key_dim; each key head serves the r = value_heads / key_heads value heads that follow one another. With the decay
+    g = −exp(a_log) · softplus(alpha x + dt_bias) and the step s = sigmoid(beta x): S ← exp(g) · S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq.
+    The result is out(norm(y) · silu(z x)), y normalised head by head.
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("query", "key", "conv"), Cut(0, "key_heads")),
+        **dict.fromkeys(("value", "z", "beta", "alpha", "dt_bias", "a_log"), Cut(0, "value_heads")),
+        "out": Cut(1, "value_heads"),
+    }
+    query: Linear
+    key: Linear
+    value: Linear
+    z: Linear
+    beta: Linear
+    alpha: Linear
+    conv: Convolution
+    dt_bias: Weight
+    a_log: Weight
+    norm: Norm
+    out: Linear
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    activation: str
+    l2_eps: float = 1e-6
+
+    @property
+    def step(self) -> Dim:
+        """Sᵀk, the outer product added to S, and Sᵀq, in each value head."""
+        return 6 * (Dim.const(self.value_heads) * self.key_dim * self.value_dim)
+
+
+class Mamba2(StateMixer):
+    """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
+
+    x, b and c of the input, side by side, pass the convolution and the activation; each group's b and c serve the heads / state_groups
+    heads that follow one another. With the step s = softplus(dt + dt_bias), not below `dt_least`:
+    S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))).
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("z", "x", "dt", "dt_bias", "a_log", "skip"), Cut(0, "heads")),
+        **dict.fromkeys(("b", "c", "conv", "norm"), Cut(0, "state_groups")),
+        "out": Cut(1, "heads"),
+    }
+    z: Linear
+    x: Linear
+    b: Linear
+    c: Linear
+    dt: Linear
+    conv: Convolution
+    dt_bias: Weight
+    a_log: Weight
+    skip: Weight
+    norm: Norm
+    out: Linear
+    heads: int
+    head_dim: int
+    state_groups: int
+    state: int
+    activation: str
+    dt_least: float = 0.0
+
+    @property
+    def step(self) -> Dim:
+        """The outer product added to S, and S c, in each head."""
+        return 4 * (Dim.const(self.heads) * self.head_dim * self.state)
+
+
+class ShortConv(StateMixer):
+    """out(c · conv(b · x)), with b, c and x three images of the input (LFM2)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("b", "c", "x", "conv"), Cut(0)), "out": Cut(1)}
+    b: Linear
+    c: Linear
+    x: Linear
+    conv: Convolution
+    out: Linear
+
+
+def convolution(channels: int, taps: int, bias: bool = False) -> Convolution:
+    """`[channels, taps]`, with a bias or without."""
+    return Convolution(weight=weight(channels, taps), bias=weight(channels, role="bias") if bias else None)
+
+
+def gated_delta(d: int, heads: tuple[Dim, Dim, Dim, Dim], taps: int, eps: float, activation: str) -> GatedDeltaNet:
+    """The gated delta rule with `heads` = (Hk, hk, Hv, hv)."""
+    Hk, hk, Hv, hv = heads
+    query, value, each = linear(Hk * hk, d), linear(Hv * hv, d), linear(Hv, d)
+    parts: dict[str, Any] = {"query": query, "key": query, "value": value, "z": value, "beta": each, "alpha": each}
+    return GatedDeltaNet(
+        **parts,
+        conv=convolution(2 * Hk * hk + Hv * hv, taps),
+        dt_bias=weight(Hv, role="bias"),
+        a_log=weight(Hv, role="scale"),
+        norm=rms(hv, eps),
+        out=linear(d, Hv * hv),
+        key_heads=Hk,
+        value_heads=Hv,
+        key_dim=hk,
+        value_dim=hv,
+        activation=activation,
+    )
+
+
+def mamba2(d: int, heads: tuple[Dim, Dim, Dim, Dim], conv: tuple[int, bool], eps: float, bias: bool, **facts: Any) -> Mamba2:
+    """Mamba-2 with `heads` = (Hm, m, G, N) and a convolution of (taps, whether with a bias); further facts go to Mamba2 as they are."""
+    Hm, m, G, N = heads
+    inner, state = linear(Hm * m, d, bias), linear(G * N, d, bias)
+    return Mamba2(
+        z=inner,
+        x=inner,
+        b=state,
+        c=state,
+        dt=linear(Hm, d, bias),
+        conv=convolution(Hm * m + 2 * G * N, *conv),
+        dt_bias=weight(Hm, role="bias"),
+        a_log=weight(Hm, role="scale"),
+        skip=weight(Hm, role="scale"),
+        norm=GroupedRMSNorm(weight=weight(G, Dim("i", Hm * m // G), role="scale"), eps=eps),
+        out=linear(d, Hm * m, bias),
+        heads=Hm,
+        head_dim=m,
+        state_groups=G,
+        state=N,
+        **facts,
+    )
+
+
+def short_conv(d: int, taps: int, bias: bool) -> ShortConv:
+    """The short convolution; a bias, if at all, on everything."""
+    part = linear(d, d, bias)
+    return ShortConv(b=part, c=part, x=part, conv=convolution(d, taps, bias), out=part)

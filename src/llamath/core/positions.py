@@ -1,0 +1,97 @@
+"""How positions enter: the rotary embeddings and what grows or falls with distance, as facts without weights."""
+
+from __future__ import annotations
+
+from .record_type import Record
+
+
+class Rope(Record):
+    """Rotary positions over the first `dim` of each head, base `theta`."""
+
+    theta: float
+    dim: int
+    interleaved: bool = False  # pairs are neighbours (2i, 2i+1), not halves (i, i + dim/2)
+
+
+class LinearRope(Rope):
+    """Positions divided by `factor`."""
+
+    factor: float
+
+
+class DynamicRope(Rope):
+    """Base grown with the sequence once it is longer than `original` (NTK)."""
+
+    factor: float
+    original: int
+
+
+class YarnRope(Rope):
+    """Low frequencies interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
+
+    factor: float
+    original: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool = True
+
+
+class SteppedRope(Rope):
+    """Base times α^(dim / (dim − 2)) once a prompt of n is longer than `original`, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
+
+    original: int
+
+
+class Llama3Rope(Rope):
+    """Llama 3.1: wavelengths beyond `original / low` divided by `factor`, those under `original / high` kept, a ramp between."""
+
+    factor: float
+    low: float
+    high: float
+    original: int
+
+
+class LongRope(Rope):
+    """One factor per frequency, short or long by the length of the sequence (Phi-3)."""
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    original: int
+    context: int
+    factor: float | None = None
+    attention_factor: float | None = None
+    scales: tuple[float, float] | None = None  # of cos and sin, for short sequences and for long, if not attention_factor (Phi-3.5-MoE)
+
+
+class ProportionalRope(Rope):
+    """Gemma 4: angles spread over the whole head, those past `dim` being zero."""
+
+    head_dim: int
+    factor: float = 1.0
+
+
+class Alibi(Record):
+    """scale · 2^(−max·i/H) · (key's position) is added to head i's scaled scores; where H is no power of two, the slopes of the power below
+    and between them every other one of the power above (Press et al. 2022, arXiv:2108.12409).
+    """
+
+    max: float = 8.0
+    scale: float = 1.0
+    rounded: bool = False  # slopes and their products are rounded to bfloat16 (Falcon)
+
+
+class Temperature(Record):
+    """Queries at position t are multiplied by 1 + scale · ln(1 + ⌊(t + offset) / floor⌋) (Llama 4, Ministral 3)."""
+
+    scale: float
+    floor: int
+    offset: int = 0
+
+
+class LogTemperature(Record):
+    """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1 (Qwen 1's `use_logn_attn`)."""
+
+    original: int

@@ -1,0 +1,122 @@
+"""Quantities as people write them, read strictly: `24GB` is 24·10⁹ bytes, `24GiB` 24·2³⁰, `128k` tokens are 131,072, `405B` is a count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from .errors import LlamathError, safe
+from .record_type import Record
+
+DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+SIZES = {"B": 1, **{f"{x}B": n for x, n in (DECIMAL | BINARY).items()}}
+RATES = {f"{x}/s": n for x, n in SIZES.items()}
+BITS = {f"{x}bit/s": n for x, n in DECIMAL.items()}
+FLOPS = {f"{x}{end}": n for x, n in DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")}
+TOKENS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
+COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+
+NUMBER = r"(?P<whole>\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
+WRITTEN = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z/]*)\s*", re.ASCII)
+MOST = 2**63
+"""No size, rate or number of tokens is as large as this."""
+
+
+class Quantity(Record):
+    """A count as it was written: `405B` is 405·10⁹ with three digits known, `405853388800` is exact."""
+
+    value: int
+    digits: int  # how many were given, from the first that is not zero
+    exact: bool  # written out to the last digit
+
+
+def size(text: str) -> int:
+    """Bytes: `24GB`, `24GiB`, `512 MiB`."""
+    hint = "say 24GB (24·10⁹ bytes) or 24GiB (24·2³⁰ bytes)"
+    return _whole(text, "a size", SIZES, hint)
+
+
+def tokens(text: str) -> int:
+    """Tokens: `4096`, or in thousands of 1,024: `128k` is 131,072, `1M` is 1,048,576."""
+    return _whole(text, "a number of tokens", TOKENS, "say 4096, or 128k for 131,072 = 128·1,024")
+
+
+def tokens_note(text: str) -> str:
+    """What a letter in a number of tokens stands for; nothing where there is none."""
+    return f"{text.strip()} is {tokens(text):,} tokens" if not text.strip().isdigit() else ""
+
+
+def bandwidth(text: str) -> int:
+    """Bytes a second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
+    hint = "say 3.35TB/s, 900GB/s or 400Gbit/s"
+    if (found := WRITTEN.fullmatch(text)) and found["unit"] in BITS:
+        return _bounded(text, "a bandwidth", _number(found) * BITS[found["unit"]] / 8, hint)
+    return _whole(text, "a bandwidth", RATES, hint)
+
+
+def flops(text: str) -> int:
+    """Floating-point operations a second: `989TF`, `989TFLOPS`, `1.98PF`."""
+    return _whole(text, "a number of FLOP/s", FLOPS, "say 989TF or 1.98PF, dense (sparsity counts twice what is not computed)")
+
+
+def quantity(text: str) -> Quantity:
+    """A count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
+    hint = "say 405B, 1.5e9, 500M or 8030261248"
+    found = WRITTEN.fullmatch(text)
+    if not found or found["unit"].lower() not in COUNTS:
+        raise _unread(text, "a count", hint)
+    value = _number(found) * COUNTS[found["unit"].lower()]
+    if value.denominator != 1 or not value:
+        raise LlamathError(f"{safe(text, 60)} is no whole number above zero", hint=hint)
+    digits = re.sub(r"\D", "", found["whole"] + (found["part"] or "")).lstrip("0")
+    return Quantity(value=int(value), digits=len(digits), exact=not (found["unit"] or found["ten"] or found["part"]))
+
+
+def count(text: str) -> int:
+    """The same as a plain number."""
+    return quantity(text).value
+
+
+def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
+    found = WRITTEN.fullmatch(text)
+    if not found or found["unit"] not in units:
+        raise _unread(text, what, hint)
+    value = _number(found) * units[found["unit"]]
+    if units is TOKENS and value.denominator != 1:
+        raise LlamathError(f"{safe(text, 60)} is no whole number of tokens", hint=hint)
+    return _bounded(text, what, value, hint)
+
+
+def _number(found: re.Match[str]) -> Fraction:
+    whole = found["whole"].replace(",", "").replace("_", "")
+    return Fraction(f"{whole}.{found['part'] or 0}e{found['ten'] or 0}")
+
+
+def _bounded(text: str, what: str, value: Fraction, hint: str) -> int:
+    if not 1 <= value < MOST:
+        raise LlamathError(f"{safe(text, 60)} is {'too large' if value >= MOST else 'too small'} for {what}", hint=hint)
+    return int(value)
+
+
+def _unread(text: str, what: str, hint: str) -> LlamathError:
+    return LlamathError(f"{safe(text, 60)!r} is not {what}{_why(text)}", hint=hint)
+
+
+def _why(text: str) -> str:
+    """What is wrong with it, where that can be told."""
+    plain = text.strip()
+    if plain.startswith(("-", "−")):
+        return ": it is negative"
+    found = WRITTEN.fullmatch(plain)
+    if not found:
+        return ""
+    unit = found["unit"]
+    if not unit:
+        return ": it has no unit"
+    if unit in DECIMAL or unit in BINARY:
+        return f": {unit} of what, by 1,000 or by 1,024?"
+    if re.fullmatch(r"[kKMGTPE]i?b(ps|/s)?", unit):
+        return ": a small b is a bit"
+    return f": {unit} is no unit of it"

@@ -1,0 +1,78 @@
+"""The table as rows for other programs: CSV and Markdown, folded or with every tensor on a line of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..checkpoint.naming.scheme import Scheme
+from ..model import Model
+from .count_json import listable
+from .numbers import spans
+
+HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
+
+
+def unfolded(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
+    """Every tensor, in tree order: name, shape, parameters; with a scheme, the tensors as its files have them."""
+    listable(model)
+    rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
+    header = ("name", "shape", "parameters")
+    if form:
+        yield from table(header, rows, form)
+    else:
+        yield from (f"{name}\t{shape}\t{parameters}" for name, shape, parameters in rows)
+
+
+def _leaves(model: Model, layer: int | None) -> Iterator[tuple[str, str, str]]:
+    for leaf in model.weights:
+        if layer is None or (leaf.at and leaf.at[0] == layer):
+            yield leaf.path, _shape(leaf.shape), str(leaf.parameters)
+
+
+def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[str, str, str]]:
+    start = scheme.prefix + scheme.layer.replace("{l}", str(layer))
+    for x in scheme.tensors(model.tree):
+        if layer is None or x.name.startswith(start):
+            yield x.name, _shape(x.shape), str(sum(int(part.weight.parameters) for part in x.parts))
+
+
+def written(model: Model, scheme: Scheme | None, layer: int | None, form: str) -> Iterator[str]:
+    """The folded table; its `total` column sums to the model's."""
+    return table(HEADER, _folded(model, scheme, layer), form)
+
+
+def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[tuple[str, ...]]:
+    for section in model.count.sections:
+        if layer is not None and not any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices):
+            continue
+        times = 1 if layer is not None else int(section.times)
+        where = str(layer) if layer is not None else f"{{{spans(section.indices)}}}"
+        for row in section.rows:
+            path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
+            name = (scheme.stored(path) if scheme else path).replace("{l}", where)
+            dims, copies = "×".join(x.symbol for x in row.weight.shape), times * int(row.copies)
+            whole = copies * int(row.weight.parameters)
+            yield row.group, name, dims, _shape(row.weight.shape), str(int(row.weight.size)), str(copies), str(whole)
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "×".join(str(int(x)) for x in shape)
+
+
+LEFT = frozenset("group weight name dims shape cause where key moves model".split())
+"""Columns of words; all others are flushed right in Markdown."""
+
+
+def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
+    """Rows under a header, as CSV or as Markdown."""
+    if form == "markdown":
+        yield f"| {' | '.join(header)} |"
+        yield f"|{'|'.join(' --- ' if name in LEFT else ' ---: ' for name in header)}|"
+        yield from (f"| {' | '.join(x.replace('|', '&#124;') for x in row)} |" for row in rows)
+    else:
+        yield ",".join(_quoted(x) for x in header)
+        yield from (",".join(_quoted(x) for x in row) for row in rows)
+
+
+def _quoted(cell: str) -> str:
+    return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(x in cell for x in ',"\n\r') else cell

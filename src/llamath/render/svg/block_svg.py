@@ -1,0 +1,240 @@
+"""A decoder block as a picture: each step a box with its weights, each edge with its shape, the stream on the left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...analysis.graph import Operation
+from ...analysis.graph.walkthrough import STREAM, Stage, Walkthrough
+from ...model import Model
+from ..numbers import everyday, si, spans
+from ..table import wrapped
+from ..text.trace_text import letters, shape, used
+from .block_layout import Edge, Layout, layout
+from .svg_shapes import WIDE, circle, cut, document, path, rect, text
+
+TOP, EDGE, ARM = 92, 28, 44
+BOX, LABEL, BUS = 60, 20, 28
+PITCH = BOX + LABEL + BUS
+FOLLOW, SMALL = 6, 11
+BEHIND = 4
+"""By how much the other experts show behind one."""
+GROUPS = 8
+"""So many groups of heads are drawn, with at most so many heads each."""
+COLOURS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
+Point = tuple[float, float]
+
+
+class Picture:
+    """The places of one block's steps on the page."""
+
+    def __init__(self, stage: Stage, width: int) -> None:
+        self.stage = stage
+        self.steps = {x.name: x for x in stage.steps}
+        self.plan: Layout = layout(stage.steps)
+        longest = max(len(shape(x)) for x in stage.steps)
+        self.lane = max(244, round(longest * SMALL * WIDE * 0.9) + 24)
+        self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.takes) == 2]
+        side = 232 if self.groups else 0
+        self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE))
+        self.height = TOP + self.plan.height * PITCH + 24
+        self.d = width
+        self._buses: dict[tuple[int, str], int] = {}
+
+    def at(self, name: str) -> Point:
+        """The middle of a step's box."""
+        return self.across(self.plan.lanes[name]), TOP + self.plan.rows[name] * PITCH + BOX / 2
+
+    def across(self, lane: int) -> float:
+        """The middle of a lane, or of the arm."""
+        return EDGE + 10 if lane < 0 else EDGE + ARM + (lane + 0.5) * self.lane
+
+    def bus(self, gap: int, key: str) -> float:
+        """A height for a line across the gap under a row, one for each that needs it."""
+        mine = self._buses.setdefault((gap, key), sum(1 for row, _ in self._buses if row == gap))
+        return TOP + gap * PITCH + BOX + LABEL + 5 + (mine * 5) % (BUS - 8)
+
+    def foot(self, name: str) -> float:
+        """Where the edges of a step leave it."""
+        return self.at(name)[1] + (14 if self.round(name) else BOX / 2)
+
+    def head(self, name: str) -> float:
+        """Where edges come in from above."""
+        return self.at(name)[1] - (14 if self.round(name) else BOX / 2 + (2 * BEHIND if "{e}" in name else 0))
+
+    def round(self, name: str) -> bool:
+        """Whether it is drawn as a circle: sums, and what comes from outside."""
+        return name not in self.steps or self.steps[name].kind == "add"
+
+
+def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
+    """The layer asked for, or the kind of which there are most."""
+    stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
+    p = Picture(stage, model.tree.width)
+    which = f"layer {stage.layer}" + (f" (alike: {spans(stage.indices)})" if stage.times > 1 and stage.indices else "")
+    title = f"{model.name}: {which}"
+    said = "; ".join(f"{x.name}: {x.does}, {shape(x)}, {_weights(x)}" for x in stage.steps)
+    legend = _legend(p, walk, model)
+    size = (p.width, p.height + 20 * len(legend))
+    return document(size, title, said, _shapes(p, walk, title, legend))
+
+
+def _shapes(p: Picture, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
+    stage, n = p.stage, walk.at.tokens
+    yield text((EDGE, 38), cut(title, p.width - 2 * EDGE, 20), size=20, bold=True)
+    many = f" × {stage.times:,} layers" if stage.times > 1 else ""
+    line = f"{stage.parameters:,} parameters ({everyday(stage.parameters)}){many}; {si(stage.flops)} FLOPs for {n:,} token{'s' * (n != 1)}"
+    yield text((EDGE, 60), cut(line, p.width - 2 * EDGE), "faint")
+    for edge in p.plan.edges:
+        yield from _edge(p, edge)
+    last = stage.steps[-1].name
+    x, y = p.at(last)
+    yield _line([(x, p.foot(last)), (x, y + BOX / 2 + LABEL + 14)])
+    yield _arrow((x, y + BOX / 2 + LABEL + 20))
+    for name in p.plan.rows:
+        yield from _step(p, name)
+    for scores in p.groups:
+        yield from _heads(p, scores)
+    for i, said in enumerate(legend):
+        yield text((EDGE, p.height + 4 + 20 * i), said, "faint", size=12)
+
+
+def _edge(p: Picture, edge: Edge) -> Iterator[str]:
+    (a, _), (b, y) = p.at(edge.source), p.at(edge.target)
+    rows, down, top = p.plan.rows, p.foot(edge.source), p.head(edge.target)
+    if edge.arm:
+        bus, arm = p.bus(rows[edge.source], f">{edge.source}"), p.across(-1)
+        yield _line([(a, down), (a, bus), (arm, bus), (arm, y), (b - 20, y)])
+        yield _arrow((b - 14, y), sideways=True)
+        return
+    lane, points, entry = p.across(edge.lane), [(a, down)], b
+    if lane != a:
+        bus = p.bus(rows[edge.source], f">{edge.source}")
+        points += [(a, bus), (lane, bus)]
+    if lane != b:
+        bus = p.bus(rows[edge.target] - 1, f"<{edge.target}{edge.source}")
+        entry = b + (22 if lane > b else -22) * (1 + _before(p, edge))
+        points += [(lane, bus), (entry, bus)]
+    yield _line([*points, (entry, top - FOLLOW)])
+    yield _arrow((entry, top))
+
+
+def _before(p: Picture, edge: Edge) -> int:
+    """How many others come in from the side before this one."""
+    side = [x for x in p.plan.edges if x.target == edge.target and not x.arm and p.across(x.lane) != p.at(x.target)[0]]
+    return side.index(edge)
+
+
+def _step(p: Picture, name: str) -> Iterator[str]:
+    (x, y), step = p.at(name), p.steps.get(name)
+    if step is None:
+        yield _ring((x, y), "from the layer before" if name == STREAM else name)
+        yield text((x, y + 5), "x" if name == STREAM else "e", "ink", "middle", 14, bold=True)
+        yield text((x + 22, y + 4), "the stream" if name == STREAM else "told of each token", "faint", size=12)
+        shown = f"[B, T, d] = [{p.steps[p.stage.steps[-1].name].shape[0]}, {p.stage.steps[-1].shape[1]}, {p.d}]" if name == STREAM else ""
+        yield text((x + 8, y + BOX / 2 + 12), shown, "faint", size=SMALL)
+        return
+    if step.kind == "add":
+        yield _ring((x, y), f"{name}: {step.does}")
+        yield text((x, y + 6), "+", "ink", "middle", 18, bold=True)
+        yield text((x + 22, y + 4), cut(step.does, p.lane - 40, 12), "faint", size=12)
+    else:
+        yield from _box(p, step, (x, y))
+    yield text((x + 8, y + BOX / 2 + 14), shape(step), "faint", size=SMALL)
+
+
+def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
+    wide = p.lane - 26
+    left, top = at[0] - wide / 2, at[1] - BOX / 2
+    note = f"{step.name}: {step.does}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
+    style = colour(p.steps, step)
+    if "{e}" in step.name:
+        yield from (_framed((left + BEHIND * i, top - BEHIND * i, wide, BOX), style) for i in (2, 1))
+    yield _framed((left, top, wide, BOX), style, note)
+    mark = " ↻" if step.kind == "rope" else ""
+    yield text((left + 10, top + 19), cut(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
+    if step.kind in ("scores", "softmax", "mix") and not step.uses:
+        yield text((left + wide - 10, top + 19), "no weights", "ink", "end", SMALL)
+    for i, said in enumerate(_under(step, wide - 16)):
+        yield text((left + 10, top + 36 + 16 * i), said, size=12)
+
+
+def _under(step: Operation, room: float) -> list[str]:
+    """What a box says under its name: its weights, and what it does, which has a line more without them."""
+    head = [f"{used(step.uses)}: {everyday(step.parameters)}"] if step.uses else []
+    most = int(room / (12 * 0.54))
+    lines = wrapped(step.does, indent="", width=most)
+    rest = 2 - len(head)
+    shown = lines[:rest] if len(lines) <= rest else [*lines[: rest - 1], cut(" ".join(lines[rest - 1 :]), room, 11)]
+    return [*head, *shown]
+
+
+def _weights(step: Operation) -> str:
+    return f"weights {used(step.uses)}, {step.parameters:,} parameters" if step.uses else "no weights"
+
+
+def colour(steps: Mapping[str, Operation], step: Operation) -> str:
+    """By kind, else by the group of its weights, else as what it reads."""
+    if step.kind in COLOURS:
+        return COLOURS[step.kind]
+    if "{e}" in step.name:
+        return "experts"
+    if step.uses:
+        return step.uses[0].group or "other"
+    found = [colour(steps, y) for name in step.takes if (y := _source(steps, name)) is not None]
+    return next((x for x in found if x not in ("page", "embedding")), "other")
+
+
+def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
+    """The step of this name, or what it norms."""
+    step = steps.get(name)
+    return _source(steps, step.takes[0]) if step is not None and step.kind == "norm" else step
+
+
+def _heads(p: Picture, scores: Operation) -> Iterator[str]:
+    """Which query heads share a key and a value head."""
+    query, keys = (p.steps[name].shape for name in scores.takes)
+    H, K = int(query[2]), int(keys[2])
+    x, y = p.width - EDGE - 216, p.at(scores.name)[1] - 6 - 10 * min(K, GROUPS)
+    each, drawn = H // K, min(K, GROUPS)
+    yield text((x, y - 26), f"{H:,} query head{'s' * (H != 1)} ({query[2].symbol})", size=12)
+    yield text((x, y - 10), f"{K:,} key and value head{'s' * (K != 1)} ({keys[2].symbol})", size=12)
+    for i in range(drawn):
+        top = y + 22 * i
+        yield _framed((x, top, 30 + 16 * min(each, GROUPS), 18), "page", f"{each} query heads share a key and a value head")
+        yield circle((x + 12, top + 9), 6, "embedding", "key and value head")
+        yield from (circle((x + 34 + 16 * j, top + 9), 5, "attention", "query head") for j in range(min(each, GROUPS)))
+        if each > GROUPS:
+            yield text((x + 36 + 16 * GROUPS, top + 13), "…", "faint")
+    said = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
+    yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + said, "faint", size=12)
+
+
+def _legend(p: Picture, walk: Walkthrough, model: Model) -> list[str]:
+    """The letters, on as many lines as they take."""
+    whole = letters(model, walk.replace(stages=(p.stage,)))
+    lines, line = [], ""
+    for part in whole:
+        if len(line) + len(part) > (p.width - 2 * EDGE) / (12 * WIDE) - 2:
+            lines.append(line)
+            line = ""
+        line = f"{line}, {part}" if line else part
+    return [*lines, line]
+
+
+def _line(points: list[Point]) -> str:
+    where = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{where}" class="stroke" style="fill: none; stroke-width: 1.5"/>'
+
+
+def _arrow(tip: Point, sideways: bool = False) -> str:
+    x, y = tip
+    return path([tip, (x - 7, y - 4), (x - 7, y + 4)] if sideways else [tip, (x - 4, y - 7), (x + 4, y - 7)], "line")
+
+
+def _ring(at: Point, note: str) -> str:
+    return circle(at, 14, "page stroke", note)
+
+
+def _framed(box: tuple[float, float, float, float], style: str, note: str = "") -> str:
+    return rect(box, f"{style} stroke", note)

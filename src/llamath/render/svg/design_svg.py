@@ -1,0 +1,123 @@
+"""The candidates of a design as a picture: error of the total against width over layers, the best with numbers, the others faint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, floor, log, log10
+
+from ...analysis.design.design_ranking import Ranked
+from ...analysis.design.design_report import Design
+from ..numbers import everyday
+from .svg_shapes import circle, cut, document, line, text
+
+WIDTH, HEIGHT = 960, 560
+LEFT, RIGHT, TOP, BOTTOM = 92, 560, 96, 490
+LIST = 596
+SPOT = 4
+SHOWN = 12
+"""So many candidates have a number and a line beside the picture."""
+
+
+def design_svg(found: Design) -> str:
+    """The picture."""
+    target = found.request.target
+    many = len(found.candidates)
+    title = f"{target:,} parameters like {found.series.name}: {many} candidate{'s' * (many != 1)}"
+    said = "; ".join(f"{i}: {_said(x, target)}" for i, x in enumerate(found.ranked[:SHOWN], 1)) or "no candidate"
+    return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {said}.", _shapes(found, title))
+
+
+def _said(x: Ranked, target: int) -> str:
+    o = x.outer
+    return f"{x.layers} layers, width {o.d}, ffn {x.ffn}, {o.H} heads, {o.K} KV, {_percent(x, target):+.2f} %"
+
+
+def _percent(x: Ranked, target: int) -> float:
+    return 100 * (x.total - target) / target
+
+
+def _shapes(found: Design, title: str) -> Iterator[str]:
+    target, ranked = found.request.target, found.ranked
+    yield text((24, 38), cut(title, 900, 20), size=20, bold=True)
+    share = f"{float(100 * found.request.tolerance):g} %"
+    yield text((24, 62), f"{found.searched:,} looked at, {found.within:,} within {share}, {len(ranked)} drawn", "faint")
+    if not ranked:
+        yield text((LEFT, 200), "no candidate meets every demand")
+        return
+    aspects = [x.outer.d / x.layers for x in ranked]
+    low, high = min(aspects) / 1.05, max(aspects) * 1.05
+    reach = max(max(abs(_percent(x, target)) for x in ranked) * 1.1, 1e-6)
+
+    def at(x: Ranked) -> tuple[float, float]:
+        along = log(x.outer.d / x.layers / low) / log(high / low)
+        return LEFT + along * (RIGHT - LEFT), (TOP + BOTTOM) / 2 - _percent(x, target) / reach * (BOTTOM - TOP) / 2
+
+    yield from _axes(low, high, reach)
+    best = min(len(found.candidates), SHOWN)
+    yield from (circle(at(x), 3, "line", _said(x, target)) for x in reversed(ranked[best:]))
+    yield from (circle(at(x), 6, "total", f"{i}: {_said(x, target)}") for i, x in reversed(list(enumerate(ranked[:best], 1))))
+    yield from _numbers([at(x) for x in ranked[:best]])
+    yield from _list(ranked[:best], target)
+
+
+def _axes(low: float, high: float, reach: float) -> Iterator[str]:
+    for n in _ticks(low, high):
+        x = LEFT + log(n / low) / log(high / low) * (RIGHT - LEFT)
+        yield line((x, TOP), (x, BOTTOM))
+        yield text((x, BOTTOM + 18), f"{n:g}", "faint", "middle", 12)
+    step = _step(reach)
+    digits = max(0, -floor(log10(step)))
+    for i in range(-floor(reach / step), floor(reach / step) + 1):
+        y = (TOP + BOTTOM) / 2 - i * step / reach * (BOTTOM - TOP) / 2
+        yield line((LEFT, y), (RIGHT, y))
+        yield text((LEFT - 8, y + 4), f"{i * step:+.{digits}f} %".replace("-", "−") if i else "target", "faint", "end", 12)
+    yield text(((LEFT + RIGHT) / 2, BOTTOM + 42), "width over layers (logarithmic)", "ink", "middle")
+    yield text((24, TOP - 10), "error of the total", "ink")
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers on a logarithmic axis, eight at the most."""
+    step = 10 ** floor(log10(high - low)) if high > low else 1.0
+    for factor in (0.1, 0.2, 0.5, 1, 2, 5):
+        size = step * factor
+        found = [round(i * size, 6) for i in range(ceil(low / size), floor(high / size) + 1)]
+        if len(found) <= 8:
+            return found
+    return []
+
+
+def _step(reach: float) -> float:
+    """A round step of which a few fit."""
+    base = float(10 ** floor(log10(reach)))
+    return next((base * x for x in (0.2, 0.5, 1.0) if reach / (base * x) <= 5), base)
+
+
+def _numbers(points: Sequence[tuple[float, float]]) -> Iterator[str]:
+    """A number beside each point, moved where another one is already; points on one spot have theirs together."""
+    spots: dict[tuple[float, float], list[int]] = {}
+    for i, (x, y) in enumerate(points, 1):
+        spot = next((s for s in spots if abs(s[0] - x) < SPOT and abs(s[1] - y) < SPOT), (x, y))
+        spots.setdefault(spot, []).append(i)
+    taken: list[tuple[float, float, int]] = []
+    for (x, y), numbers in spots.items():
+        said = ", ".join(map(str, numbers))
+        wide = 8 * len(said)
+        places = [(x + 9, y - 6), (x - 10 - wide, y - 6), (x + 9, y + 15), (x - 10 - wide, y + 15), (x - 4, y - 14), (x - 4, y + 22)]
+        place = next((p for p in places if not any(_near(p, wide, q) for q in taken)), places[0])
+        taken.append((*place, wide))
+        yield text(place, said, "ink", size=12, bold=True)
+
+
+def _near(place: tuple[float, float], wide: int, other: tuple[float, float, int]) -> bool:
+    return place[0] < other[0] + other[2] + 6 and other[0] < place[0] + wide + 6 and abs(place[1] - other[1]) < 12
+
+
+def _list(best: Sequence[Ranked], target: int) -> Iterator[str]:
+    yield text((LIST, TOP - 10), "layers × width, ffn, heads / KV", "faint", size=12)
+    for i, x in enumerate(best, 1):
+        y = TOP + 14 + (i - 1) * 34
+        o = x.outer
+        yield text((LIST + 18, y), str(i), "ink", "end", bold=True)
+        yield text((LIST + 28, y), f"{x.layers} × {o.d:,}, {x.ffn:,}, {o.H} / {o.K}")
+        error = f"{_percent(x, target):+.3f} %".replace("-", "−")
+        yield text((LIST + 28, y + 15), f"{x.total:,} ({everyday(x.total)}), {error}", "faint", size=11)

@@ -1,0 +1,136 @@
+"""The roofline as a picture: FLOP/s that a GPU can reach over the FLOPs that it does for each byte, with decode and prefill on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+from ...analysis.inference.fit_report import Fit
+from ...analysis.inference.gpu_shards import Shards
+from ...analysis.inference.inference_memory import Sizes
+from ...analysis.inference.speed_limits import Speed, decode
+from ...core.errors import LlamathError
+from ...model import Model
+from ..text.fit_text import layout_text, rate, sequences
+from .svg_shapes import WIDE, cut, document, line, path, rect, text
+
+WIDTH, HEIGHT = 960, 584
+LEFT, RIGHT, TOP, BOTTOM = 96, 924, 104, 500
+PREFIXES = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"))
+
+
+class Point(NamedTuple):
+    """A pass on the roof, with what is said of it."""
+
+    speed: Speed
+    style: str
+    name: str
+    said: str
+
+
+class Plane(NamedTuple):
+    """Both axes in powers of ten: their first and their last."""
+
+    x: tuple[int, int]
+    y: tuple[int, int]
+
+    def at(self, intensity: float, flops: float) -> tuple[float, float]:
+        """Where a value stands in the picture."""
+        across = (log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
+        up = (log10(flops) - self.y[0]) / (self.y[1] - self.y[0])
+        return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)
+
+
+def roofline_svg(model: Model, sizes: Sizes, found: Fit) -> str:
+    """The picture; needs a rate of arithmetic."""
+    over = found.ceilings.roof
+    if over.peak is None:
+        raise LlamathError(f"no rate of arithmetic is published for {found.device.title}, so it has no roofline")
+    points = list(_points(sizes, found))
+    ridge = over.peak / over.bandwidth
+    spread = [ridge, *(x.speed.intensity for x in points)]
+    least = min(x.speed.flops / x.speed.seconds for x in points)
+    across = floor(log10(min(spread)) - 0.15), ceil(log10(max(spread)) + 0.3)
+    plane = Plane(across, (floor(log10(least) - 0.3), ceil(log10(over.peak) + 0.2)))
+    title = f"{model.name} on {found.device.title}: the roofline of one GPU"
+    said = "; ".join(f"{x.name}: {x.said}" for x in points)
+    return document((WIDTH, HEIGHT), title, f"{said}. Ceilings, not predictions.", _shapes(model, found, plane, points))
+
+
+def _points(sizes: Sizes, found: Fit) -> Iterator[Point]:
+    """Decode with one sequence, with as many as are asked for and as many as fit; prefill."""
+    shards = Shards(sizes, found.layout)
+    for batch in sorted({1, found.batch, *([found.max_batch] if found.max_batch else [])}):
+        speed = decode(shards, found.ceilings.roof, found.context, batch)
+        yield Point(speed, "up", f"decode, {batch:,} sequence{'s' if batch > 1 else ''}", f"≤ {rate(speed.rate)} tokens/s")
+    if (reading := found.ceilings.prefill) is not None:
+        yield Point(reading, "down", f"prefill, {sequences(found.batch, found.context)}", f"≤ {rate(reading.rate)} tokens/s")
+
+
+def _shapes(model: Model, found: Fit, plane: Plane, points: list[Point]) -> Iterator[str]:
+    many = f"{found.count:,} × " if found.count > 1 else ""
+    yield text((24, 38), cut(f"{model.name} on {many}{found.device.title}", 900, 20), size=20, bold=True)
+    asked = f"{found.dtype}, cache in {found.kv_dtype}, {layout_text(found)}; decode at {found.context:,} tokens of context"
+    yield text((24, 62), cut(asked, 910), "faint")
+    yield from _grid(plane)
+    yield from _roof(found, plane)
+    yield from _marks(plane, points)
+    yield text(
+        (24, HEIGHT - 20), "bounds by bytes at full bandwidth and FLOPs at the dense peak; nothing else costs time here", "faint", size=11
+    )
+
+
+def _grid(plane: Plane) -> Iterator[str]:
+    for power in range(plane.x[0], plane.x[1] + 1):
+        x, _ = plane.at(10.0**power, 10.0 ** plane.y[0])
+        yield line((x, TOP), (x, BOTTOM))
+        yield text((x, BOTTOM + 20), f"{10**power:,}" if power >= 0 else f"{10.0**power:g}", "faint", "middle", 11)
+    for power in range(plane.y[0], plane.y[1] + 1):
+        _, y = plane.at(10.0 ** plane.x[0], 10.0**power)
+        yield line((LEFT, y), (RIGHT, y))
+        yield text((LEFT - 8, y + 4), flops(10**power), "faint", "end", 11)
+    yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOP for each byte read", "ink", "middle", 12)
+    yield text((24, TOP - 18), "FLOP/s of each GPU", "ink", size=12)
+
+
+def flops(value: int) -> str:
+    """A rate of arithmetic with its prefix."""
+    unit, letter = next(((n, x) for n, x in PREFIXES if value >= n), (1, ""))
+    return f"{value / unit:.4g} {letter}FLOP/s"
+
+
+def _roof(found: Fit, plane: Plane) -> Iterator[str]:
+    over, peak = found.ceilings.roof, found.ceilings.roof.peak or 0
+    ridge, first, last = peak / over.bandwidth, 10.0 ** plane.x[0], 10.0 ** plane.x[1]
+    start = max(first, 10.0 ** plane.y[0] / over.bandwidth)
+    corners = [plane.at(start, start * over.bandwidth), plane.at(ridge, peak), plane.at(last, peak)]
+    for a, b in pairwise(corners):
+        yield path([(a[0], a[1] - 1.5), (b[0], b[1] - 1.5), (b[0], b[1] + 1.5), (a[0], a[1] + 1.5)], "total")
+    x, y = corners[1]
+    yield text((RIGHT, y - 12), f"{flops(peak)} dense in {over.dtype}", "total", "end", 12, bold=True)
+    yield text((x - 14, y + 4), f"{over.bandwidth / 1e12:g} TB/s", "total", "end", 12, bold=True)
+    yield line((x, y), (x, BOTTOM))
+    yield text((x + 6, BOTTOM - 8), f"ridge at {ridge:,.0f}", "faint", size=11)
+
+
+def _marks(plane: Plane, points: list[Point]) -> Iterator[str]:
+    """Diamonds with two lines of text beside each; text that would cover other text is moved down, with a thin line to it."""
+    placed = [(*plane.at(x.speed.intensity, x.speed.flops / x.speed.seconds), x) for x in points]
+    taken: list[tuple[float, float, float]] = []
+    for x, y, point in sorted(placed, key=lambda one: one[:2]):
+        yield path([(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)], point.style, f"{point.name}: {point.said}")
+    for x, y, point in sorted(placed, key=lambda one: (one[1], -one[0])):
+        wide = max(len(point.name), len(point.said)) * 12 * WIDE
+        left = min(x + 14, RIGHT - wide)
+        top = first = y + (14 if left >= x + 14 else 26)
+        while any(abs(top - other) < 36 and left < end and start < left + wide for other, start, end in taken):
+            top += 6
+        taken.append((top, left, left + wide))
+        if top > first:
+            yield line((x, y + 7), (x, top - 4))
+            yield line((x, top - 4), (left - 4, top - 4))
+        yield rect((left - 3, top - 13, wide + 6, 33), "page")
+        yield text((left, top), point.name, size=12, bold=True)
+        yield text((left, top + 16), point.said, "faint", size=12)

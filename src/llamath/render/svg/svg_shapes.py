@@ -1,0 +1,104 @@
+"""SVG by hand: shapes and text as strings, every text escaped, colours for a light and a dark page, no font but the reader's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...core.errors import safe
+
+WIDE = 0.62
+"""The width of a character of a common sans-serif over its size, on the safe side."""
+
+LIGHT = {
+    "page": "#ffffff", "ink": "#1c2128", "faint": "#57606a", "line": "#afb8c1",
+    "up": "#2c7a4b", "down": "#b3541e", "total": "#4a6b9a",
+    "embedding": "#c5dbf5", "head": "#dccff2", "attention": "#fbd9b0", "mixer": "#f7e59a", "mlp": "#cbe8c4", "experts": "#bfe6e2",
+    "router": "#f6cbd9", "norm": "#d5d9de", "other": "#e6e6e6",
+}  # fmt: skip
+DARK = {
+    "page": "#12161c", "ink": "#f0f3f6", "faint": "#a9b4c0", "line": "#58626e",
+    "up": "#57c785", "down": "#f0955a", "total": "#86aee0",
+    "embedding": "#27507f", "head": "#563f82", "attention": "#7d4d12", "mixer": "#6d6010", "mlp": "#2f6129", "experts": "#1b615b",
+    "router": "#7a304b", "norm": "#4c545d", "other": "#3d3d3d",
+}  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """Any text as XML has it."""
+    text = safe(text, 20_000)
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
+        text = text.replace(character, entity)
+    return text
+
+
+def document(size: tuple[int, int], title: str, description: str, shapes: Iterable[str]) -> str:
+    """A whole picture, with what a screen reader says of it."""
+    width, height = size
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+            'aria-labelledby="title desc">',
+            f'<title id="title">{escaped(title)}</title>',
+            f'<desc id="desc">{escaped(description)}</desc>',
+            "<style>",
+            "text { font-family: system-ui, 'DejaVu Sans', sans-serif; font-size: 13px }",
+            *_colours(LIGHT, ""),
+            "@media (prefers-color-scheme: dark) {",
+            *_colours(DARK, "  "),
+            "}",
+            "</style>",
+            rect((0, 0, width, height), "page"),
+            *shapes,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _colours(theme: dict[str, str], indent: str) -> list[str]:
+    return [f"{indent}.{name} {{ fill: {colour} }}" for name, colour in theme.items()] + [f"{indent}.stroke {{ stroke: {theme['line']} }}"]
+
+
+def text(at: tuple[float, float], said: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
+    """A line of text; `at` is where its baseline starts, ends or has its middle."""
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" class="{style}" text-anchor="{anchor}" style="font-size: {size}px"{weight}>'
+        f"{escaped(said)}</text>"
+    )
+
+
+def rect(box: tuple[float, float, float, float], style: str, note: str = "") -> str:
+    """A filled box (x, y, width, height); the note shows under a pointer."""
+    x, y, width, height = box
+    shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{style}"'
+    return f"{shape}><title>{escaped(note)}</title></rect>" if note else f"{shape}/>"
+
+
+def path(points: Iterable[tuple[float, float]], style: str, note: str = "") -> str:
+    """A filled polygon."""
+    where = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    title = f"<title>{escaped(note)}</title>" if note else ""
+    return f'<polygon points="{where}" class="{style}">{title}</polygon>'
+
+
+def circle(at: tuple[float, float], radius: float, style: str, note: str = "") -> str:
+    """A filled disc; the note shows under a pointer."""
+    shape = f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}" class="{style}"'
+    return f"{shape}><title>{escaped(note)}</title></circle>" if note else f"{shape}/>"
+
+
+def line(a: tuple[float, float], b: tuple[float, float]) -> str:
+    """A thin dashed line."""
+    return f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" class="stroke" stroke-dasharray="2 3"/>'
+
+
+def fits(said: str, room: float, size: int = 13) -> bool:
+    """Whether a text is no wider than this."""
+    return len(said) * size * WIDE <= room
+
+
+def cut(said: str, room: float, size: int = 13) -> str:
+    """A text made to fit, with an ellipsis."""
+    most = int(room / (size * WIDE))
+    return said if len(said) <= most else f"{said[: max(most - 1, 0)]}…"

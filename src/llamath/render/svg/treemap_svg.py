@@ -1,0 +1,132 @@
+"""A model's weights to scale, as a picture: a rectangle for each group, in it one for each weight with all its copies (squarified)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...model import Model
+from ..numbers import everyday, percent
+from .svg_shapes import LIGHT, WIDE, cut, document, fits, rect, text
+
+WIDTH, HEIGHT, TOP, EDGE = 960, 640, 76, 24
+Box = tuple[float, float, float, float]
+
+
+class Tile(NamedTuple):
+    """A weight: all its copies in the model."""
+
+    name: str
+    group: str
+    shape: str
+    copies: int
+    parameters: int
+
+
+def treemap_svg(model: Model) -> str:
+    """The picture, with a legend of the groups below it."""
+    total = model.parameters.total
+    tiles = _tiles(model)
+    groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
+    said = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
+    title = f"{model.name}: {total:,} parameters ({everyday(total)})"
+    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))
+
+
+def _shapes(model: Model, title: str, tiles: list[Tile], groups: list[str]) -> Iterator[str]:
+    total = model.parameters.total
+    yield text((EDGE, 36), cut(title, WIDTH - 2 * EDGE, 20), size=20, bold=True)
+    yield text((EDGE, 58), "areas to scale; each weight with all its copies", "faint")
+    sizes = [_sum(tiles, name) for name in groups]
+    for name, box in zip(groups, squarified(sizes, (EDGE, TOP, WIDTH - 2 * EDGE, HEIGHT - TOP)), strict=True):
+        inside = sorted((x for x in tiles if x.group == name), key=lambda x: -x.parameters)
+        for tile, place in zip(inside, squarified([x.parameters for x in inside], box), strict=True):
+            yield from _tile(tile, place, total)
+    x, y = float(EDGE), HEIGHT + 16
+    for name, size in zip(groups, sizes, strict=True):
+        said = f"{name} {_share(size, total)}"
+        wide = len(said) * 13 * WIDE + 36
+        if x + wide > WIDTH:
+            x, y = float(EDGE), y + 24
+        yield rect((x, y, 14, 14), _colour(name))
+        yield text((x + 20, y + 12), said)
+        x += wide
+
+
+def _colour(group: str) -> str:
+    return group if group in LIGHT else "other"
+
+
+def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
+    x, y, width, height = (box[0] + 1, box[1] + 1, max(box[2] - 2, 0.3), max(box[3] - 2, 0.3))
+    many = f" × {tile.copies:,}" if tile.copies > 1 else ""
+    note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
+    yield rect((x, y, width, height), _colour(tile.group), note)
+    lines = [tile.name, f"{tile.shape}{many}", f"{everyday(tile.parameters)}, {_share(tile.parameters, total)}"]
+    size = 13 if fits(lines[0], width - 12) else 11
+    if not fits(lines[0], width - 8, size):
+        return
+    for i, said in enumerate(lines):
+        if (i + 1) * 17 + 2 > height or not fits(said, width - 8, size):
+            return
+        yield text((x + 6, y + 16 + 17 * i), said, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
+
+
+def _tiles(model: Model) -> list[Tile]:
+    """The weights of the folded table, those of one name and shape together."""
+    made: dict[tuple[str, str], Tile] = {}
+    for section in model.count.sections:
+        for row in section.rows:
+            name, shape = row.pattern.removesuffix(".weight"), "×".join(str(int(x)) for x in row.weight.shape)
+            copies, whole = int(section.times) * int(row.copies), int(section.times) * row.parameters
+            if not whole:
+                continue
+            before = made.get((name, shape))
+            made[name, shape] = Tile(
+                name, row.group or "other", shape, copies + (before.copies if before else 0), whole + (before.parameters if before else 0)
+            )
+    return list(made.values())
+
+
+def _sum(tiles: list[Tile], group: str) -> int:
+    return sum(x.parameters for x in tiles if x.group == group)
+
+
+def _share(n: int, total: int) -> str:
+    from fractions import Fraction
+
+    share = Fraction(n, total or 1)
+    return "<0.01%" if 0 < share < Fraction(1, 20_000) else percent(share)
+
+
+def squarified(sizes: Sequence[int], box: Box) -> list[Box]:
+    """Boxes of these relative areas, largest first, that fill the box with sides as equal as may be (Bruls et al. 2000)."""
+    whole, made = sum(sizes), list[Box]()
+    x, y, width, height = box
+    scale = width * height / whole if whole else 0.0
+    areas = [n * scale for n in sizes]
+    while areas:
+        side = min(width, height)
+        row = 1
+        while row < len(areas) and _worst(areas[: row + 1], side) <= _worst(areas[:row], side):
+            row += 1
+        thick = sum(areas[:row]) / side if side else 0.0
+        at = 0.0
+        for area in areas[:row]:
+            length = area / thick if thick else 0.0
+            made.append((x, y + at, thick, length) if width >= height else (x + at, y, length, thick))
+            at += length
+        if width >= height:
+            x, width = x + thick, max(width - thick, 0.0)
+        else:
+            y, height = y + thick, max(height - thick, 0.0)
+        areas = areas[row:]
+    return made
+
+
+def _worst(row: Sequence[float], side: float) -> float:
+    """The most elongated of the boxes in a row, as the ratio of its sides."""
+    whole = sum(row)
+    if not side or not whole or not min(row):
+        return float("inf")
+    return max(side * side * max(row) / whole**2, whole**2 / (side * side * min(row)))

@@ -1,0 +1,73 @@
+"""The waterfall of a difference as a picture: from one total to the other, a bar for each cause, arrows for its direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...analysis.diff.causes import METHOD
+from ...analysis.diff.model_diff import Difference
+from ...model import Model
+from ..numbers import everyday
+from ..text.cause_text import label, short, signed, where
+from ..text.waterfall_text import bounds
+from .svg_shapes import cut, document, line, path, rect, text
+
+WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170
+LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
+
+
+def waterfall_svg(a: Model, b: Model, found: Difference) -> str:
+    """The picture; a row for each total and each cause."""
+    title = f"{a.name} → {b.name}: {signed(found.delta)} parameters"
+    said = "; ".join(f"{label(x)}: {signed(x.delta)} ({where(x)})" for x in found.causes) or "nothing differs"
+    height = TOP + ROW * (len(found.causes) + 2) + 34
+    return document(
+        (WIDTH, height), title, f"From {found.total[0]:,} to {found.total[1]:,}: {said}. {METHOD}", _shapes(a, b, found, height)
+    )
+
+
+def _shapes(a: Model, b: Model, found: Difference, height: int) -> Iterator[str]:
+    low, high = bounds(found.total[0], [x.delta for x in found.causes])
+
+    def at(n: int) -> float:
+        return LEFT + (n - low) * (RIGHT - LEFT) / ((high - low) or 1)
+
+    yield text((24, 38), cut(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
+    yield text((24, 62), f"{signed(found.delta)} parameters: {found.total[0]:,} → {found.total[1]:,}", "faint")
+    y, level = float(TOP), found.total[0]
+    yield from _total(y, at(level), a.name, level, low > 0)
+    for cause in found.causes:
+        yield line((at(level), y + 32), (at(level), y + ROW + 8))
+        y += ROW
+        yield from _words(y, label(cause), where(cause, short), signed(cause.delta))
+        yield _arrow(y, at(level), at(level + cause.delta), f"{label(cause)}: {signed(cause.delta)}")
+        level += cause.delta
+    yield line((at(level), y + 32), (at(level), y + ROW + 8))
+    yield from _total(y + ROW, at(level), b.name, level, low > 0)
+    start = f"bars start at {everyday(low)}, not at 0; " if low else ""
+    yield text((24, height - 16), f"{start}▶ more, ◀ fewer; causes in order, each at the sizes reached before it", "faint", size=11)
+
+
+def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[str]:
+    yield text((24, y + 25), cut(name, LABELS - 30), bold=True)
+    yield text((LEFT - 16, y + 25), f"{n:,}", anchor="end", bold=True)
+    yield rect((LEFT, y + 8, max(end - LEFT, 1.5), 24), "total", f"{name}: {n:,}")
+    if broken:
+        yield path([(LEFT + 8, y + 34), (LEFT + 16, y + 6), (LEFT + 20, y + 6), (LEFT + 12, y + 34)], "page")
+
+
+def _words(y: float, name: str, place: str, number: str) -> Iterator[str]:
+    yield text((24, y + 18), cut(name, LABELS + 20))
+    yield text((24, y + 34), cut(place, LEFT - 24, 11), "faint", size=11)
+    yield text((LEFT - 16, y + 18), number, anchor="end")
+
+
+def _arrow(y: float, start: float, end: float, note: str) -> str:
+    """A bar with a point; a thin one is only the point."""
+    style, sign = ("up", 1) if end >= start else ("down", -1)
+    if abs(end - start) < LEAST:
+        start = min(max(start, LEFT + LEAST), RIGHT - LEAST)
+        end = start + LEAST * sign
+    neck = end - sign * min(10.0, abs(end - start))
+    points = [(start, y + 8), (neck, y + 8), (end, y + 20), (neck, y + 32), (start, y + 32)]
+    return path(points, style, note)

@@ -1,0 +1,141 @@
+"""A design on a terminal: the candidates with their reasons, or what comes nearest and which demand binds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...analysis.design.candidate import Candidate
+from ...analysis.design.design_ranking import Ranked
+from ...analysis.design.design_report import Design
+from ...analysis.diff.model_diff import Difference
+from ...analysis.flops.scaling_laws import LAWS, Budget
+from ...core.errors import safe
+from ...model import Model
+from ..numbers import everyday
+from ..table import aligned, bold, columns, dim, wrapped
+from .cause_text import label, short, signed
+
+HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
+RIGHT = range(len(HEADER))
+LOOKED = "looked at: every point of the grid of admissible dimensions is decided, most by the interval that the tree's formula puts them in"
+
+
+def design_text(found: Design) -> str:
+    """The whole answer."""
+    lines = [bold(x) for x in wrapped(_head(found), "")]
+    lines += [dim(x) for x in wrapped(_grid(found), "")]
+    lines += ["", *(_table(found.candidates, found) if found.candidates else _misses(found)), ""]
+    notes = (LOOKED, _order(found), *found.notes) if found.candidates else (LOOKED, *found.notes)
+    lines += [dim(x) for note in notes for x in wrapped(f"note: {note}", "")]
+    return "\n".join(lines)
+
+
+def _head(found: Design) -> str:
+    request = found.request
+    what = "candidate" if found.searched == 1 else "candidates"
+    looked = f"{found.searched:,} {what} looked at, {found.within:,} within {float(100 * request.tolerance):g} %"
+    return f"{request.target:,} parameters like {safe(found.series.name)}: {looked}"
+
+
+def _grid(found: Design) -> str:
+    grid = found.grid
+    aspect = f"{grid.aspect[0]:.0f} to {grid.aspect[1]:.0f}" if grid.aspect else "free"
+    ratio = f"{grid.ratio[0]:.2f}" + (f" to {grid.ratio[1]:.2f}" if grid.ratio[0] != grid.ratio[1] else "")
+    return f"{found.family} family; width/layers {aspect}, ffn/width {ratio}, ffn a multiple of {grid.step}, width of {grid.width_step}"
+
+
+def _order(found: Design) -> str:
+    if found.request.by_error:
+        return "in order of the error; of those that differ in the feed-forward width alone only the best"
+    names = ", ".join(x.model.name for x in found.series.members)
+    return f"in order of distance from the habits of {names}; of those that differ in the feed-forward width alone only the best"
+
+
+def _table(candidates: Sequence[Candidate], found: Design) -> Iterator[str]:
+    """A line for each candidate, below it what it has not in common with the others."""
+    rows = [HEADER, *(_row(i, x) for i, x in enumerate(candidates, 1))]
+    lines = aligned(rows, right=RIGHT, gap=2)
+    if max(map(len, lines)) > columns():
+        lines = aligned(rows, right=RIGHT, gap=1)
+    shared = [x for x in candidates[0].reasons if all(x in y.reasons for y in candidates)] if len(candidates) > 1 else []
+    yield bold(lines[0])
+    for line, x in zip(lines[1:], candidates, strict=True):
+        yield line
+        said = (*(y for y in x.reasons if y not in shared), *_besides(x, found))
+        yield from (dim(y) for y in (wrapped("; ".join(said), "    ") if said else ()))
+    if shared:
+        yield from (dim(y) for y in wrapped(f"all: {'; '.join(shared)}", "    "))
+
+
+def _row(i: int, x: Candidate) -> tuple[str, ...]:
+    sizes = (x.layers, x.width, x.ffn, x.heads, x.kv_heads, x.head_dim)
+    return (str(i), *map(str, sizes), f"{x.total:,}", signed(round(x.ppm)), f"{x.aspect:.1f}")
+
+
+def _besides(x: Candidate, found: Design) -> Iterator[str]:
+    """What was asked for besides the total."""
+    bounds = found.request.bounds
+    if x.active != x.total:
+        yield f"{x.active:,} active"
+    if bounds.max_kv_per_token is not None:
+        yield f"{x.kv_bytes:,} bytes of cache a token"
+    if bounds.max_memory is not None:
+        yield f"{x.weight_bytes:,} bytes of weights in bfloat16"
+
+
+def _misses(found: Design) -> Iterator[str]:
+    missed = found.misses
+    if missed is None or not missed.nearest:
+        yield "no candidate: the grid is empty under these demands"
+    else:
+        yield bold("no candidate; nearest")
+        yield from (f"  {x}" for x in aligned([_near(x, found.request.target) for x in missed.nearest], right=(0, 1)))
+    for x in missed.binding if missed else ():
+        yield f"{x.option} binds: without it there are {x.within:,}"
+    if missed and not missed.binding:
+        yield "no demand alone stands in the way: ease several, or raise --tolerance"
+
+
+def _near(one: Ranked, target: int) -> tuple[str, ...]:
+    x = one.outer
+    return (
+        f"{one.total:,}",
+        f"{100 * (one.total - target) / target:+.2f} %".replace("-", "−"),
+        f"{one.layers} layers, width {x.d}, ffn {one.ffn}, {x.H} heads of {x.h}, {x.K} KV",
+    )
+
+
+def contrast_text(best: Model, other: Model, like: str, found: Difference) -> str:
+    """How a design of another series and of the same size differs."""
+    v = other.count.formula.letters
+    sizes = f"{v['L']} layers, width {v['d']:,}, {v['H']} heads, {v.get('K', v['H'])} KV heads"
+    lines = [bold(x) for x in wrapped(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
+    rows = [(label(x), signed(x.delta), short(x.delta)) for x in found.causes]
+    lines += [f"  {x}" for x in aligned(rows, right=(1, 2))]
+    lines += [dim(x) for x in wrapped(f"from {best.parameters.total:,} to {other.parameters.total:,}, by the method of llamath diff")]
+    return "\n".join(["", *lines])
+
+
+def budget_text(found: Budget) -> str:
+    """Training compute, and what the laws say."""
+    law = found.law
+    lines = [bold(f"compute, by {law.name}")]
+    lines += wrapped(
+        f"{found.tokens:,} tokens, {found.per_parameter:.1f} for each of the {found.parameters:,} parameters that a token passes"
+    )
+    lines += wrapped(f"C = 6·N·D = {found.flops:.3g} floating-point operations")
+    lines += wrapped(
+        f"{law.name}: {everyday(round(found.optimal_tokens))} tokens are optimal for this size, "
+        f"{everyday(round(found.optimal_parameters))} parameters for this compute"
+    )
+    rows = [("law", "optimal tokens", "each", "compute"), *(_law(x, found.parameters) for x in LAWS)]
+    first, *rest = aligned(rows, right=(1, 2, 3))
+    lines += ["", dim(f"  {first}"), *(f"  {x}" for x in rest)]
+    said = f"{law.name}: {law.says}; {law.source}; {law.trained}"
+    beyond = "; this size is beyond that: an extrapolation" if law.extrapolates(found.parameters) else ""
+    return "\n".join(["", *lines, *(dim(x) for x in wrapped(f"note: {said}{beyond}", ""))])
+
+
+def _law(name: str, parameters: int) -> tuple[str, ...]:
+    tokens = LAWS[name].tokens(parameters)
+    return (name, everyday(round(tokens)), f"{tokens / parameters:.1f}", f"{6 * parameters * tokens:.2e}")

@@ -1,0 +1,148 @@
+"""The FLOPs on a terminal: products, passes, the conventions beside the exact count, FLOPs per byte, and an MFU where a speed is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from ...analysis.flops.flops_report import FlopsReport, Row
+from ...analysis.flops.mfu import Speed, Utilisation, counted
+from ...model import Model
+from ..numbers import percent, si, spans
+from ..table import aligned, bold, columns, dim, wrapped
+
+HEADER = ("product", "formula", "forward", "decode", "training", "share")
+
+
+def flops_text(model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Utilisation]] | None = None) -> str:
+    """One screen and a half."""
+    request, total = report.request, report.forward.total
+    T, B = request.context or 0, request.batch
+    tokens = f"{T:,} tokens" if B == 1 else f"{B:,} sequences of {T:,} tokens"
+    head = f"{model.name}: {_flops(total)} forward over {tokens}, {_flops(report.training.model)} to train on them"
+    lines = [bold(x) for x in wrapped(head, indent="")]
+    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
+    lines += [dim(x) for x in wrapped(_attention(report), indent="")]
+    table = _fitted(list(_rows(report)))
+    lines += ["", bold(table[0]), *table[1:], *wrapped(f"with {_legend(model, report)}"), ""]
+    lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
+    if used is not None:
+        lines += ["", *_used(*used)]
+    return "\n".join([*lines, *(x for note in notes(model, report) for x in wrapped(f"note: {note}", indent=""))])
+
+
+def conventions_text(report: FlopsReport) -> str:
+    """Each convention with its formula, what it says and where it is from."""
+    lines: list[str] = []
+    for x in report.conventions:
+        lines += [bold(f"{x.name}: {x.title}"), *wrapped(f"{x.train.symbol} = {int(x.train):,} a token"), *wrapped(x.says)]
+        lines += [*wrapped(x.source), ""]
+    return "\n".join(lines[:-1])
+
+
+def _flops(n: int) -> str:
+    text = si(n)
+    return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"
+
+
+def _attention(report: FlopsReport) -> str:
+    if not report.request.masked:
+        return "attention over all pairs of a query and a key, as plain matrix products work them out (--attention causal: those seen)"
+    return "attention over the pairs of a query and a key that its mask lets through (--attention full: all of them)"
+
+
+def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
+    """The table; where it is too wide, without formulas."""
+    lines = aligned(rows, right=(2, 3, 4, 5))
+    if max(map(len, lines)) <= columns():
+        return lines
+    return aligned([(row[0], *row[2:]) for row in rows], right=(1, 2, 3, 4))
+
+
+def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
+    yield HEADER
+    placed: tuple[object, ...] = ()
+    for row in report.rows:
+        many, place = row.indices or row.times > 1, (row.section, row.indices, row.times)
+        if many and place != placed:
+            alike = [x for x in report.rows if (x.section, x.indices, x.times) == place]
+            label = f"{row.section} {spans(row.indices)}" if row.indices else f"{row.times:,} {row.section}"
+            yield _line(label, f"× {row.times:,}", report, alike)
+        placed = place
+        name = ("  " if many else "") + row.what + (" mixing" if row.mixing else "")
+        yield _line(name, row.formula, report, [row])
+    yield _line("total", "", report, report.rows)
+
+
+def _line(name: str, formula: str, report: FlopsReport, rows: Sequence[Row]) -> tuple[str, ...]:
+    forward, decode = sum(x.forward for x in rows), sum(x.decode for x in rows)
+    return name, formula, si(forward), si(decode), si(3 * forward), percent(Fraction(forward, report.forward.total))
+
+
+def _legend(model: Model, report: FlopsReport) -> str:
+    keys = {"T": "tokens", "B": "sequences", "P": "pairs", "Pw": "pairs in the window", "Pc": "pairs in chunks", **model.config.letters}
+    return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in report.letters.items())
+
+
+def _passes(report: FlopsReport) -> list[str]:
+    t, B = report.training, report.request.batch
+    rows = [("pass", "FLOPs", "a token")]
+    rows.append(_pass("prefill, head on the last token", report.prefill.total, report.tokens))
+    rows.append(_pass("forward, head on every token", report.forward.total, report.tokens))
+    if report.request.masked:
+        rows.append(_pass("  the same with full attention", report.full.total, report.tokens))
+    rows.append(_pass(f"decode, token {report.request.context:,}", report.decode.total, B))
+    if report.other.total != report.decode.total:
+        way = "in the latent space" if report.request.unpacked else "keys and values unpacked"
+        rows.append(_pass(f"  the same, {way}", report.other.total, B))
+    rows.append(_pass("training: forward + 2·forward back", t.model, report.tokens))
+    if t.recomputed:
+        rows.append(_pass(f"  recomputed ({report.request.recompute})", t.recomputed, report.tokens))
+    if t.rescored:
+        rows.append(_pass("  scores again, fused attention", t.rescored, report.tokens))
+    if t.hardware != t.model:
+        rows.append(_pass("  worked out in all", t.hardware, report.tokens))
+    lines = aligned(rows, right=(1, 2))
+    return [bold(lines[0]), *lines[1:]]
+
+
+def _pass(name: str, flops: int, tokens: int) -> tuple[str, str, str]:
+    return name, f"{flops:,}", si(Fraction(flops, tokens))
+
+
+def _conventions(report: FlopsReport) -> list[str]:
+    rows = [("training", "a token, as counted by", "FLOPs", "÷ exact")]
+    formulas = {"exact": "3 · forward", "full": "attention over all pairs", "hardware": "and what is repeated"}
+    formulas |= {x.name: x.train.symbol if len(x.train.symbol) < 39 else x.title for x in report.conventions}
+    for name, (_, worth) in counted(report).items():
+        rows.append((f"  {name}", formulas[name], si(worth), f"{float(worth / report.exact):.4f}"))
+    lines = aligned(rows, right=(2, 3))
+    return [bold(lines[0]), *lines[1:], dim("formulas, what each counts, and sources: --conventions")]
+
+
+def _intensity(report: FlopsReport) -> list[str]:
+    rows = [("FLOPs per byte read", "prefill", "decode")]
+    rows += [(x.group, f"{x.ratio:,.1f}", f"{y.ratio:,.2f}") for x, y in zip(report.reading, report.writing, strict=True)]
+    weights, kept = report.dtypes
+    lines = aligned(rows, right=(1, 2))
+    return [bold(lines[0]), *lines[1:], dim(f"weights in {weights}, cache in {kept}; activations not counted")]
+
+
+def _used(speed: Speed, found: Sequence[Utilisation]) -> list[str]:
+    peak = _flops(speed.peak)[:-1]
+    head = f"{float(speed.tokens):,.0f} tokens a second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
+    rows = [("as counted by", "FLOP/s a GPU", "MFU"), *((x.name, si(x.rate), percent(x.share)) for x in found)]
+    lines = aligned(rows, right=(1, 2))
+    return [*wrapped(head, indent=""), bold(lines[0]), *lines[1:]]
+
+
+def notes(model: Model, report: FlopsReport) -> Iterator[str]:
+    """What a reader should know besides."""
+    yield from model.notes
+    most, asked = model.tree.context, report.request.context or 0
+    if most is not None and asked > most:
+        yield f"{asked:,} tokens are beyond the model's context of {int(most):,}"
+    if "mixer" in report.forward.mixing:
+        yield "states are counted token by token; kernels that read in chunks work out more"
+    if model.tree.mtp is not None:
+        yield "the layers that predict further tokens (mtp) are apart and not counted"

@@ -1,0 +1,173 @@
+"""Plans of a training step on a terminal: the ranking, where the time of the first goes, what is not possible, and what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...analysis.plan import PlanReport
+from ...analysis.plan.layout_space import Rejected
+from ...analysis.plan.training_run import constants
+from ...analysis.training.optimizers import OPTIMIZERS
+from ...core.errors import safe
+from ...model import Model
+from ..numbers import si
+from ..table import aligned, bold, columns, dim, wrapped
+from .memory_text import giga, size
+
+PARTS = (
+    ("arithmetic", "products and memory", ""),
+    ("tensor", "tensor parallelism", "tensor"),
+    ("context", "context parallelism", "context"),
+    ("expert", "expert parallelism", "expert"),
+    ("pipeline", "from stage to stage", "pipeline"),
+    ("bubble", "bubble", ""),
+    ("data", "data parallelism, ZeRO", "data"),
+    ("update", "optimiser", ""),
+)
+AGAIN = {"none": "", "selective": "scores", "full": "layers"}
+FEW = 3
+"""So many numbers stand before the rest of a row of them."""
+
+
+def plan_text(model: Model, report: PlanReport, seen: int | None = None) -> str:
+    """The whole report."""
+    lines = [bold(x) for x in wrapped(_head(model, report), "")]
+    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", "")]
+    lines += wrapped(_step(report), "")
+    if report.plans:
+        lines += ["", *_table(report), "", *_first(report)]
+        lines += ["", *wrapped(_training(report, seen), "")] if seen is not None else []
+    else:
+        lines += ["", *wrapped(_nothing(report), "")]
+    lines += ["", *rejected_text(report.rejected), *map(dim, wrapped(_assumed(), ""))]
+    return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrapped(f"note: {note}", ""))])
+
+
+def _head(model: Model, report: PlanReport) -> str:
+    return f"{safe(model.name)}: plans to train on {report.gpus:,} × {report.device.title}"
+
+
+def _step(report: PlanReport) -> str:
+    request, n = report.request, report.sequences
+    gradients = f", gradients in {request.gradients}" if request.gradients else ""
+    attention = "flash attention" if request.flash else "attention that writes its scores"
+    sequences = f"{_many(n, 'sequence')} of {report.context:,} tokens"
+    way = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
+    tried = f"{_many(report.layouts, 'layout')} in {_many(report.variants, 'variant')}"
+    return f"a step: {sequences}, {report.batch_tokens:,} in all; {way}; {tried}"
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' if n > 1 else ''}"
+
+
+def _table(report: PlanReport) -> Iterator[str]:
+    """One plan a row; columns that say nothing are left out."""
+    experts = any(x.layout.ep > 1 for x in report.plans)
+    header = [
+        "",
+        "TP",
+        "PP",
+        "CP",
+        *(["EP"] if experts else []),
+        "DP",
+        "ZeRO",
+        "runs",
+        "batch",
+        "again",
+        "GiB",
+        "bubble",
+        "MFU",
+        "tokens/s",
+    ]
+    rows = [header]
+    for i, x in enumerate(report.plans, 1):
+        at = x.layout
+        axes = [f"{n:,}" for n in (at.tp, at.pp, at.cp, *([at.ep] if experts else []), at.dp)]
+        batch = f"{at.microbatch}×{at.count:,}"
+        share = x.timing.bubble / x.timing.step
+        figures = [giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", si(round(x.tokens))]
+        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, AGAIN[at.recompute], *figures])
+    if all(x.layout.recompute == "none" for x in report.plans):
+        gone = header.index("again")
+        rows = [row[:gone] + row[gone + 1 :] for row in rows]
+    table = aligned(rows, right=[i for i, name in enumerate(rows[0]) if name != "again"])
+    if max(map(len, table)) > columns():
+        table = aligned([row[:-1] for row in rows], right=[i for i, name in enumerate(rows[0]) if name != "again"])
+    yield bold(table[0])
+    yield from table[1:]
+    more = "; again: what the backward pass computes again" if "again" in rows[0] else ""
+    said = f"runs: of layers in each stage; batch: sequences at a time × how often in a step{more}; GiB on each GPU, of"
+    yield from map(dim, wrapped(f"{said} {giga(report.device.memory, 2**30)}", ""))
+
+
+def _first(report: PlanReport) -> Iterator[str]:
+    """Where the time goes, and what a GPU shares."""
+    best, timing = report.plans[0], report.plans[0].timing
+    rows = [(f"plan 1, {_seconds(timing.step)} a step", "time", "a GPU shares")]
+    for name, what, sent in PARTS:
+        share = getattr(timing, name) / timing.step
+        volume = getattr(timing.sent, sent) if sent else 0
+        if share or volume:
+            rows.append((f"  {what}", f"{share:.1%}", size(round(volume)) if volume else ""))
+    table = aligned(rows, right=(1, 2))
+    yield bold(table[0])
+    yield from table[1:]
+    speed = f"{best.rate / 1e12:,.1f} TFLOP/s a GPU of {report.peak / 1e12:,.1f}"
+    yield from wrapped(f"{speed}, {si(round(best.tokens))} tokens/s in all", "  ")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
+
+
+def _training(report: PlanReport, seen: int) -> str:
+    best = report.plans[0]
+    seconds = seen / best.tokens
+    hours, days = seconds / 3600, seconds / 86400
+    time = f"{hours:,.1f} hours" if hours < 100 else f"{hours:,.0f} hours ({days:,.1f} days)"
+    steps = -(-seen // report.batch_tokens)
+    return f"{seen:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours, if nothing ever fails"
+
+
+def _nothing(report: PlanReport) -> str:
+    assert report.least is not None and report.smallest is not None
+    at = report.smallest
+    axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(at, name)) > 1)
+    zero = f", ZeRO-{at.zero}" if at.zero else ""
+    need = f"{giga(report.least, 2**30)} GiB of {giga(report.device.memory, 2**30)}"
+    return f"no plan fits: even {axes or 'one GPU'}{zero}, every layer computed again, needs {need} on each GPU"
+
+
+def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
+    """What is not possible, numbers with the same reason together."""
+    if not found:
+        return
+    yield bold("not possible")
+    groups: dict[tuple[str, str], list[str]] = {}
+    for x in found:
+        name, _, n = x.what.partition(" ") if "×" not in x.what else ("", "", x.what)
+        groups.setdefault((name, x.why), []).append(n)
+    for (name, why), numbers in groups.items():
+        shown = numbers if len(numbers) <= FEW + 1 else [*numbers[:FEW], "…", numbers[-1]]
+        yield from wrapped(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
+
+
+def _assumed() -> str:
+    c = constants()
+    products = f"products at {c['matmul']:.0%} of the peak and their operands through memory, attention's at {c['attention']:.0%}"
+    links = f"links at {c['wires']:.0%} of their data sheet"
+    return (
+        f"MFU: predicted, {products}, {links}, {c['overlap']:.0%} of what data parallelism shares hidden; "
+        "model FLOPs with attention as masked, over the dense peak (docs/concepts/accuracy.md has the errors)"
+    )
+
+
+def _notes(model: Model, report: PlanReport) -> Iterator[str]:
+    if report.padded is not None:
+        yield f"TP {report.plans[0].layout.tp} pads the vocabulary from {int(model.tree.vocab):,} to {report.padded:,} rows"
+    if not report.device.link and report.device.node > 1:
+        yield f"no link inside a node is published for {report.device.title}: its GPUs talk as they do across nodes"
+    if report.request.batch_tokens is None:
+        yield f"--batch-tokens is not said: {report.batch_tokens:,}"
+    yield from model.notes

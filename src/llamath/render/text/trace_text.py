@@ -1,0 +1,227 @@
+"""A forward pass on a terminal: step by step with shapes, weights, parameters, FLOPs; then what comes next and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...analysis.graph import Operation, Used
+from ...analysis.graph.attention_steps import SO_FAR
+from ...analysis.graph.attention_wiring import ASKED, Wiring, wiring
+from ...analysis.graph.walkthrough import Stage, Walkthrough
+from ...core.errors import safe
+from ...core.expr import Dim
+from ...model import Model
+from ..numbers import everyday, percent, si, spans
+from ..table import aligned, bold, columns, dim, wrapped
+
+if TYPE_CHECKING:
+    from ...run.debug.trace_run import Trace
+
+HEADER = ("step", "gives", "uses", "params", "FLOPs")
+WIDER = (*HEADER, "what it does")
+MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
+MEETING, ALONE = "── positions meet here", "── each position alone again"
+Row = tuple[str, ...]
+
+
+class Words:
+    """What tokens are in text; without a tokenizer they are their numbers."""
+
+    def __init__(self, texts: dict[int, str] | None = None) -> None:
+        self.texts = texts or {}
+
+    def __call__(self, token: int) -> str:
+        return f"'{safe(self.texts[token], 40)}'" if token in self.texts else f"token {token:,}"
+
+
+class Shown(NamedTuple):
+    """What of a trace is wanted."""
+
+    then: bool = False  # the pass of the token after the prompt, not the prompt's
+    layer: int | None = None  # this layer alone
+
+
+WHOLE = Shown()
+
+
+def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
+    """One pass, and in short the one after it."""
+    walk = found.then.walk if shown.then and found.then is not None else found.first.walk
+    lines = [bold(x) for x in wrapped(f"{model.name}: {_heading(found, shown.then)}", indent="")]
+    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
+    lines += [dim(x) for x in wrapped(_witness(found), indent="")]
+    if words.texts:
+        lines += wrapped("tokens: " + " ".join(map(words, found.ids[:40])) + (" …" if len(found.ids) > 40 else ""), indent="")
+    lines += ["", *_table(walk, shown.layer), "", *wrapped(f"with {', '.join(letters(model, walk))}", indent=""), ""]
+    if not shown.then:
+        lines += _after(found)
+    lines += _likely(found, words)
+    return "\n".join([*lines, *(x for note in notes(model, found) for x in wrapped(f"note: {note}", indent=""))])
+
+
+def _heading(found: Trace, then: bool) -> str:
+    many = f"a prompt of {len(found.ids):,} token{'s' * (len(found.ids) != 1)}"
+    return f"the token after {many}" if then else many
+
+
+def _witness(found: Trace) -> str:
+    what = f"tensors in {found.dtype} on {found.device}" if found.numbers else "tensors on the meta device, which have no numbers"
+    return f"shapes are those of {what}"
+
+
+def _table(walk: Walkthrough, layer: int | None) -> list[str]:
+    rows = [HEADER, *(row for stage in walk.stages for row in _stage(stage, layer))]
+    rows.append(("total", "", "", everyday(walk.parameters), si(walk.flops), ""))
+    lines = _fitted(rows)
+    captions = {row[0] for row in rows if len(row) == 1}
+    return [bold(lines[0]), *(dim(x) if x in captions else x for x in lines[1:])]
+
+
+def _fitted(rows: Sequence[Row]) -> list[str]:
+    """The table, with what steps do where there is room; where there is not, weights without shapes, then long shapes on two lines."""
+    for fields in (len(WIDER), len(HEADER)):
+        lines = _lined([WIDER[:fields], *(row[:fields] for row in rows[1:])])
+        if max(map(len, lines)) <= columns():
+            return lines
+    rows = [row[: len(HEADER)] for row in rows]
+    short = [(*row[:2], _short(row[2]), *row[3:]) if len(row) == len(HEADER) else row for row in rows[1:]]
+    lines = _lined([HEADER, *short])
+    over = max(map(len, lines)) - columns()
+    if over <= 0:
+        return lines
+    room = max(len(row[1]) for row in short if len(row) == len(HEADER)) - over
+    return _lined([HEADER, *(part for row in short for part in _broken(row, room))])
+
+
+def _lined(rows: Sequence[Row]) -> list[str]:
+    """Rows aligned; a row of three has its words over the first columns, one of a single cell over all of them."""
+    whole = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
+    found = iter(aligned(whole, right=(3, 4)))
+    lines = [row[0] if len(row) == 1 else next(found) for row in rows]
+    return [row[0] + line[len(row[0]) :] if len(row) == 3 else line for row, line in zip(rows, lines, strict=True)]
+
+
+def _short(uses: str) -> str:
+    return ("W, tied" if uses.endswith("tied") else "W, b" if ", b" in uses else "W") if "[" in uses else uses
+
+
+def _broken(row: Row, room: int) -> Iterator[Row]:
+    letters, equals, numbers = row[1].partition(" = ") if len(row) == len(HEADER) else ("", "", "")
+    if not equals or len(row[1]) <= room:
+        yield row
+    else:
+        yield (row[0], letters, *row[2:])
+        yield "", f"= {numbers}", "", "", ""
+
+
+def _stage(stage: Stage, only: int | None) -> Iterator[Row]:
+    indent = ""
+    if stage.name == "layers":
+        name = (
+            " ".join(["layers", *filter(None, [spans(stage.indices)]), f"× {stage.times:,}"]) if stage.times > 1 else f"layer {stage.layer}"
+        )
+        yield name, everyday(stage.parameters * stage.times), si(stage.flops * stage.times)
+        if only not in (None, stage.layer):
+            return
+        yield from ((f"  {x}",) for x in _apart(stage))
+        indent = "  "
+    meeting = [i for i, x in enumerate(stage.steps) if x.kind in MEETS]
+    for i, x in enumerate(stage.steps):
+        if meeting and i == meeting[0]:
+            yield (indent + (MEETING if any(y.uses for y in stage.steps[i : meeting[-1] + 1]) else f"{MEETING}, without weights"),)
+        if meeting and i == meeting[-1] + 1:
+            yield (indent + ALONE,)
+        params = everyday(x.parameters) if x.uses else ""
+        yield indent + x.name, shape(x), used(x.uses), params, si(int(x.flops)) if int(x.flops) else "", x.does
+
+
+def _apart(stage: Stage) -> list[str]:
+    """Which of the layers is told, and what sets them apart that no shape shows."""
+    sight = next((x.does for x in stage.steps if x.kind == "softmax" and x.does != SO_FAR), "")
+    said = ([f"layer {stage.layer}, and the others alike"] if stage.times > 1 else []) + ([f"softmax {sight}"] if sight else [])
+    return ["; ".join(said)] if said else []
+
+
+def shape(x: Operation) -> str:
+    """`[B, T, H, h] = [1, 7, 32, 128]`."""
+    letters, numbers = ", ".join(d.symbol for d in x.shape), ", ".join(map(str, x.shape))
+    return f"[{letters}] = [{numbers}]"
+
+
+def used(found: Sequence[Used]) -> str:
+    """The weights of a step, by their shapes: `[H·h, d], b`."""
+    parts: list[str] = []
+    for x in found:
+        letters = ", ".join(d.symbol for d in x.weight.shape)
+        many = f"{Dim.const(x.copies).symbol} × " if int(x.copies) > 1 else ""
+        parts.append("b" if x.weight.role == "bias" and parts else f"{many}[{letters}]")
+    return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in found) else [])]) or "none"
+
+
+def letters(model: Model, walk: Walkthrough) -> list[str]:
+    """The letters of a walk with their names and values."""
+    atoms: dict[str, int] = {}
+    for stage in walk.stages:
+        for x in stage.steps:
+            for d in (*x.shape, *(d for y in x.uses for d in y.weight.shape)):
+                atoms |= d.atoms
+    keys = {"B": "sequences", "T": "tokens", "M": "keys in memory", **model.config.letters}
+    return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
+
+
+def _after(found: Trace) -> list[str]:
+    """The one token more, where it differs, and what is cached."""
+    lines, kept = [], found.kept
+    if found.then is not None:
+        walk = found.then.walk
+        steps = walk.layers[0].steps if walk.layers else ()
+        lines.append(bold(f"one token more: {si(walk.flops)} FLOPs (all its steps: --next)"))
+        lines += aligned([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
+    if kept.tokens:
+        states = any(x.kind == "state" for stage in found.first.walk.layers for x in stage.steps)
+        wide = f"{found.dtype}, states in float32" if states else found.dtype
+        lines += wrapped(f"cached after {kept.tokens:,} tokens: {kept.numbers:,} numbers, {kept.bytes:,} bytes ({wide})", indent="")
+    return [*lines, ""] if lines else []
+
+
+def _likely(found: Trace, words: Words) -> list[str]:
+    if not found.likely:
+        return []
+    from fractions import Fraction
+
+    rows = [("next token", "probability"), *((words(token), percent(Fraction(share))) for token, share in found.likely)]
+    lines = aligned(rows, right=(1,))
+    return [bold(lines[0]), *lines[1:], ""]
+
+
+def notes(model: Model, found: Trace) -> Iterator[str]:
+    """What a reader should know besides."""
+    yield from model.notes
+    if (wires := wiring(model.tree)) is not None:
+        yield _wired(wires)
+    if found.then is None and found.kept.tokens:
+        yield "the prompt fills the context, so there is no token after it"
+    elif found.then is None:
+        yield "its queries look ahead, so nothing is cached and there is no reading on token by token"
+
+
+def _wired(wires: Wiring) -> str:
+    letters, numbers = ", ".join(d.symbol for d in wires.matrix.shape), ", ".join(map(str, wires.matrix.shape))
+    first = (
+        f"attention's output meets the dense layer position by position: the heads stand side by side as {wires.joined.symbol} ="
+        f" {int(wires.joined):,} numbers, and attn.o is [{letters}] = [{numbers}], {int(wires.matrix.size):,} numbers however many"
+        " positions there are."
+    )
+    wrong = wires.mistaken
+    second = (
+        f" Heads × width × context × width, as if all positions met it at once, would be {wrong.numbers} = {everyday(int(wrong))}"
+        f" (32·766·2048·4096 = {ASKED:,} is the 205 B of a well-known question)."
+        if wrong is not None
+        else ""
+    )
+    rest = "The context length is in no weight" if wires.learned is None else "The context length is in one weight, the learned positions"
+    where = "the scores alone, which have no weights"
+    if wires.states:
+        where = "the scores, which have no weights, and in convolutions and states, whose weights know nothing of its length"
+    return f"{first}{second} {rest}; positions meet in {where}."

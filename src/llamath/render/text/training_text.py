@@ -1,0 +1,144 @@
+"""What a training step needs on each GPU, on a terminal and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from ...analysis.memory_line import Line
+from ...analysis.parallel_layout import Layout
+from ...analysis.training.optimizers import OPTIMIZERS
+from ...analysis.training.training_memory import Adapted, StageReport, TrainReport
+from ...model import Model
+from ..table import aligned, bold, columns, dim, wrapped
+from .memory_text import giga, lines_json, lines_text, size
+
+FIGURES = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
+Fitting = tuple[int, int | None]
+"""So many bytes, and the most sequences at once that fit in them: None stands for any number, 0 for none."""
+
+
+def training_text(model: Model, report: TrainReport, fitting: Fitting | None = None) -> str:
+    """The lines of the fullest stage, its activations one by one, the stages, and what adapters train."""
+    request, full = report.request, report.fullest
+    where = "the fullest GPU" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
+    what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapted else f"training in {request.dtype}"
+    head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {size(full.total)} on {where}"
+    lines = [bold(line) for line in wrapped(head, "")]
+    lines += [dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", "")]
+    lines += wrapped(_setting(report), "")
+    lines += ["", *lines_text(_short(full)), "", *_kept(full), *map(dim, wrapped(f"with {_legend(model, full)}", ""))]
+    if report.adapted:
+        lines += ["", *wrapped(_adapted(report.adapted), "")]
+    if len(report.stages) > 1:
+        lines += ["", *_stages(report)]
+    if fitting is not None:
+        lines += ["", *wrapped(_fits(fitting, report), "")]
+    return "\n".join([*lines, *(line for note in model.notes for line in wrapped(f"note: {note}", ""))])
+
+
+def _setting(report: TrainReport) -> str:
+    layout, request = report.request.layout, report.request
+    sequences = f"{layout.microbatch:,} sequence{'s' if layout.microbatch > 1 else ''} of {report.context:,} tokens"
+    way = "fused kernels" if request.fused else "transformers' own code"
+    attention = "flash attention" if layout.flash else "attention that writes its scores"
+    again = {"none": "nothing computed again", "selective": "attention's scores computed again", "full": "every layer computed again"}
+    drop = ", dropout" if request.dropout else ""
+    return f"{sequences} at a time; {layout_text(layout)}; {way}{drop}, {attention}, {again[layout.recompute]}"
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout in one line: `64 GPUs = TP 8 × PP 4 × DP 2, ZeRO-1`."""
+    named = (("TP", layout.tp), ("PP", layout.pp), ("CP", layout.cp), ("DP", layout.dp))
+    axes = " × ".join(f"{name} {n}" for name, n in named if n > 1)
+    text = f"{layout.gpus:,} GPUs = {axes}" if axes else "1 GPU"
+    text += f", EP {layout.ep}" if layout.ep > 1 else ""
+    text += f", expert TP {layout.etp}" if layout.etp is not None else ""
+    text += f", {layout.interleave} runs of layers a stage" if layout.interleave > 1 else ""
+    text += f", {layout.count} microbatches" if layout.pp > 1 else ""
+    return text + (f", ZeRO-{layout.zero}" if layout.zero else "")
+
+
+def _short(stage: StageReport) -> list[Line]:
+    """The lines with the activations as one."""
+    said = "what the backward pass needs of the forward pass: see below"
+    one = Line(what="activations", bytes=stage.activations, formula=said, exact=all(x.exact for x in stage.kept))
+    first = stage.lines.index(stage.kept[0])
+    rest = [x for x in stage.lines[first:] if x not in stage.kept]
+    return [*stage.lines[:first], one, *rest]
+
+
+def _kept(stage: StageReport) -> Iterator[str]:
+    rows = [("kept for the backward pass", "GB", "times·tokens·numbers·bytes")]
+    rows += [(f"  {x.what}", giga(x.bytes, 10**9), x.formula) for x in sorted(stage.kept, key=lambda x: -x.bytes)]
+    table = aligned([row[:2] for row in rows], right=(1,))
+    for i, (line, row) in enumerate(zip(table, rows, strict=True)):
+        whole = f"{line}  {row[2]}"
+        if len(whole) <= columns():
+            yield bold(whole) if i == 0 else whole
+        else:
+            yield line
+            yield from map(dim, wrapped(row[2], "    "))
+
+
+def _legend(model: Model, stage: StageReport) -> str:
+    keys = model.config.letters
+    return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
+
+
+def _adapted(x: Adapted) -> str:
+    names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.adapted))
+    share = float(Fraction(100 * x.trainable, x.everything))
+    whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.saved))
+    beside = f"; trained whole beside them: {whole}" if whole else ""
+    return (
+        f"trains {x.trainable:,} of {x.everything:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
+        f"r·(in + out) with r = {x.lora.rank} for each {names}{beside}"
+    )
+
+
+def _stages(report: TrainReport) -> Iterator[str]:
+    """The first stage, the last, and the fullest, if that is another."""
+    first, last, full = report.stages[0], report.stages[-1], report.fullest
+    chosen = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
+    rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimiser", "activations", "logits", "total GB")]
+    for x in chosen:
+        parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
+        rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(giga(n, 10**9) for n in parts)))
+    table = aligned(rows, right=range(1, 8))
+    yield bold(table[0])
+    yield from table[1:]
+
+
+def _fits(fitting: Fitting, report: TrainReport) -> str:
+    within, most = fitting
+    verdict = "fits" if report.fullest.total <= within else "does not fit"
+    many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
+    more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
+    return f"this {verdict} in {size(within)}; {more}"
+
+
+def training_json(model: Model, report: TrainReport, fitting: Fitting | None = None) -> dict[str, Any]:
+    """What `llamath memory --train --json` prints: bytes of one GPU of the fullest stage, and of every stage."""
+    layout = report.request.layout
+    made: dict[str, Any] = {"model": model.name, "family": model.family.name, "source": model.source, "context": report.context}
+    made |= {"gpus": layout.gpus, "layout": {name: getattr(layout, name) for name in layout.fields}}
+    made |= _figures(report.fullest) | {"kv_cache": 0, "kv_per_token": 0}
+    made |= {"lines": _lines(report.fullest.lines), "letters": dict(report.fullest.letters)}
+    made["stages"] = [{"stage": x.stage.index, "layers": x.stage.layers, **_figures(x)} for x in report.stages]
+    if report.adapted:
+        x = report.adapted
+        made["lora"] = {"trainable": x.trainable, "share": x.trainable / x.everything, "bytes": x.bytes, "rank": x.lora.rank}
+        made["lora"]["targets"] = [y.name for y in x.lora.adapted]
+    if fitting is not None:
+        made |= {"within": fitting[0], "fits": report.fullest.total <= fitting[0], "max_batch": fitting[1]}
+    return made | {"notes": list(model.notes)}
+
+
+def _lines(found: Sequence[Line]) -> list[dict[str, Any]]:
+    return [lines_json(x) for x in found]
+
+
+def _figures(x: StageReport) -> dict[str, int]:
+    return {name: getattr(x, name) for name in FIGURES}

@@ -1,0 +1,1 @@
+"""Fast matrix products on a CPU."""

@@ -1,0 +1,275 @@
+"""`quicken`: the layers that most models are made of read their weights in the order in which processors multiply fastest.
+
+The modules and their parameters stay what and where they are; a quick layer has another `forward`, which does the same in fewer and
+larger operations: q, k and v in one product, rotations of neighbouring pairs as one complex product, activations and sums within products.
+Weights are laid out when few tokens are first to be read, so a model is ready as soon as it is open and has read its prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import LlamathError
+from ..attention import Attention, Weighing, attend
+from ..basic_layers import MLP, Embedding, Linear, Norm
+from ..forward_context import Step
+from ..kv_cache import Keys
+from ..layers import Decoder, Layer, through
+from ..memory_budget import free
+from ..rope import Turn, rotate
+from .matmul import Beside, Lying, Product
+from .weight_packing import LONG, RANKS, WHOLE, Kind, Late, Laying, Tall, late, usual_kind
+
+KINDS: dict[str, Kind] = {"int8": WHOLE}
+"""How weights are kept, by the names for it."""
+FEW = 64
+"""So many rows of an embedding are read at once."""
+PART = 1024
+"""So many tokens are taken through a feed-forward at once."""
+
+
+class QuickAttention:
+    """Attention's `forward` up to its heads; what `o` makes of them is added where it is computed."""
+
+    def __init__(self, own: Attention, laying: Laying) -> None:
+        self.own, s = own, own.spec
+        self.rope = s.rope
+        self.turned = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
+        self.parts = [x for x in (own.q, own.k, own.v) if x is not None]
+        lying = Beside([Lying(x.weight, x.bias) for x in self.parts], lambda y, i: self._dealt(y, i, -1))
+        shape = sum(len(x.weight) for x in self.parts), self.parts[0].weight.shape[1]
+        self.qkv, self.o = Late(laying, lying, shape, self._joined), late(laying, own.o)
+        self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
+
+    def _joined(self) -> tuple[Tensor, Tensor | None]:
+        """q, k and v as one matrix."""
+        rows = [self._dealt(x.weight, i, 0) for i, x in enumerate(self.parts)]
+        if all(x.bias is None for x in self.parts):
+            return torch.cat(rows), None
+        biases = [x.weight.new_zeros(len(x.weight)) if x.bias is None else self._dealt(x.bias, i, 0) for i, x in enumerate(self.parts)]
+        return torch.cat(rows), torch.cat(biases)
+
+    def _dealt(self, x: Tensor, i: int, axis: int) -> Tensor:
+        """Of each rotated head the two halves dealt out in turn, so that a pair's numbers are neighbours."""
+        s = self.own.spec
+        if not (i < 2 and self.turned and s.rope is not None):
+            return x
+        at, half = (1, 1) if axis == 0 else (-1, -2)  # where the numbers of a head are, and then the halves
+        heads = x.unflatten(axis, (-1, s.head_dim))
+        turning, rest = heads.split((s.rope.dim, s.head_dim - s.rope.dim), at)
+        turning = turning.unflatten(at, (2, -1)).transpose(half, half + 1).flatten(half, half + 1)
+        return torch.cat((turning, rest), at).flatten(at - 1, at)
+
+    def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:
+        s, memory = self.own.spec, step.cache.memories[i]
+        assert isinstance(memory, Keys)
+        heads = self.qkv(x).unflatten(-1, (-1, s.head_dim))
+        qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), -2)
+        if self.turned and self.rope is not None:
+            q, k = spun(qk, step.spin(self.rope)).split((s.heads, s.kv_heads), -2)
+        else:
+            turn = step.turn(s.rope)
+            q, k = qk.split((s.heads, s.kv_heads), -2)
+            q, k = self._normed(q, self.own.q_norm, turn), self._normed(k, self.own.k_norm, turn)
+        k, v = memory.add((k.transpose(1, 2), v.transpose(1, 2)), step.past)
+        y = attend(q.transpose(1, 2), k, v, step.mask(self.own.sight, memory.room), self.scores)
+        return y.transpose(1, 2).flatten(2)
+
+    @staticmethod
+    def _normed(y: Tensor, norm: object, turn: Turn | None) -> Tensor:
+        return rotate(norm(y) if isinstance(norm, Norm) else y, turn)
+
+
+def spun(x: Tensor, turn: Tensor) -> Tensor:
+    """Neighbouring pairs of x turned, each by its complex number, in float32."""
+    dim = 2 * turn.shape[-1]
+    part = x if dim == x.shape[-1] else x[..., :dim]
+    pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))
+    turned = torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+    return turned if dim == x.shape[-1] else torch.cat((turned, x[..., dim:]), -1)
+
+
+class QuickMLP:
+    """MLP's `forward` up to what `down` reads."""
+
+    def __init__(self, own: MLP, laying: Laying) -> None:
+        self.activation = own.spec.activation
+        self.gate = None if own.gate is None else late(laying, own.gate)
+        self.up, self.down = (late(laying, x) for x in (own.up, own.down))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.up.activated(x, self.activation)
+        return self.up.times(x, self.gate.activated(x, self.activation))
+
+
+class QuickLayer:
+    """Layer's `forward`; experts run as they are."""
+
+    def __init__(self, own: Layer, laying: Laying) -> None:
+        assert isinstance(own.attn, Attention)
+        self.own, self.laying, self.attn, self.residual = own, laying, QuickAttention(own.attn, laying), own.spec.residual
+        self.mlp = QuickMLP(own.mlp, laying) if usual(own.mlp) else None
+
+    def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:
+        own, self.laying.tokens = self.own, x.numel() // x.shape[-1]
+        heads = self.attn(through(own.attn_norm, x), step, i)
+        x = self._added(x, self.attn.o, heads, own.attn_out_norm)
+        many = self.mlp is not None and self.laying.tokens > PART
+        x = torch.cat([self._fed(part) for part in x.flatten(0, 1).split(PART)]).view_as(x) if many else self._fed(x)
+        if self.laying.read:
+            self.laying.settle()
+        return x
+
+    def _fed(self, x: Tensor) -> Tensor:
+        read = through(self.own.mlp_norm, x)
+        if self.mlp is None:
+            return x + self.own.fed(read)
+        return self._added(x, self.mlp.down, self.mlp(read), self.own.mlp_out_norm)
+
+    def _added(self, x: Tensor, product: Product, y: Tensor, norm: Norm | None) -> Tensor:
+        """What a product adds to x, with what a family puts in between."""
+        if norm is None and self.residual == 1.0:
+            return product.plus(y, x)
+        return x + through(norm, product(y)) * self.residual
+
+
+def supported(layer: nn.Module) -> bool:
+    """Whether a layer is x += attention(norm x); x += mlp(norm x), and its attention of the usual kind."""
+    if type(layer) is not Layer or type(layer.attn) is not Attention or layer.mlp is None or layer.spec.parallel:
+        return False
+    return plain(layer.attn)
+
+
+def usual(mlp: nn.Module | None) -> TypeGuard[MLP]:
+    """Whether it is MLP itself, of plain matrices."""
+    return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
+
+
+def plain(attn: Attention) -> bool:
+    """Whether nothing is set that few families have."""
+    s = attn.spec
+    rare = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.norming.clip, s.scores.softcap, s.scores.temperature)
+    if any(x is not None for x in rare) or s.norming.whole or s.norming.after_rope:
+        return False
+    if not all(type(x) is Linear for x in (attn.q, attn.k, attn.v, attn.o)):
+        return False
+    return all(x is None or isinstance(x, Norm) for x in (attn.q_norm, attn.k_norm))
+
+
+class QuickEmbedding:
+    """The embedding's `forward`: a row that is read of a mapped file brings hundreds of others with it, which are not wanted."""
+
+    def __init__(self, own: Embedding, laying: Laying) -> None:
+        self.own, self.laying = own, laying
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        plain = type(self.own).forward
+        if not self.laying.apart():
+            return plain(self.own, ids)
+        found = []
+        for some in ids.flatten().split(FEW):
+            found.append(plain(self.own, some))
+            self.laying.settle()
+        return torch.cat(found).unflatten(0, ids.shape)
+
+
+class QuickHead:
+    """The head's `forward`."""
+
+    def __init__(self, own: Linear, laying: Laying) -> None:
+        self.laying, self.product = laying, Tall(laying, own)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.product(x)
+        self.laying.settle()
+        return y
+
+
+class Quick:
+    """A module's other `forward`, made anew when a weight has changed.
+
+    Where gradients are asked for, or somebody has hooked into a part, the module's own runs.
+    """
+
+    def __init__(self, own: nn.Module, make: Callable[[], Callable[..., Tensor]]) -> None:
+        self.own, self.make = own, make
+        self.parts = [x for x in own.modules() if x is not own]
+        self.weights = [(x._parameters, name) for x in own.modules() for name in x._parameters]
+        self.made: Callable[..., Tensor] | None = None
+        self.known: list[tuple[int, int]] = []
+
+    def __call__(self, *given: Any) -> Tensor:
+        if torch.is_grad_enabled() or any(x._forward_hooks or x._forward_pre_hooks for x in self.parts):
+            y: Tensor = type(self.own).forward(self.own, *given)
+            return y
+        now = [_state(held[name]) for held, name in self.weights]
+        if self.made is None or now != self.known:
+            self.made, self.known = self.make(), now
+        return self.made(*given)
+
+
+def _state(x: Tensor | None) -> tuple[int, int]:
+    """What changes when a weight does."""
+    return id(x), 0 if x is None or x.is_inference() else x._version
+
+
+def quicken(module: Decoder, kind: str | None = None, forget: Callable[[], object] = lambda: None) -> int:
+    """Make what can be quick so, for reading and not for training; how many layers are.
+
+    `kind` "int8" keeps matrices in eight bits. `forget` is called where nothing of the files is wanted again soon.
+    """
+    dtype = next(module.parameters()).dtype
+    if possible(module, kind):
+        installed(module, usual_kind(dtype, LONG, 1) if kind is None else KINDS[kind], forget)
+    elif kind is not None:
+        raise LlamathError(f"weights in {kind} are for one process on a processor with VNNI", hint="--dtype bfloat16")
+    return sum("forward" in layer.__dict__ for layer in module.layers)
+
+
+def hasten(module: Decoder, tokens: int, rows: int = 1, forget: Callable[[], object] = lambda: None) -> None:
+    """Make texts of so many tokens, and so many at once, come faster: weights are laid out if that repays and there is memory for it."""
+    if not possible(module, None):
+        return
+    laying = module.laying or installed(module, None, forget)
+    wanted = usual_kind(module.embed.weight.dtype, tokens, rows)
+    if RANKS.index(wanted) <= RANKS.index(laying.kind):
+        return
+    parts = [*module.layers, *([] if module.head is None else [module.head])]
+    need, room = sum(x.nbytes for part in parts for x in part.parameters()), free(module.embed.weight.device)
+    if room is None or need <= room:
+        laying.kind = wanted
+
+
+def installed(module: Decoder, kind: Kind | None, forget: Callable[[], object]) -> Laying:
+    """The quick parts' other `forward`, and what they share."""
+    module.laying = laying = Laying(kind, forget)
+    quick = [layer for layer in module.layers if supported(layer)]
+    for layer in quick:
+        layer.__dict__["forward"] = Quick(layer, partial(QuickLayer, layer, laying))
+    head = module.head
+    if head is not None and type(head) is Linear:
+        head.__dict__["forward"] = Quick(head, partial(QuickHead, head, laying))
+        module.embed.__dict__["forward"] = Quick(module.embed, partial(QuickEmbedding, module.embed, laying))
+        laying.whole = len(quick) == len(module.layers) and all(usual(x.mlp) for x in quick)
+    return laying
+
+
+def possible(module: Decoder, kind: str | None) -> bool:
+    """Whether this model is one process's, on a processor that can."""
+    first = next(module.parameters())
+    return module.mesh is None and first.device.type == "cpu" and able(first.dtype, kind)
+
+
+def able(dtype: torch.dtype, kind: str | None) -> bool:
+    """Whether this processor has what quick products need."""
+    if not torch.backends.mkldnn.is_available() or dtype not in (torch.float32, torch.bfloat16):
+        return False
+    if kind == "int8":
+        return bool(torch.cpu._is_vnni_supported())  # without it sums of two products may not fit sixteen bits
+    return bool(dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,0 +1,1 @@
+"""Debugging a running model: captured activations, comparisons and NaN checks."""

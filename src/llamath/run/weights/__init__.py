@@ -1,0 +1,1 @@
+"""Loading the tensors of a checkpoint into modules."""

@@ -1,0 +1,124 @@
+"""GGML's block types back into float32: a block of 32 or 256 numbers shares its scales (the structs of ggml-common.h).
+
+Each function takes the bytes of many blocks, `[blocks, bytes]`, and gives `[blocks, numbers]`; bytes are little-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...checkpoint.formats.dtypes import DTYPES
+
+
+def plain(data: Tensor, kind: str) -> Tensor:
+    """The numbers in these bytes, flat."""
+    if kind not in KINDS:
+        raise KeyError(kind)
+    return KINDS[kind](data.reshape(-1, DTYPES[kind].bytes)).flatten()
+
+
+def _half(x: Tensor) -> Tensor:
+    """Two bytes a row as one number, `[blocks, 1]`."""
+    return x.contiguous().view(torch.float16).float()
+
+
+def _nibbles(x: Tensor) -> Tensor:
+    """The lower halves of all bytes, then the upper ones."""
+    return torch.cat((x & 15, x >> 4), -1)
+
+
+def _bits(x: Tensor) -> Tensor:
+    """Each bit of each byte, the lowest first: `[…, n]` becomes `[…, 8·n]`."""
+    return ((x.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1).flatten(-2)
+
+
+def q8_0(x: Tensor) -> Tensor:
+    """A scale and 32 signed bytes."""
+    return _half(x[:, :2]) * x[:, 2:].contiguous().view(torch.int8).float()
+
+
+def q4_0(x: Tensor) -> Tensor:
+    """A scale and 32 numbers of 4 bits, 8 being zero."""
+    return _half(x[:, :2]) * (_nibbles(x[:, 2:]).float() - 8)
+
+
+def q4_1(x: Tensor) -> Tensor:
+    """A scale, the least value, and 32 numbers of 4 bits."""
+    return _half(x[:, :2]) * _nibbles(x[:, 4:]).float() + _half(x[:, 2:4])
+
+
+def q5_0(x: Tensor) -> Tensor:
+    """As q4_0, with a fifth bit for each number apart, 16 being zero."""
+    return _half(x[:, :2]) * ((_nibbles(x[:, 6:]) | (_bits(x[:, 2:6]) << 4)).float() - 16)
+
+
+def q5_1(x: Tensor) -> Tensor:
+    """As q4_1, with a fifth bit for each number apart."""
+    return _half(x[:, :2]) * (_nibbles(x[:, 8:]) | (_bits(x[:, 4:8]) << 4)).float() + _half(x[:, 2:4])
+
+
+def _six(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Twelve bytes as eight scales and eight least values of 6 bits: the first four whole, the last four in two pieces."""
+    first, second, third = x[:, :4], x[:, 4:8], x[:, 8:]
+    scale = torch.cat((first & 63, (third & 15) | ((first >> 6) << 4)), -1)
+    least = torch.cat((second & 63, (third >> 4) | ((second >> 6) << 4)), -1)
+    return scale.float(), least.float()
+
+
+def _affine(x: Tensor, numbers: Tensor) -> Tensor:
+    """256 numbers in eight groups, each with a scale and a least value in the block's own scales."""
+    scale, least = _six(x[:, 4:16])
+    scale, least = _half(x[:, :2]) * scale, _half(x[:, 2:4]) * least
+    return (scale.unsqueeze(-1) * numbers - least.unsqueeze(-1)).flatten(1)
+
+
+def _quarters(x: Tensor) -> Tensor:
+    """128 bytes as eight groups of 32 numbers: of every 32 bytes the lower halves are one group, the upper halves the next."""
+    return torch.stack((x.view(-1, 4, 32) & 15, x.view(-1, 4, 32) >> 4), 2).view(-1, 8, 32)
+
+
+def q4_k(x: Tensor) -> Tensor:
+    """Eight groups of 32 numbers of 4 bits."""
+    return _affine(x, _quarters(x[:, 16:].contiguous()).float())
+
+
+def q5_k(x: Tensor) -> Tensor:
+    """As q4_k; bit g of 32 further bytes is the fifth of group g."""
+    fifth = ((x[:, 16:48].unsqueeze(1) >> torch.arange(8, dtype=torch.uint8).view(1, 8, 1)) & 1) << 4
+    return _affine(x, (_quarters(x[:, 48:].contiguous()) | fifth).float())
+
+
+def q6_k(x: Tensor) -> Tensor:
+    """Sixteen groups of 16 numbers of 6 bits, 32 being zero; lower four bits and upper two lie apart."""
+    low, high = x[:, :128].reshape(-1, 2, 64), x[:, 128:192].reshape(-1, 2, 1, 32)
+    upper = (high >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8).view(1, 1, 4, 1)) & 3
+    numbers = _nibbles(low).view(-1, 2, 4, 32) | (upper << 4)
+    scale = _half(x[:, 208:]) * x[:, 192:208].contiguous().view(torch.int8).float()
+    return (scale.unsqueeze(-1) * (numbers.reshape(-1, 16, 16).float() - 32)).flatten(1)
+
+
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "Q8_0": q8_0,
+    "Q4_0": q4_0,
+    "Q4_1": q4_1,
+    "Q5_0": q5_0,
+    "Q5_1": q5_1,
+    "Q4_K": q4_k,
+    "Q5_K": q5_k,
+    "Q6_K": q6_k,
+}
+"""The types that can be read, by ggml's names."""
+
+HALVES = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+"""Where in a block of each type a number of two bytes begins; everything else in it is single bytes."""
+
+
+def little(data: Tensor, kind: str) -> Tensor:
+    """Blocks of a big-endian file, `[blocks, bytes]`, as a little-endian one has them."""
+    turned = data.clone()
+    for at in HALVES.get(kind, ()):
+        turned[:, at : at + 2] = data[:, at : at + 2].flip(1)
+    return turned

@@ -1,0 +1,108 @@
+"""`sound`: a checkpoint on disk that is what its configuration says, or the finding of `verify` that it is not, as an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...analysis.verify.check_checkpoint import claim
+from ...analysis.verify.listing import packed
+from ...analysis.verify.verify_tensors import Finding, verify
+from ...checkpoint.formats.manifest import Manifest, Tensor
+from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.open import declared, read_checkpoint
+from ...checkpoint.quantization.packed_tensors import Packing
+from ...convert.merge_shards import gathered, unsaid, vocabulary, whole
+from ...convert.tensor_reader import Whole
+from ...core.errors import FormatError, LlamathError, safe
+from ...core.record_type import Record
+from ...core.strict_json import read_json
+from ...embedded import named
+from ...loading import load
+from ...model import Model
+
+HARMLESS = frozenset(("dtype", "total_size", "index", "vocabulary"))
+"""Findings of `verify` that do not keep the weights from being what they are."""
+Tensors = Mapping[str, list[Tensor]]
+
+
+class Held(NamedTuple):
+    """What a checkpoint has: its tensors, those that are packed, and what their configuration says of them."""
+
+    wholes: Mapping[str, Whole]
+    packings: Mapping[str, Packing] = {}
+    block: tuple[int, ...] = ()  # rows and columns that share a scale
+
+
+class Sound(Record):
+    """A checkpoint and the model that it holds."""
+
+    path: str
+    model: Model
+    manifest: Manifest
+    scheme: Scheme
+    held: Held
+    folder: str  # where a tokenizer may lie; of a GGUF file, the file
+    notes: tuple[str, ...]
+
+
+def sound(path: str, changes: Mapping[str, Any] = {}) -> Sound:
+    """The checkpoint in this folder or file."""
+    path = named(path)
+    if not os.path.lexists(path):
+        hint = "fetch it first (hf download NAME --local-dir FOLDER), and name the folder"
+        raise LlamathError(f"{safe(path)} is not on this machine, and its numbers are wanted", hint=hint)
+    problems: list[FormatError] = []
+    manifest = read_checkpoint(path, problems=problems).manifest
+    if problems:
+        raise problems[0]
+    found, folder = gathered(manifest), path if os.path.isdir(path) or manifest.format == "gguf" else os.path.dirname(path) or "."
+    notes: list[str] = []
+    model = _model(folder, manifest, found, changes, notes)
+    scheme, held = _held(path, model, manifest, found, notes)
+    return Sound(path=path, model=model, manifest=manifest, scheme=scheme, held=held, folder=folder, notes=(*model.notes, *notes))
+
+
+def _model(folder: str, manifest: Manifest, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
+    """What the configuration describes, or the header; of Meta's, what the tensors say besides."""
+    if manifest.format == "gguf" or os.path.lexists(os.path.join(folder, "config.json")):
+        return load(folder, changes=changes, held=False)
+    size = vocabulary(found, "tok_embeddings.weight", "norm.weight")
+    model = load(folder, changes=changes, vocab_size=size)
+    scheme = model.family.meta
+    if scheme is None or not model.config.source.endswith("params.json"):
+        return model
+    said = {key: x for key, x in unsaid(model.config.data, scheme, found).items() if key not in changes}
+    notes += [remark for _, remark in said.values()]
+    return load(folder, changes={**changes, **{key: x for key, (x, _) in said.items()}}, vocab_size=size)
+
+
+def _held(path: str, model: Model, manifest: Manifest, found: Tensors, notes: list[str]) -> tuple[Scheme, Held]:
+    """The naming that the tensors have, and the tensors, those of several files made whole."""
+    cut = manifest.format == "torch" and model.family.meta is not None and any(len(x) > 1 for x in found.values())
+    meta = model.family.meta.tensors(model.tree) if cut and model.family.meta else ()
+    shapes = {x.name: tuple(map(int, x.shape)) for x in meta}
+    wholes = {name: whole(name, parts, shapes.get(name)) for name, parts in found.items()}
+    if cut:
+        manifest = manifest.replace(tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in wholes.values()))
+    beside = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
+    said = (declared(read_json(beside)) if manifest.format != "gguf" and os.path.lexists(beside) else None) or {}
+    promise = claim(model, manifest, path)
+    verdict = verify(promise, manifest, quantization=said)
+    _judged(path, verdict.findings, notes)
+    scheme = next(x for x in promise.schemes if x is not None and x.name == verdict.scheme)
+    block = said.get("weight_block_size")
+    block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
+    return scheme, Held(wholes, packed(manifest, said), block)
+
+
+def _judged(path: str, findings: Sequence[Finding], notes: list[str]) -> None:
+    """Refuse what is not whole; note what is only worth knowing."""
+    wrong = [x for x in findings if x.severity != "info" and x.code not in HARMLESS]
+    if wrong:
+        first, more = wrong[0], f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise LlamathError(
+            f"{safe(path)} is not what its configuration says: {first.message}{more}", hint=first.hint or "llamath verify says more"
+        )
+    notes += [x.message for x in findings if x.code in HARMLESS]

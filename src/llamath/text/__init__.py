@@ -1,8 +1,0 @@
-"""Text and tokens: tokenizers from every file that brings one, and the formats in which families hold a conversation."""
-
-from __future__ import annotations
-
-from .folder import tokenizer
-from .tokenizer import Tokenizer
-
-__all__ = ["Tokenizer", "tokenizer"]

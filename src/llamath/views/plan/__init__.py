@@ -1,7 +1,0 @@
-"""`plan`: how to spread a model over a cluster. `space` has the layouts, `time` and `memory` their costs, `ranking` and `serve` answer."""
-
-from __future__ import annotations
-
-from .ranking import PlanReport, PlanRequest, axes, plan, sequences
-
-__all__ = ["PlanReport", "PlanRequest", "axes", "plan", "sequences"]

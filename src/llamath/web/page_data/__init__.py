@@ -1,0 +1,1 @@
+"""The data that the page shows, as exact values and expressions."""

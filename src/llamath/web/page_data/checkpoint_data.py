@@ -1,0 +1,202 @@
+"""What is true of the checkpoint that a model was named by: what is in its files, and whether it is what its configuration says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...analysis.verify.check_checkpoint import Check, check, claim
+from ...analysis.verify.listing import Listing, listing, packed
+from ...analysis.verify.naming_match import best_naming
+from ...analysis.verify.verify_tensors import Finding
+from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.naming.scheme import Part, Stored
+from ...core.errors import FormatError, safe
+from ...core.tree import Stack
+from ...embedded import named
+from ...loading import load
+from ...model import Model
+
+NAMES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy buffer".split())
+WORDS = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
+SHOWN, FILES = 50, 200
+"""So many tensors of a finding, and so many files, are listed."""
+MARKS = {"error": "✗", "warning": "!", "info": "·"}
+
+
+class Checked(Model):
+    """A model and the checkpoint that it was named by."""
+
+    check: Check
+    listed: Listing
+
+
+class Piece(NamedTuple):
+    """The bytes of a weight in the files, and in which layer it is."""
+
+    layer: int | None
+    part: Part
+    bytes: int
+
+
+def opened(text: str) -> Model:
+    """Whatever names a model; the header of a checkpoint on disk is held against it."""
+    place = named(text)
+    if not os.path.lexists(place) or (place.endswith(".json") and not place.endswith(".index.json")):
+        return load(text)
+    try:
+        found = check(text)
+    except FormatError as error:
+        model = load(text)
+        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"no verdict on its files: {error}"))
+    model = found.model
+    return Checked(**{name: getattr(model, name) for name in model.fields}, check=found, listed=listing(found.manifest))
+
+
+def verdicts(model: Model) -> dict[str, Any] | None:
+    """What the header of the page says; None where no checkpoint was named."""
+    if not isinstance(model, Checked):
+        return None
+    listed, findings = model.listed, model.check.verdict.findings
+    size = sum(x.size for x in listed.files)
+    return {
+        "ok": model.check.verdict.ok,
+        "says": f"{listed.total.tensors:,} tensors, {len(listed.files):,} {'file' if len(listed.files) == 1 else 'files'}, {size:,} bytes",
+        "of": _sums(listed),
+        "bytes": str(listed.total.bytes),
+        "verdicts": [_verdict(model, what, [x for x in findings if _about(x) == what]) for what in ABOUT],
+    }
+
+
+ABOUT = ("names", "shapes", "types", "files", "vocabulary")
+
+
+def _said(model: Checked, what: str) -> str:
+    """What is said of a thing in which nothing is wrong."""
+    verdict, listed = model.check.verdict, model.listed
+    return {
+        "names": f"{verdict.matched:,} of {verdict.expected:,} tensors, by {verdict.scheme} names",
+        "shapes": "as the configuration says",
+        "types": ", ".join(map(safe, listed.dtypes)),
+        "files": f"{listed.manifest.format}, {sum(x.size for x in listed.files):,} bytes",
+        "vocabulary": "nothing against it",
+    }[what]
+
+
+def _about(x: Finding) -> str:
+    """What a finding is about."""
+    if x.code in NAMES:
+        return "names"
+    if x.code in WORDS:
+        return "vocabulary"
+    return "files" if not x.tensors or x.code == "index" else "types" if x.code == "dtype" else "shapes"
+
+
+def _verdict(model: Checked, what: str, found: Sequence[Finding]) -> dict[str, Any]:
+    wrong = next((x for x in found if x.severity != "info"), None)
+    tables = {"types": _types, "files": _files}
+    return {
+        "what": what,
+        "ok": wrong is None,
+        "says": _said(model, what) if wrong is None else f"not in order: {safe(wrong.message, 2000)}",
+        "of": _names(model) if what == "names" else _sums(model.listed)[-1:] if what == "files" else [],
+        "findings": [_finding(x) for x in found],
+        "table": tables[what](model.listed) if what in tables else None,
+    }
+
+
+def _sums(found: Listing) -> list[list[str]]:
+    """How many tensors, files and bytes, as formulas."""
+    rows = _files(found)[1:-1]
+    tensors, sizes = (" + ".join(x[i] for x in rows) for i in (1, 3))
+    return [
+        ["tensors of each file", tensors, f"{found.total.tensors:,} tensors"],
+        ["files", f"{len(found.files):,}"],
+        ["bytes of each file, header and all", sizes, f"{sum(x.size for x in found.files):,} bytes"],
+    ]
+
+
+def _names(model: Checked) -> list[list[str]]:
+    """How many names the configuration asks for, and how many of them the files have."""
+    verdict = model.check.verdict
+    scheme = next((x for x in model.family.schemes.values() if x.name == verdict.scheme), None)
+    asked = ["names that the configuration asks for", f"{verdict.expected:,}"]
+    if scheme is not None:
+        tree = model.tree
+        outside = sum(len(list(scheme.outside_of(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
+        kinds = [
+            (int(n), len(list(scheme.inside_of(field, x)))) for field, y in tree.children if isinstance(y, Stack) for x, n in y.kinds()
+        ]
+        if outside + sum(n * each for n, each in kinds) == verdict.expected:
+            asked[:1] = [
+                "names outside of layers + layers·names in each",
+                " + ".join([f"{outside}", *(f"{n}·{each}" for n, each in kinds)]),
+            ]
+    return [
+        asked,
+        ["asked for − not found", f"{verdict.expected:,} − {verdict.expected - verdict.matched:,}", f"{verdict.matched:,} found"],
+    ]
+
+
+def _finding(x: Finding) -> dict[str, Any]:
+    names = [safe(name) for name in x.tensors[:SHOWN]]
+    more = [f"and {len(x.tensors) - SHOWN:,} more"] if len(x.tensors) > SHOWN else []
+    return {
+        "says": f"{MARKS[x.severity]} {x.severity}: {safe(x.message, 2000)}",
+        "hint": safe(x.hint, 2000),
+        "tensors": "\n".join(names + more),
+    }
+
+
+def _types(found: Listing) -> list[list[str]]:
+    """A row for each dtype, as the headers say, below what the columns are."""
+    rows = [[safe(name), f"{x.tensors:,}", f"{x.elements:,}", f"{x.bytes:,}"] for name, x in found.dtypes.items()]
+    return [["type", "tensors", "numbers", "bytes"], *rows]
+
+
+def _files(found: Listing) -> list[list[str]]:
+    """A row for each of the first files, and what the others come to."""
+    rows = [[safe(x.name), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.size:,}"] for x in found.files[:FILES]]
+    if rest := found.files[FILES:]:
+        rows.append([f"{len(rest):,} more", *(f"{sum(getattr(x, y) for x in rest):,}" for y in ("tensors", "bytes", "size"))])
+    whole = ["all", *(f"{sum(getattr(x, y) for x in found.files):,}" for y in ("tensors", "bytes", "size"))]
+    return [["file", "tensors", "their bytes", "its bytes, header and all"], *rows, whole]
+
+
+def pieces(model: Checked) -> Iterator[Piece]:
+    """The bytes of each weight as they are in the files, with what is needed to read it; of joined weights each its share."""
+    manifest, tree = model.check.manifest, model.tree
+    held = _bytes(manifest)
+    scheme = best_naming(claim(model, manifest, named(model.check.path)), dict.fromkeys(held, ())).scheme
+    for field, child in tree.children:
+        if not isinstance(child, Stack):
+            for x in scheme.outside_of(tree, field):
+                yield from _shares(x, held.get(x.name), None)
+            continue
+        inside = {id(x): scheme.inside_of(field, x) for x, _ in child.kinds()}
+        for i, block in enumerate(child):
+            for x in inside[id(block)]:
+                yield from _shares(x, held.get(x.name.replace("{l}", str(i))), i)
+
+
+def _bytes(manifest: Manifest) -> Mapping[str, int]:
+    """By the name that each weight has, or would have if it were stored plainly."""
+    codes, columns = packed(manifest), manifest.columns
+    found: dict[str, int] = {}
+    for name, start, end in zip(columns.name, columns.start, columns.end, strict=True):
+        weight = codes[name].weight if name in codes else name
+        found[weight] = found.get(weight, 0) + end - start
+    return found
+
+
+def _shares(x: Stored, size: int | None, layer: int | None) -> Iterator[Piece]:
+    whole = sum(int(part.weight.size) for part in x.parts)
+    if size is None or not whole:
+        return
+    given = before = 0
+    for part in x.parts:
+        before += int(part.weight.size)
+        share = size * before // whole - given
+        given += share
+        yield Piece(layer, part, share)

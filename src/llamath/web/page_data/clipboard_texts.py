@@ -1,0 +1,73 @@
+"""What the page lets one copy: the texts that `count` and `diff` print, and the parts from which it writes the whole of `count --json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ...analysis.diff.model_diff import Difference
+from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
+from ...model import Model
+from ...render.count_json import count_json_about, weight_json
+from ...render.csv_rows import written
+from ...render.table import plain
+from ...render.text.count_text import count_text
+from ...render.text.diff_data import diff_json, diff_markdown
+from ...render.text.diff_text import diff_text
+
+MOST = 200_000
+"""So many weights are listed at the most."""
+
+
+def texts(model: Model) -> dict[str, Any]:
+    """One model's."""
+    with plain():
+        text = count_text(model)
+    few = sum(int(x.copies) for x in fold(model.tree)) <= MOST
+    return {"text": text, "markdown": "\n".join(written(model, None, None, "markdown")), "json": _parts(model) if few else None}
+
+
+def texts_of_two(a: Model, b: Model, found: Difference) -> dict[str, Any]:
+    """Those of a difference."""
+    with plain():
+        text = diff_text(a, b, found)
+    return {"text": text, "markdown": "\n".join(diff_markdown(a, b, found)), "json": json.dumps(diff_json(a, b, found), default=list)}
+
+
+def _parts(model: Model) -> dict[str, Any]:
+    """`count --json` around its list of weights, each weight once, and the order in which they come.
+
+    In the order a number is a weight; a list holds runs, each the blocks of a pattern and how often it comes.
+    """
+    about = count_json_about(model)
+    names = list(about)
+    at = names.index("weights")
+    before, after = ({name: about[name] for name in part} for part in (names[:at], names[at + 1 :]))
+    places: dict[tuple[str, int], int] = {}
+    order = [y for name, child in model.tree.children for y in _order(child, name, places)]
+    first = {(x.pattern, id(x.weight)): x for x in _leaves(model)}
+    weights = [weight_json(model, first[key]) for key in places]
+    return {"before": json.dumps(before), "after": json.dumps(after), "weights": [_weight(x) for x in weights], "order": order}
+
+
+def _weight(x: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in x.items() if name not in ("path", "names")}
+    return {"path": x["path"], "rest": json.dumps(rest), "names": [[name, value] for name, value in x["names"].items()]}
+
+
+def _leaves(model: Model) -> Iterator[Leaf]:
+    return (Leaf(x.pattern, (), x.weight, x.group) for x in fold(model.tree))
+
+
+def _order(child: Weight | Block | Stack, path: str, places: dict[tuple[str, int], int]) -> Iterator[Any]:
+    if isinstance(child, Weight):
+        yield places.setdefault((path, id(child)), len(places))
+    elif isinstance(child, Block):
+        for inner, x in child.children:
+            yield from _order(x, f"{path}.{inner}", places)
+    else:
+        depth = sum(letter in path for letter in LETTERS)
+        start = f"{path}.{LETTERS[depth]}"
+        made = {id(x): [y for inner, z in x.children for y in _order(z, f"{start}.{inner}", places)] for x, _ in child.kinds()}
+        yield [[[made[id(x)] for x in pattern], int(times)] for pattern, times in child.runs]

@@ -1,0 +1,67 @@
+"""The difference of two models as data for the page: causes, aligned weights, configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...analysis.diff.causes import METHOD, Cause, Part
+from ...analysis.diff.model_diff import Difference, Entry
+from ...core.errors import safe
+from ...render.text.cause_text import label, signed, where
+from ...render.text.diff_text import value
+
+
+def difference(found: Difference) -> dict[str, Any]:
+    """What the page shows of two models at once."""
+    return {
+        "totals": [str(x) for x in found.total],
+        "delta": str(found.delta),
+        "method": METHOD,
+        "causes": [
+            {
+                "label": safe(label(x)),
+                "where": where(x),
+                "delta": str(x.delta),
+                "of": list(_sums(x)),
+            }
+            for x in found.causes
+        ],
+        "weights": [
+            {"path": x.path, "group": x.group or "other", "a": _entry(x.a), "b": _entry(x.b), "delta": str(x.delta)} for x in found.weights
+        ],
+        "shared": {"weights": [safe(x) for x in found.same], "parameters": str(found.shared)},
+        "config": [{"key": safe(x.key), "a": safe(value(x, 0), 500), "b": safe(value(x, 1), 500), "moves": x.group} for x in found.config],
+        "agreed": [safe(x) for x in found.agreed],
+    }
+
+
+def _sums(cause: Cause) -> Iterator[list[str]]:
+    """What changed, in which layers, and what comes of it: by kind of weight, then in all."""
+    if cause.a is not None and cause.b is not None:
+        yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
+    for n in sorted({x.layers for x in cause.parts if x.layers}):
+        yield ["layers that have it", f"{n:,}"]
+    groups: dict[str, list[Part]] = {}
+    for x in cause.parts:
+        groups.setdefault(x.group, []).append(x)
+    for parts in groups.values() if len(groups) > 1 else ():
+        yield _sum(parts)
+    yield _sum(cause.parts)
+
+
+def _sum(parts: Sequence[Part]) -> list[str]:
+    names = (x.path if x.layers is None else f"{x.path} of {x.layers} layers" for x in parts)
+    return [" + ".join(names), " ".join(signed(x.delta) for x in parts), signed(sum(x.delta for x in parts))]
+
+
+def _entry(x: Entry | None) -> dict[str, Any] | None:
+    if x is None:
+        return None
+    return {
+        "shape": [str(n) for n in x.shape],
+        "dims": list(x.dims),
+        "copies": str(x.copies),
+        "parameters": str(x.parameters),
+        "tied": x.tied,
+    }

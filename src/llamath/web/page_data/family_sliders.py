@@ -1,0 +1,261 @@
+"""A family as its dimensions: which letters are free, which follow from others, which rules hold, and the total as a form of them.
+
+The forms are the tree's, with letters as variables. What is free and what is refused is found by asking the library itself at other
+dimensions; what it does not bear out is not offered.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...analysis.count.parameters import Count
+from ...core.errors import LlamathError
+from ...core.expr import Dim, product, total
+from ...core.tree import Stack, fold
+from ...loading import load
+from ...model import Model
+from .forms import Form, evaluate, number, sum_of, times_of
+
+TIED = "tie_word_embeddings"
+AGREED, TRIED = 4, 30
+"""So many random points must be borne out, of so many tried."""
+MOST = 2**32 - 1
+DIVIDED = (("H", "K"), ("Hv", "Hk"))
+"""Heads, and those that they share, which should divide them."""
+
+Values = Mapping[str, int]
+Rule = tuple[Form, Form, str]
+"""Left at most right, and in words."""
+
+
+class Family(NamedTuple):
+    """What can be moved: free letters with their keys, and what follows from them."""
+
+    data: Mapping[str, Any]
+    values: Values
+    keys: Mapping[str, str]
+    follows: Mapping[str, Form]
+    bound: Mapping[str, Form]  # keys that the configuration has and that follow too
+
+    def config(self, at: Values, tied: bool | None = None) -> dict[str, Any]:
+        """The configuration at other dimensions."""
+        made = {**self.data, **{key: at[letter] for letter, key in self.keys.items()}}
+        made |= {key: evaluate(form, at) for key, form in self.bound.items()}
+        return made if tied is None else made | {TIED: tied}
+
+
+class Forms(NamedTuple):
+    """The numbers of a family as forms of its letters."""
+
+    total: Form
+    active: Form
+    groups: Mapping[str, Form]
+
+
+def form_of(n: int, family: Family) -> Form:
+    """A number as a form of the free letters; any other letter with its value, or with what it follows from."""
+    return number(n, {x: x for x in family.keys} | dict(family.follows))
+
+
+def forms_of(model: Model, family: Family) -> Forms:
+    """What a model of the family counts, as forms."""
+    report: Count = model.count
+    groups: dict[str, list[int]] = {name: [] for name, n in report.groups.items() if n}
+    for section in report.sections:
+        for row in section.rows:
+            groups.setdefault(row.group, []).append(product((section.times, row.copies, row.weight.parameters)))
+    parts = [times_of(form_of(x.times, family), form_of(x.formula, family)) for x in report.sections if x.formula]
+    return Forms(sum_of(*parts), form_of(_live(model), family), {name: form_of(total(x), family) for name, x in groups.items()})
+
+
+def _live(model: Model) -> Dim:
+    """What a token passes through, with its letters."""
+    stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
+    shares = {id(y.weight): y.live for stack in stacks for x, _ in stack.kinds() for y in fold(x)}
+    return total(
+        product((x.times, shares.get(id(row.weight), row.copies), row.weight.parameters)) for x in model.count.sections for row in x.rows
+    )
+
+
+def _counted(family: Family, at: Values, tied: bool | None = None) -> tuple[int, int] | None:
+    """(total, active) as the library counts them; None where it refuses."""
+    if (model := loaded(family.config(at, tied))) is None:
+        return None
+    whole = active = 0
+    for x in fold(model.tree):
+        n = int(x.weight.parameters)
+        whole, active = whole + n * int(x.copies), active + n * int(x.live)
+    return whole, active
+
+
+def family_of(data: Mapping[str, Any], model: Model) -> Family:
+    """The letters that can be moved: of those that have a key the ones that the library bears out."""
+    letters, named = {**_others(model), **model.count.formula.letters}, model.config.letters
+    keys: dict[str, str] = {}
+    for x, n in letters.items():
+        key = named.get(x, "")
+        if x.isascii() and x.isalpha() and key and key not in keys.values() and n <= MOST and data.get(key) in (n, None):
+            keys[x] = key
+    found = Family(
+        data,
+        letters,
+        keys,
+        {x: form for x in ("K", "F") if x not in keys and (x == "K" or x not in named) and (form := source(letters, x))},
+        {},
+    )
+    if "h" in keys and not _moves(found, forms_of(model, found), "h"):
+        rest = {x: key for x, key in keys.items() if x != "h"}
+        follows = {x: form for x in ("h",) if (form := source(letters, x))}
+        bound = {keys[x]: form for x, form in follows.items() if data.get(keys[x]) is not None}
+        found = found._replace(keys=rest, follows={**found.follows, **follows}, bound=bound)
+    forms = forms_of(model, found)
+    found = found._replace(keys={x: key for x, key in found.keys.items() if _moves(found, forms, x)})
+    return next((x for x in _fewer(found) if borne_out(x, None, forms_of(model, x))), found)
+
+
+def _fewer(family: Family) -> Iterator[Family]:
+    """The same, and with one letter fixed, and with more and more of them."""
+    yield family
+    for x in family.keys:
+        yield family._replace(keys={y: key for y, key in family.keys.items() if y != x})
+    for i in range(2, len(family.keys)):
+        yield family._replace(keys=dict(list(family.keys.items())[i:]))
+
+
+def _others(model: Model) -> dict[str, int]:
+    """Experts that a token passes through are no part of the total, and still a dimension."""
+    k = model.config.letters.get("k", "")
+    return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
+
+
+def source(values: Values, x: str) -> Form | None:
+    """What a letter may follow from, as families have it: a head's size and the feed-forward from the width, KV heads
+    from heads, a group's width from the states.
+    """
+    d, H, n = values.get("d", 0), values.get("H", 0), values.get(x, 0)
+    form: Form | None = None
+    if x == "h" and H and d // H == n:
+        form = ["floor", "d", "H"]
+    elif x == "K" and n and n == H:
+        form = "H"
+    elif x == "F" and d and n and n % d == 0:
+        form = times_of(str(n // d), "d")
+    elif x == "i" and values.get("G") and n * values["G"] == values.get("Hm", 0) * values.get("m", 0):
+        form = ["floor", ["*", "Hm", "m"], "G"]
+    return form
+
+
+def _inside(form: Form) -> set[str]:
+    if isinstance(form, str):
+        return set() if form.isdigit() else {form}
+    return {y for x in form[1:] for y in _inside(x)}
+
+
+def _moves(family: Family, forms: Forms, x: str) -> bool:
+    """Whether the library counts as the form says when this letter alone is moved."""
+    n, seen, rules = family.values[x], 0, list(_possible(family))
+    for other in dict.fromkeys((2 * n, n // 2, n + 2, 3 * n, 1)):
+        at = {**family.values, x: other}
+        if seen == 2 or not 1 <= other != n or any(broken(rule, at) for rule in rules) or (found := _counted(family, at)) is None:
+            continue
+        if found != (evaluate(forms.total, at), evaluate(forms.active, at)):
+            return False
+        seen += 1
+    return seen > 0
+
+
+def broken(rule: Rule, at: Values) -> bool:
+    """Whether these dimensions break a rule."""
+    return evaluate(rule[0], at) > evaluate(rule[1], at)
+
+
+def _possible(family: Family) -> Iterator[Rule]:
+    """Rules that a family may have: left at most right, and in words."""
+    keys, v = family.keys, family.values
+    of = {x: x if x in keys else str(n) for x, n in v.items()}
+    name = {x: keys.get(x, str(n)) for x, n in v.items()}
+    for many, few in DIVIDED:
+        if {many, few} <= of.keys() and {many, few} & keys.keys() and few not in family.follows:
+            yield of[many], times_of(of[few], ["floor", of[many], of[few]]), f"{name[few]} should divide {name[many]}"
+    if "h" in family.follows and {"H", "d"} & keys.keys():
+        yield of["d"], times_of(of["H"], ["floor", of["d"], of["H"]]), f"{name['H']} should divide {name['d']}"
+    if {"E", "k"} <= of.keys() and {"E", "k"} & keys.keys():
+        yield of["k"], of["E"], f"{name['k']} should be at most {name['E']}"
+    for x in keys.keys() & {"h", "p"}:
+        yield x, times_of("2", ["floor", x, "2"]), f"{keys[x]} should be even"
+
+
+def rules_of(family: Family, form: Form) -> Iterator[Rule]:
+    """The rules that the library keeps to: it refuses what breaks one; and the least number of layers for which the form holds."""
+    for rule in _possible(family):
+        letters = _inside(rule[0]) | _inside(rule[1])
+        around = [{**family.values, x: n} for x in letters for n in (family.values[x] + 1, 2 * family.values[x] + 1, 1)]
+        wrong = [at for at in around if broken(rule, at)]
+        if wrong and not any(_counted(family, at) for at in wrong):
+            yield rule
+    if "L" in family.keys and (least := _least(family, form)) > 1:
+        yield str(least), "L", f"{family.keys['L']} should be at least {least}"
+
+
+def _least(family: Family, form: Form) -> int:
+    """From how many layers on the form says what the library counts."""
+    for n in range(1, family.values["L"]):
+        at = {**family.values, "L": n}
+        if (found := _counted(family, at)) is not None and found[0] == evaluate(form, at):
+            return n
+    return family.values["L"]
+
+
+def absent(family: Family, form: Form, x: str) -> Form | None:
+    """What a letter is where the configuration does not say it."""
+    sources: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
+    said = sources.get(x)
+    if said is None or not _inside(said) <= family.keys.keys():
+        return None
+    for n in (2, 4):
+        at = {**family.values, "d": n * 64 * family.values.get("H", 1)}
+        at[x] = evaluate(said, at)
+        model = loaded({key: value for key, value in family.config(at).items() if key != family.keys[x]})
+        if model is None or model.parameters.total != evaluate(form, at):
+            return None
+    return said
+
+
+def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
+    """Whether the library counts as the forms say where everything moves at once."""
+    draw, seen, rules = random.Random(5), 0, tuple(rules_of(family, forms.total))
+    for _ in range(TRIED):
+        at = drawn(family, draw)
+        if any(broken(x, at) for x in rules):
+            continue
+        said = evaluate(forms.total, at)
+        if _counted(family, at, tied) != (said, evaluate(forms.active, at)) or sum(evaluate(x, at) for x in forms.groups.values()) != said:
+            return False
+        if (seen := seen + 1) == AGREED:
+            return True
+    return False
+
+
+def drawn(family: Family, draw: random.Random) -> dict[str, int]:
+    """Other dimensions, most of them such as a model may have."""
+    at = {x: max(int(n * 2 ** draw.uniform(-2, 2)), 1) for x, n in family.values.items()}
+    at |= {x: at[x] + at[x] % 2 for x in ("h", "p") if x in at}
+    at |= {x: n for x, n in family.values.items() if x not in family.keys}
+    for many, few in DIVIDED:
+        if many in at:
+            at[many] = at.get(few, 1) * draw.randint(1, 8)
+    if "h" in family.follows:
+        at["d"] = at["H"] * 2 * draw.randint(1, 99)
+    if "k" in at:
+        at["k"] = min(at["k"], at.get("E", at["k"]))
+    return {x: at[x] if x in family.keys else n for x, n in family.values.items()}
+
+
+def loaded(data: Mapping[str, Any]) -> Model | None:
+    """The model of a configuration; None where the library refuses it."""
+    try:
+        return load(data)
+    except LlamathError:
+        return None

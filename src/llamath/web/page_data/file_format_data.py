@@ -1,0 +1,61 @@
+"""What the page knows of files that are dropped on it: element types and limits, as the readers here have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
+from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, TYPED
+from ...checkpoint.formats.gguf_values import KINDS
+from ...checkpoint.formats.safetensors import LIMIT
+from ...checkpoint.formats.safetensors_grammar import DIMENSIONS, NAME, STRINGS, TENSORS
+from ...families.classes import HEADED
+from ...glossary import NOTHING
+
+NAMING = frozenset(("architectures", "model_type"))
+"""Bookkeeping that says which model it is."""
+
+GROUPS = [
+    ["norm", r"norm|(^|\.)ln_"],
+    ["experts", r"exps|expert"],
+    ["router", r"router|gate_inp|mlp\.gate\.weight"],
+    ["embedding", r"embed|embd|wte|wpe"],
+    ["attention", r"attn|attention|mixer|ssm|conv"],
+    ["mlp", r"mlp|ffn|feed_forward"],
+    ["head", r"lm_head|^output"],
+]
+"""What a tensor of a file is for, as its name suggests: the first that fits."""
+
+
+def files() -> dict[str, Any]:
+    """Types as (name, elements of a block, its bytes), kinds of metadata as (name, bytes, how a browser reads one), and limits."""
+    return {
+        "types": [[x.name, x.block, x.bytes] for x in DTYPES.values()],
+        "plain": list(PLAIN),
+        "ggml": [[number, x.name] for number, x in GGML.items()],
+        "kinds": [[x.name, x.size, _getter(x.name)] for x in KINDS],
+        "groups": GROUPS,
+        "packed": ["U8", "I16", "I32", "I64", "U32"],
+        "typed": [[key, x.name] for key, x in TYPED.items()],
+        "limits": {
+            "safetensors": LIMIT,
+            "tensors": TENSORS,
+            "strings": STRINGS,
+            "dimensions": DIMENSIONS,
+            "name": NAME,
+            "array": MAX_ARRAY,
+            "dims": MAX_DIMS,
+            "key": MAX_KEY,
+            "keys": MAX_KEYS,
+            "tensor": MAX_NAME,
+            "listed": MAX_STRINGS,
+            "many": MAX_TENSORS,
+        },
+        "headed": list(HEADED),
+        "nothing": sorted(set(NOTHING) - NAMING),
+    }
+
+
+def _getter(name: str) -> str:
+    """The method of a DataView: UINT64 is read by getBigUint64."""
+    return "getUint8" if name == "BOOL" else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"

@@ -1,0 +1,76 @@
+"""Forms: small exact expressions that Python derives and the page evaluates in whole numbers, so that no formula is written twice.
+
+A form is a text or a list. Digits are a number, any other text a variable (`T`, the context); `["let", "K", "8"]` is a letter with its
+value; `["+", …]`, `["*", …]`, `["min", …]` and `["max", …]` take any number of forms; `["-", a, b]` is a difference, `["^", a, b]` a power;
+`["floor", a, b]`, `["ceil", a, b]` and `["round", a, b]` divide, halves going up; `[">=", a, b, yes, no]` is one of its last two, and the
+other is not worked out; `["as", "M", a]` is a form that is written as a letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from ...core.expr import Dim
+
+Form = str | list[Any]
+KINDS: Mapping[str, Callable[[list[int]], int]] = {
+    "+": sum,
+    "*": prod,
+    "min": min,
+    "max": max,
+    "-": lambda x: x[0] - x[1],
+    "^": lambda x: int(x[0] ** x[1]),
+    "floor": lambda x: x[0] // x[1],
+    "ceil": lambda x: -(-x[0] // x[1]),
+    "round": lambda x: (2 * x[0] + x[1]) // (2 * x[1]),
+}
+
+
+def number(n: int, known: Mapping[str, Form] | None = None) -> Form:
+    """A number; one made of letters keeps them, and takes those that are known for what they stand for."""
+    known = known or {}
+    if not isinstance(n, Dim) or not n.atoms:
+        return str(int(n))
+    terms: list[Form] = []
+    for monomial, times in n.terms.items():
+        factors: list[Form] = [known.get(symbol, ["let", symbol, str(value)]) for symbol, value in monomial]
+        terms.append(times_of(*([str(times)] if times != 1 or not factors else []), *factors))
+    return sum_of(*terms)
+
+
+def sum_of(*forms: Form) -> Form:
+    """The sum of some."""
+    return forms[0] if len(forms) == 1 else ["+", *forms] if forms else "0"
+
+
+def times_of(*forms: Form) -> Form:
+    """The product of some."""
+    flat = [y for x in forms for y in (x[1:] if isinstance(x, list) and x[0] == "*" else [x])]
+    kept = [x for x in flat if x != "1"]
+    return kept[0] if len(kept) == 1 else ["*", *kept] if kept else "1"
+
+
+def written(form: Form, values: Mapping[str, int] | None = None) -> str:
+    """A product or a quotient with letters, or with their values."""
+    if isinstance(form, str):
+        return f"{values[form]:,}" if values and form in values else form
+    kind, *parts = form
+    text = [written(x, values) for x in parts]
+    return f"⌊{text[0]} / {text[1]}⌋" if kind == "floor" else "·".join(text)
+
+
+def evaluate(form: Form, variables: Mapping[str, int]) -> int:
+    """What a form comes to; the page does the same."""
+    if isinstance(form, str):
+        return int(form) if form.lstrip("-").isdigit() else variables[form]
+    kind, *rest = form
+    if kind == "let":
+        return int(rest[1])
+    if kind == "as":
+        return evaluate(rest[1], variables)
+    if kind == ">=":
+        a, b = (evaluate(x, variables) for x in rest[:2])
+        return evaluate(rest[2] if a >= b else rest[3], variables)
+    return KINDS[kind]([evaluate(x, variables) for x in rest])

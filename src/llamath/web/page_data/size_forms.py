@@ -1,0 +1,192 @@
+"""What each GPU holds, as forms of the context, the batch and what numbers are kept in: the terms of `views.cache` and `views.shards`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...analysis.inference.cache_bytes import Remembered, kinds, kv_dtype, plain
+from ...analysis.inference.fit_report import chosen
+from ...analysis.inference.gpu_shards import Shards
+from ...analysis.inference.inference_memory import CONTEXT, FIXED, MOST, PART, STORED, MemoryRequest, Sizes, declared
+from ...analysis.inference.weight_bytes import in_file
+from ...analysis.parallel_layout import Layout
+from ...checkpoint.formats.dtypes import DTYPES
+from ...core.errors import LlamathError
+from ...core.expr import Dim
+from ...hardware import Device, devices
+from ...model import Model
+from .checkpoint_data import Checked
+from .device_facts import memory
+from .forms import Form, number, sum_of, times_of
+from .speed_forms import Term, passes, rates, reading, work
+from .training_forms import training
+
+WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
+KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
+GPUS, RANKS, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 4
+"""Numbers of GPUs, and the tensor parallelism that can be chosen: with pipelines of so many stages at the most."""
+NODE = 8
+"""A node of so many GPUs is meant, as most have."""
+CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
+
+
+def kept_as(model: Model) -> dict[str, Sizes]:
+    """The model under each dtype that it can be kept in, first what its configuration says."""
+    names = dict.fromkeys((declared(model), *WEIGHTS))
+    own = {STORED: Sizes(model, MemoryRequest(), in_file(model.listed))} if isinstance(model, Checked) else {}
+    return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
+
+
+def sizes(model: Model, made: Mapping[str, Sizes]) -> dict[str, Any]:
+    """The choices of the sliders, and for each number of GPUs what one of each stage holds."""
+    first, start = next(iter(made.items()))
+    return {
+        "context": str(start.context),
+        "own": str(model.tree.context or CONTEXT),
+        "most": str(MOST - 1),
+        "dtype": first,
+        "kv": start.kv,
+        "dtypes": [_dtype(name, x) for name, x in made.items()],
+        "kvs": [_kv(name) for name in dict.fromkeys((start.kv, *KEPT))],
+        "gpus": list(_splits(model, made)),
+        "letters": {"C": str(start.request.chunk)},
+        "work": work(model.tree),
+        "training": training(model),
+    }
+
+
+def cards() -> list[dict[str, Any]]:
+    """Cards whose memory is drawn as a line."""
+    known = {x.name: x for x in devices()}
+    return [_card(known[name]) for name in CARDS]
+
+
+def _card(x: Device) -> dict[str, Any]:
+    return {"name": x.name, "title": x.title, "memory": str(x.memory), "facts": memory(x), "source": x.source}
+
+
+def _sizes(model: Model, dtype: str) -> Sizes | None:
+    """The model under a dtype; None where it cannot be kept so."""
+    try:
+        found = Sizes(model, MemoryRequest(dtype=dtype))
+        return found if found.weights else None
+    except LlamathError:
+        return None
+
+
+def _dtype(name: str, found: Sizes) -> dict[str, Any]:
+    return {
+        "name": name,
+        "bytes": str(sum(x.bytes for x in found.weights)),
+        "of": [" + ".join(x.what for x in found.weights), " + ".join(x.formula for x in found.weights)],
+        "codecs": _codecs(found),
+        "variables": {"a": str(DTYPES[found.packer.compute].bytes)},
+        "rates": rates(found),
+    }
+
+
+def _codecs(found: Sizes) -> dict[str, str]:
+    """The bytes of a weight of n numbers, or of a matrix of out rows and in columns, by what it is kept as."""
+    used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.kept)
+    return {
+        x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else found.packer.formula
+        for x in used
+    }
+
+
+def _kv(name: str) -> dict[str, Any]:
+    kept = kv_dtype(name)
+    return {"name": name, "variables": {"q": str(kept.block), "s": str(kept.bytes), "p": str(plain(kept))}}
+
+
+def _splits(model: Model, made: Mapping[str, Sizes]) -> Iterator[dict[str, Any]]:
+    """The layouts of each number of GPUs, first the one that `fit` takes."""
+    for count in GPUS:
+        layouts = [x for x in (_layout(model, count, tp) for tp in (None, *reversed(RANKS))) if x is not None]
+        yield from (_split(x, made) for x in dict.fromkeys(layouts))
+
+
+def _layout(model: Model, count: int, tp: int | None) -> Layout | None:
+    try:
+        layout = chosen(model.tree, count, NODE, tp, count // tp if tp else None)
+    except LlamathError:
+        return None
+    return layout if tp is None or layout.pp <= DEEPEST else None
+
+
+def _split(layout: Layout, made: Mapping[str, Sizes]) -> dict[str, Any]:
+    first = Shards(next(iter(made.values())), layout)
+    shards = {name: first.kept_as(x) for name, x in made.items()}
+    stages: dict[str, dict[str, Any]] = {}
+    terms, read = list[list[Term]](), {name: dict[str, str]() for name in made}
+    for i in range(layout.pp):
+        found, values = reading(shards, i, len(stages))
+        stage = _stage(first, i) | {"weights": {name: str(x.weights(i)) for name, x in shards.items()}}
+        stage["sums"] = {name: _summed(x, i) for name, x in shards.items()}
+        key = json.dumps([stage, [[*x.values()] for x in values.values()]])
+        if key not in stages:
+            stages[key] = stage | {"where": [], "times": 0}
+            terms.append(found)
+            read = {name: x | values[name] for name, x in read.items()}
+        stages[key]["where"].append(_where(first, i))
+        stages[key]["times"] += 1
+    told = [x | {"where": "; ".join(x["where"]), "times": str(x["times"])} for x in stages.values()]
+    return {
+        "count": str(layout.gpus),
+        "tp": str(layout.tp),
+        "layout": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
+        "stages": told,
+        "speed": passes(told, terms, layout),
+        "read": read,
+    }
+
+
+def _stage(shards: Shards, i: int) -> dict[str, Any]:
+    """What one GPU of a stage holds besides its weights."""
+    tree = shards.tree
+    return {
+        "cache": [{"what": x.kind, "form": remembered(x)} for x in (kinds(tree) if shards.layout.gpus == 1 else shards.kinds_of(i))],
+        "activations": passing(shards),
+        "logits": times_of("4", "B", ["let", "V", str(int(tree.vocab))]) if shards.stages[i].last else "0",
+        "overhead": ["+", str(FIXED), ["floor", ["+", "cache", "activations", "logits"], str(PART)]],
+    }
+
+
+def _summed(shards: Shards, i: int) -> str:
+    """The numbers of weights on one GPU, with the bytes of each."""
+    found = [(n, each) for each, n in shards.numbers(i).items() if n]
+    text = " + ".join(f"{n:,}·{each.numerator:,}" + (f"/{each.denominator:,}" if each.denominator > 1 else "") for n, each in found)
+    whole = sum(n * each for n, each in found)
+    return text if whole == int(whole) else f"round({text})"
+
+
+def _where(shards: Shards, i: int) -> str:
+    spans = (str(a) if a == b - 1 else f"{a}–{b - 1}" for a, b in shards.stages[i].runs)
+    return f"layers {', '.join(spans)}"
+
+
+def remembered(x: Remembered) -> Form:
+    """The bytes of one kind of mixer in all its layers: what grows with the tokens, and what does not."""
+    layers, parts = number(x.layers), list[Form]()
+    if x.rows:
+        each: list[Form] = [["*", ["ceil", number(row), "q"], "s"] for row in x.rows]
+        rows = times_of(str(len(each)), each[0]) if len(set(x.rows)) == 1 else sum_of(*each)
+        tokens: Form = "T" if x.span is None else ["min", "T", number(x.span)]
+        parts.append(times_of(layers, rows, tokens, "B"))
+    if x.state or x.taps:
+        fixed = [times_of(number(n), each) for n, each in ((x.state, "4"), (x.taps, "p")) if n]
+        parts.append(times_of(layers, "B", sum_of(*fixed)))
+    return sum_of(*parts)
+
+
+def passing(shards: Shards) -> Form:
+    """The activations of the tokens that are read at once."""
+    width, d = shards.sizes.peak.width, Dim.const(shards.tree.width)
+    around = 2 * d if 2 * d <= width else width
+    inside = width - around
+    tp = shards.layout.tp
+    each = number(width) if tp == 1 or not inside else sum_of(number(around), ["ceil", number(inside), str(tp)])
+    tokens: Form = ["min", ["*", "B", "T"], ["max", ["let", "C", str(shards.sizes.request.chunk)], "B"]]
+    return times_of(tokens, each, "a")

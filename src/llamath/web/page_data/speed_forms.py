@@ -1,0 +1,172 @@
+"""How fast a layout could be at the most, as forms: what `views.ceilings` says of decode and prefill at any context and batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...analysis.flops.flop_count import works
+from ...analysis.inference.gpu_shards import SURE, Read, Shards
+from ...analysis.inference.inference_memory import Sizes
+from ...analysis.inference.speed_limits import types
+from ...analysis.parallel_layout import Layout
+from ...core.blocks import Decoder
+from ...core.expr import Dim, total
+from ...core.forward_pass import Mixer, PairMixer, Pass, Reach
+from ...core.tree import branches
+from ...hardware import DTYPES, devices
+from .device_facts import rates as published
+from .forms import Form, number, sum_of, times_of
+
+NANO = "1000000000"
+MEMORY, COMPUTE = ["*", "bytes", "peak"], ["*", "FLOPs", "bandwidth"]
+ROOF: dict[str, Form] = {
+    "bound": [">=", MEMORY, COMPUTE, "1", "0"],
+    "rate": [
+        ">=",
+        MEMORY,
+        COMPUTE,
+        ["floor", ["*", NANO, "tokens", "bandwidth"], "bytes"],
+        ["floor", ["*", NANO, "tokens", "peak"], "FLOPs"],
+    ],
+    "reached": [">=", MEMORY, COMPUTE, ["floor", ["*", "FLOPs", "bandwidth"], "bytes"], "peak"],
+    "intensity": ["floor", ["*", NANO, "FLOPs"], "bytes"],
+}
+"""Whether memory bounds a pass (1) or arithmetic, tokens in 10⁹ seconds, FLOP/s, and FLOPs for 10⁹ bytes."""
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Every device of the catalogue with a rate of arithmetic."""
+    return [
+        {"name": x.name, "title": x.title, "memory": str(x.memory), "bandwidth": str(x.bandwidth), "source": x.source}
+        | {"flops": {dtype: str(x.flops[dtype]) for dtype in DTYPES if dtype in x.flops}, "facts": published(x)}
+        for x in devices()
+        if {"bf16", "fp16", "fp32"} & set(x.flops)
+    ]
+
+
+def rates(found: Sizes) -> list[str]:
+    """The types that products may run in, best first."""
+    return list(types(found.packer.name, found.packer.compute))
+
+
+def work(tree: Decoder) -> dict[str, Form]:
+    """The FLOPs of a token decoded for each of B sequences, and of B prompts of T tokens."""
+    return {"decode": _work(tree, "1", "T", True), "prefill": _work(tree, "T", "T", False)}
+
+
+def _work(tree: Decoder, tokens: Form, context: Form, absorbed: bool) -> Form:
+    parts: dict[str, list[Dim]] = {"each": [], "once": []}
+    mixing: list[Form] = []
+    for x in works(tree, Pass.decode(1)):
+        if not x.mixing:
+            parts["once" if x.group == "head" else "each"].append(x.flops)
+    for y in branches(tree):
+        if isinstance(y.block, Mixer):
+            each = number(y.block.mixing(Pass.decode(1, absorbed=absorbed)), _met(y.block, tokens, context))
+            mixing.append(times_of(number(y.live), each))
+    weights = [times_of(tokens, number(total(parts["each"])))]
+    head = [number(total(parts["once"]))] if parts["once"] else []
+    return times_of("B", sum_of(*weights, *head, *_alike(mixing)))
+
+
+def _alike(forms: Sequence[Form]) -> list[Form]:
+    """Equal terms once, with how often they occur."""
+    made: dict[str, tuple[Form, int]] = {}
+    for x in forms:
+        made[str(x)] = (x, made.get(str(x), (x, 0))[1] + 1)
+    return [times_of(str(n), x) for x, n in made.values()]
+
+
+def _met(block: Mixer, tokens: Form, context: Form) -> Mapping[str, Form]:
+    """What stands for the letter of a mixer's formula: its tokens, or its pairs of a query and a key."""
+    if not isinstance(block, PairMixer):
+        return {"T": tokens}
+    met = _one(block.reach, context) if tokens == "1" else _pairs(block.reach, context)
+    return {block.reach.letter: ["as", block.reach.letter, met]}
+
+
+def _one(reach: Reach, context: Form) -> Form:
+    """The keys that the last of so many positions meets."""
+    if reach.chunk is None:
+        return context if reach.window is None else ["min", context, str(reach.window)]
+    before: Form = ["-", context, "1"]
+    return ["+", ["-", before, ["*", str(reach.chunk), ["floor", before, str(reach.chunk)]]], "1"]
+
+
+def _pairs(reach: Reach, context: Form) -> Form:
+    """The pairs of a whole prompt."""
+    if reach.chunk is not None:
+        whole: Form = ["floor", context, str(reach.chunk)]
+        rest: Form = ["-", context, ["*", str(reach.chunk), whole]]
+        return ["+", ["*", whole, str(reach.chunk * (reach.chunk + 1) // 2)], _triangle(rest)]
+    near: Form = context if reach.window is None else ["min", context, str(reach.window)]
+    back = _triangle(near) if reach.window is None else ["+", _triangle(near), ["*", ["-", context, near], near]]
+    return back if reach.causal else ["-", ["*", "2", back], context]
+
+
+def _triangle(n: Form) -> Form:
+    return ["floor", ["*", n, ["+", n, "1"]], "2"]
+
+
+class Term(NamedTuple):
+    """Weights that a pass reads alike: the name of their bytes in forms, over what, how they are met, and how many there are."""
+
+    name: str
+    over: str
+    read: Read
+    times: int
+
+
+def reading(made: Mapping[str, Shards], i: int, place: int) -> tuple[list[Term], dict[str, dict[str, str]]]:
+    """What a pass reads on one GPU of a stage: `W`, which it reads whole, and the other terms; and their bytes under each dtype."""
+    columns = list(zip(*(x.reads(i) for x in made.values()), strict=True))
+    kinds = Counter(x for x in columns if x[0].rows or x[0].live != 1)
+    plain = [x for x in columns if not x[0].rows and x[0].live == 1]
+    mark = str(place or "")
+    values = {dtype: {f"W{mark}": str(sum(x[j].of(1) for x in plain))} for j, dtype in enumerate(made)}
+    terms: list[Term] = []
+    for letter, (column, times) in zip("abcdefghijklmnopqrstuvwxyz", kinds.items(), strict=False):
+        name = f"{'R' if column[0].rows else 'X'}{mark}{letter}"
+        over = "1" if all(x.bytes.denominator == 1 for x in column) else f"{name}'"
+        for dtype, read in zip(made, column, strict=True):
+            values[dtype] |= {name: str(read.bytes.numerator)} | ({} if over == "1" else {over: str(read.bytes.denominator)})
+        terms.append(Term(name, over, column[0], times))
+    assert len(terms) == len(kinds)
+    return terms, values
+
+
+def streamed(terms: Sequence[Term], place: int, tokens: Form) -> Form:
+    """The bytes that so many tokens read of the weights of a stage."""
+    return sum_of(f"W{place or ''}", *(times_of(str(x.times), _read(x, tokens)) for x in terms))
+
+
+def _read(x: Term, tokens: Form) -> Form:
+    if x.read.rows:
+        return ["round", ["*", x.name, ["min", tokens, str(x.read.rows)]], times_of(str(x.read.rows), x.over)]
+    miss, of = (1 - x.read.live).as_integer_ratio()
+    whole: Form = ["^", str(of), tokens]
+    some: Form = ["round", ["*", x.name, ["-", whole, ["^", str(miss), tokens]]], times_of(whole, x.over)]
+    return [">=", tokens, str(SURE), ["round", x.name, x.over], some]
+
+
+def passes(stages: Sequence[Mapping[str, Any]], terms: Sequence[Sequence[Term]], layout: Layout) -> dict[str, Any]:
+    """The bytes of both passes: decode goes through stage after stage, prefill keeps all of them busy."""
+    prompts: Form = ["*", "B", "T"]
+    one = list(_turns(stages, terms))
+    every = [streamed(x, i, prompts) for i, x in enumerate(terms)]
+    return {
+        "decode": {"tokens": "B", "bytes": sum_of(*one), "FLOPs": ["floor", "work", str(layout.tp)]},
+        "prefill": {
+            "tokens": prompts,
+            "bytes": every[0] if len(every) == 1 else ["max", *every],
+            "FLOPs": ["floor", "work", str(layout.tp * layout.pp)],
+        },
+    }
+
+
+def _turns(stages: Sequence[Mapping[str, Any]], terms: Sequence[Sequence[Term]]) -> Iterator[Form]:
+    for i, (stage, found) in enumerate(zip(stages, terms, strict=True)):
+        kept = sum_of(*(x["form"] for x in stage["cache"]))
+        yield times_of(stage["times"], sum_of(streamed(found, i, "B"), *([kept] if kept != "0" else [])))

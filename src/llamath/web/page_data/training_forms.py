@@ -1,0 +1,172 @@
+"""What a training step needs on each GPU, as forms of its settings: the terms of `views.training`, for tensor and data parallelism.
+
+T is the tokens of a sequence, B the sequences at a time, P the ranks of tensor parallelism, D those of data parallelism, Z ZeRO's stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ...analysis.inference.fit_report import admissible
+from ...analysis.inference.inference_memory import FIXED, PART
+from ...analysis.parallel_layout import Layout, Recompute, Stage, stages
+from ...analysis.training.optimizers import OPTIMIZERS
+from ...analysis.training.pipeline_schedule import Share, held
+from ...analysis.training.saved_activations import Saved
+from ...analysis.training.training_memory import CONTEXT, Job, TrainRequest
+from ...analysis.training.zero_states import Resident, gathered, static
+from ...core.expr import Dim
+from ...core.tree import Stack
+from ...model import Model
+from .forms import Form, number, sum_of, times_of
+
+RANKS = (1, 2, 4, 8)
+GPUS = tuple(2**n for n in range(11))
+MARK = 2**31 - 1
+"""A context that no model has as a size: where it stands in a number, T is meant."""
+
+
+class Precision(NamedTuple):
+    """What numbers are in."""
+
+    name: str
+    title: str
+    dtype: str
+    master: bool | None
+
+
+PRECISIONS = (
+    Precision("bf16", "bf16, master weights in fp32", "bf16", None),
+    Precision("bf16-alone", "bf16 alone", "bf16", False),
+    Precision("fp32", "fp32", "fp32", None),
+)
+ATTENTION, KERNELS = {"flash": True, "written": False}, {"eager": False, "fused": True}
+FROM = {"weights": "3", "gradients": "2", "master": "1", "optimizer": "1"}
+"""From which stage of ZeRO on ranks share it."""
+CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
+    "optimizer": ("Optimiser", [(x.name, x.title) for x in OPTIMIZERS.values()]),
+    "zero": ("ZeRO", [("0", "0: nothing is shared"), ("1", "1: optimiser states"), ("2", "2: gradients too"), ("3", "3: weights too")]),
+    "recompute": ("Computed again", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
+    "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
+    "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
+}
+"""What can be chosen, the first as long as nobody does."""
+Line = dict[str, Any]
+AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
+
+
+def training(model: Model) -> dict[str, Any]:
+    """The choices, and the lines of each part under them."""
+    ranks = [n for n in RANKS if n in admissible(model.tree)]
+    jobs = {x.name: Job(model, TrainRequest(dtype=x.dtype, master=x.master, context=MARK)) for x in PRECISIONS}
+    return {
+        "context": str(min(model.tree.context or CONTEXT, CONTEXT)),
+        "tokens": ["*", "P", ["ceil", "T", "P"]],
+        "choices": [{"label": label, "name": name, "options": [[*x] for x in options]} for name, (label, options) in CHOICES.items()],
+        "kept": {x.name: x.dtype for x in PRECISIONS},
+        "gpus": [str(n) for n in GPUS],
+        "ranks": [str(n) for n in ranks],
+        "static": {name: {str(n): _static(job, n) for n in ranks} for name, job in jobs.items()},
+        "moving": {
+            f"{x} {flash} {fused}": _moving(model, x, ATTENTION[flash], KERNELS[fused])
+            for x in ("bf16", "fp32")
+            for flash in ATTENTION
+            for fused in KERNELS
+        },
+    }
+
+
+def _static(job: Job, ranks: int) -> dict[str, Any]:
+    """What stays: weights, gradients, master copy and the states of each optimiser; with ZeRO-3 the layers gathered."""
+    there = job.at(Layout(tp=ranks))
+    (stage,) = stages(there.tree, there.layout)
+    resident = there.resident(stage)
+    first, *others = (_shared(resident._replace(optimizer=x)) for x in OPTIMIZERS.values())
+    made = {kind: first[kind] for kind in ("weights", "gradients", "master")}
+    states = dict(zip(OPTIMIZERS, (x["optimizer"] for x in (first, *others)), strict=True))
+    lines = gathered(resident, there.layers(stage), there.layout.replace(zero=3, dp=2))
+    whole: Form = [">=", "Z", "3", [">=", "D", "2", str(sum(x.bytes for x in lines)), "0"], "0"]
+    fixed: Form = ["+", str(FIXED), ["floor", ["+", "activations", "logits", whole], str(PART)]]
+    overhead = [_line("gathered weights", whole, "two layers at once, whole"), _line("overhead", fixed)]
+    return {**made, "optimizer": states, "overhead": overhead}
+
+
+def _line(what: str, form: Form, says: str = "") -> Line:
+    return {"what": what, "form": form, "says": says}
+
+
+def _shared(resident: Resident) -> dict[str, list[Line]]:
+    """The lines of what stays, dense weights and experts each shared by all replicas from some stage of ZeRO on."""
+    parts = [resident._replace(pieces=[x for x in resident.pieces if x.dealt == dealt]) for dealt in (False, True)]
+    alone = [(x, static(x, Layout())) for x in parts if x.pieces]
+    made: dict[str, list[Line]] = {}
+    for kind, lines in static(resident, Layout()).items():
+        shares = [_share(own, kind, found[kind][0].bytes) for own, found in alone if found[kind]]
+        made[kind] = [_line(x.what, sum_of(*shares), x.formula) for x in lines if x.bytes]
+    return made
+
+
+def _share(own: Resident, kind: str, size: int) -> Form:
+    """So many bytes of these pieces as one replica has them: so many for each number, if that comes out even."""
+    numbers = sum(x.numbers for x in own.pieces if kind == "weights" or not x.buffer)
+    each, rest = divmod(size, numbers or 1)
+    many: Form = str(size) if rest or not each else times_of(["let", "N", str(numbers)], str(each))
+    return ["ceil", many, [">=", "Z", FROM[kind], "D", "1"]]
+
+
+def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str, Any]:
+    """What comes and goes with the tokens, for each way of computing again."""
+    job = Job(model, TrainRequest(dtype=precision, context=MARK, layout=Layout(flash=flash), fused=fused))
+    (stage,) = stages(job.tree, job.layout)
+    flow = held(job.tree, stage, job.layout, job.kernels)
+    loss = list(_lines(flow.loss))
+    if flow.loss:
+        numbers: Form = ["floor", _sum(flow.loss[:1]), str(flow.loss[0].saved.bytes)]
+        said = "of the loss, in place" if fused else "of loss and softmax, both in fp32"
+        loss.append(_line("logits", times_of(numbers, str(job.size)), "while the outputs are held"))
+        loss.append(_line("gradients of the logits", times_of(numbers, str(job.gradients_of_logits)), said))
+    freed = sum_of(*(x["form"] for x in loss if x["what"] != "logits"))
+    return {"logits": loss} | {again: list(_kept(job, stage, again, freed)) for again in AGAIN}
+
+
+def _kept(job: Job, stage: Stage, again: Recompute, freed: Form) -> Iterator[Line]:
+    """The lines of the activations; of what is computed again that which the loss has not given back by then."""
+    layout = job.layout.replace(recompute=again)
+    yield from _lines(held(job.tree, stage, layout, job.kernels).kept)
+    works = []
+    for block, _ in job.tree.layers.kinds():
+        alone = job.tree.replace(layers=Stack(((block,), 1)))
+        works.append(_sum(held(alone, stage.replace(runs=((0, 1),)), layout, job.kernels).working))
+    if any(x != "0" for x in works):
+        most: Form = works[0] if len(works) == 1 else ["max", *works]
+        yield _line("computed again", ["max", "0", ["-", most, freed]], "of the largest layer, beyond what the loss has given back by then")
+
+
+def _lines(shares: Iterable[Share]) -> Iterator[Line]:
+    groups: dict[str, list[Share]] = {}
+    for x in shares:
+        groups.setdefault(x.saved.what, []).append(x)
+    for what, same in groups.items():
+        if (form := _sum(same)) != "0":
+            yield _line(what, form, "an estimate" if any(x.saved.rough for x in same) else "")
+
+
+def _sum(shares: Iterable[Share]) -> Form:
+    """All of them together, those of one size once with how often they are kept."""
+    made: dict[str, tuple[Form, int]] = {}
+    for x in shares:
+        if int(x.saved.numbers):
+            form = _bytes(x.saved)
+            made[str(form)] = (form, x.times + made.get(str(form), (form, 0))[1])
+    return sum_of(*(times_of(str(times), form) for form, times in made.values() if times))
+
+
+def _bytes(x: Saved) -> Form:
+    """What one GPU keeps of it for one layer."""
+    terms = {tuple(("T", 1) if atom == ("s", MARK) else atom for atom in monomial): n for monomial, n in Dim.const(x.numbers).terms.items()}
+    tokens = ["T"] if x.once else ["T", "B"]
+    whole = times_of(number(Dim.of(terms), {"T": "T"}), str(x.bytes), *tokens)
+    ranks: Form = ["min", "P", str(x.parts)] if x.parts else "P"
+    return whole if x.cut == "gathered" else ["ceil", whole, "P" if x.cut == "sequence" else ranks]

@@ -1,0 +1,42 @@
+"""The pages of a server that show no model: the one on which a model is chosen, and the one that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from urllib.parse import quote
+
+from ...catalog import presets
+from ...core.errors import safe
+from ...model import Model
+from ...render.numbers import everyday
+from .page_html import document, policy, script, style
+
+
+def chooser(own: Sequence[Model], hub: bool) -> str:
+    """The models of the command line and the presets, to find, to open and to compare."""
+    found = [
+        {"id": x.slug, "name": x.name, "parameters": str(x.parameters), "everyday": everyday(x.parameters), "also": list(x.ids)}
+        for x in presets()
+    ]
+    given = [
+        {"id": f"~{i}", "name": safe(x.name), "parameters": str(int(n)), "everyday": everyday(n), "also": []}
+        for i, x in enumerate(own, 1)
+        for n in [x.parameters.total]
+    ]
+    found.sort(key=lambda x: str(x["name"]).lower())
+    plain = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*given, *found)]
+    code = script(("forms", "dom", "served", "chooser"))
+    return document("Choose a model", {"own": given, "presets": found, "hub": hub}, code, plain)
+
+
+def notice(title: str, text: str, up: str) -> str:
+    """A page that says why there is none, and leads back."""
+    look = style()
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy("", look)}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)} · llamath</title><style>{look}</style></head>
+<body><main id="page"><h1>{escape(title)}</h1><p>{escape(text)}</p>
+<p><a href="{escape(up)}choose">Choose a model</a></p></main></body></html>
+"""

@@ -1,0 +1,120 @@
+"""Which pages there are, and their making: of the launch's own models, of presets and, where it is allowed, of models on the hub.
+
+A model's id is a preset's slug, `~1` for the first of the launch, or `hub:owner:name`; nothing else is one, no path and no address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from ...catalog import read, slugs
+from ...checkpoint.hub import Limits, read_config
+from ...core.errors import ConfigError, LlamathError, RemoteError, safe
+from ...loading import load
+from ...model import Model
+from ..page_data.page_data import payload
+from .chooser import chooser
+from .page_html import page_of
+
+KEPT, AT_ONCE, WAITING, SECONDS = 16, 2, 16, 20
+"""Pages kept, pages made at once, requests that may wait for one, and how long."""
+HUB = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
+PATIENCE = Limits(connect=5, silence=10, answer=12, whole=15, redirects=3)
+LAYERS = 1000
+"""The most layers that a page is made of for a configuration from the hub; time grows with them."""
+
+
+class Refused(LlamathError):
+    """A page that is not made; `status` says in HTTP's words why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Pages:
+    """Pages by the ids of their models, made one or two at a time."""
+
+    def __init__(self, own: Sequence[Model], hub: bool = False) -> None:
+        self.own = {f"~{i}": x for i, x in enumerate(own, 1)}
+        self.hub, self.known = hub, frozenset(slugs())
+        self.made: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self.gate, self.waiting = asyncio.Semaphore(AT_ONCE), 0
+
+    def first(self) -> tuple[str, ...]:
+        """What the first page shows: the launch's models if they are one or two."""
+        return tuple(self.own) if len(self.own) in (1, 2) else ()
+
+    def knows(self, wanted: Sequence[str]) -> bool:
+        """Whether every one is an id here, spelt as the list has it."""
+        return all(x in self.known or x in self.own or (self.hub and HUB.fullmatch(x)) for x in wanted)
+
+    async def of(self, wanted: tuple[str, ...], up: str) -> str:
+        """The page, whose links to the others start with `up`; no model: the one on which a model is chosen."""
+        key = (*wanted, up)
+        if key in self.made:
+            self.made.move_to_end(key)
+            return self.made[key]
+        if not self.knows(wanted):
+            raise Refused(404, "There is no such model here.")
+        text = await self._in_turn(lambda: self._make(wanted, up))
+        self.made[key] = text
+        while len(self.made) > KEPT:
+            self.made.popitem(last=False)
+        return text
+
+    async def _in_turn(self, make: Callable[[], str]) -> str:
+        """The work in a thread; its place is taken until the thread has ended, also where nobody waits for it any more."""
+        if self.waiting >= WAITING:
+            raise Refused(429, "Too much is asked at once; try again in a moment.")
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(SECONDS):
+                await self.gate.acquire()
+                work = asyncio.ensure_future(asyncio.to_thread(make))
+                work.add_done_callback(self._ended)
+                return await asyncio.shield(work)
+        except TimeoutError:
+            raise Refused(429, "This takes too long; try again in a moment.") from None
+        finally:
+            self.waiting -= 1
+
+    def _ended(self, work: asyncio.Future[str]) -> None:
+        self.gate.release()
+        if not work.cancelled():
+            work.exception()
+
+    def _make(self, wanted: tuple[str, ...], up: str) -> str:
+        if not wanted:
+            return chooser(tuple(self.own.values()), self.hub)
+        models = [self.own.get(x) or (hub_model(x) if HUB.fullmatch(x) else preset(x)) for x in wanted]
+        return page_of(payload(models) | {"served": {"up": up, "ids": list(wanted)}})
+
+
+def preset(slug: str) -> Model:
+    """The preset of this slug, and never a file of that name."""
+    found = read(slug)
+    return load(found.config).replace(name=found.name, source=f"preset {slug}: {found.source}")
+
+
+def hub_model(text: str) -> Model:
+    """The model of a configuration on the hub; of the repository nothing else is read."""
+    found = HUB.fullmatch(text)
+    assert found is not None
+    name = f"{found[1]}/{found[2]}"
+    try:
+        keys, where = read_config(f"hf://{name}", limits=PATIENCE)
+    except RemoteError as error:
+        raise Refused(404 if error.code in ("missing", "id") else 424, str(error)) from None
+    except LlamathError as error:
+        raise Refused(422, str(error)) from None
+    try:
+        model = load(keys)
+        if len(model.tree.layers) > LAYERS:
+            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and a page is made of {LAYERS:,} at most")
+    except LlamathError as error:
+        raise Refused(422, f"{error}. {error.hint}".removesuffix(". ")) from None
+    return model.replace(name=name, source=safe(where))

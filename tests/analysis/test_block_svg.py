@@ -1,0 +1,72 @@
+"""The picture of a block: well-formed, every step with its shape, boxes that nothing covers and no edge runs through."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import llamath
+from conftest import TINY, tiny_configs
+from llamath.analysis.graph.walkthrough import following, prompt, reads_on, walkthrough
+from llamath.render.svg.block_layout import layout
+from llamath.render.svg.block_svg import block_svg
+from llamath.render.svg.svg_shapes import cut
+from llamath.render.text.trace_text import shape
+
+SVG = "{http://www.w3.org/2000/svg}"
+SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
+
+
+def plain() -> list[Any]:
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
+
+
+@pytest.mark.parametrize("config", plain())
+def test_edges_keep_clear_of_boxes(config: dict[str, Any]) -> None:
+    tree = llamath.load(config).tree
+    for at in (prompt(5), *([following(5)] if reads_on(tree) else [])):
+        for stage in walkthrough(tree, at).layers:
+            plan = layout(stage.steps)
+            boxes = {(plan.rows[name], plan.lanes[name]): name for name in plan.rows}
+            assert len(boxes) == len(plan.rows)
+            ways: dict[tuple[int, int], str] = {}
+            for edge in (x for x in plan.edges if not x.arm):
+                for row in range(plan.rows[edge.source] + 1, plan.rows[edge.target]):
+                    assert (row, edge.lane) not in boxes
+                    assert ways.setdefault((row, edge.lane), edge.source) == edge.source
+            assert {(x.source, x.target) for x in plan.edges} == {(name, x.name) for x in stage.steps for name in x.takes}
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
+    model = llamath.load(slug)
+    walk = walkthrough(model.tree, prompt(7))
+    for stage in walk.layers:
+        drawn = block_svg(model, walk.replace(stages=(stage,)), stage.layer)
+        root = ElementTree.fromstring(drawn)
+        said = [x.text or "" for x in root.iter(f"{SVG}text")]
+        for x in stage.steps:
+            assert shape(x) in said
+            assert x.kind == "add" or any(y.startswith(cut(x.name.replace(".{e}", ""), 210)) for y in said), x.name
+        width, height = (float(root.get(name, "0")) for name in ("width", "height"))
+        for x in root.iter(f"{SVG}rect"):
+            assert float(x.get("x", "")) >= 0 and float(x.get("x", "")) + float(x.get("width", "")) <= width
+            assert float(x.get("y", "")) >= 0 and float(x.get("y", "")) + float(x.get("height", "")) <= height
+        assert "http" not in drawn.replace("http://www.w3.org/2000/svg", "") and "prefers-color-scheme: dark" in drawn
+
+
+def test_heads_that_share_a_key_are_drawn() -> None:
+    model = llamath.load("llama-3-8b")
+    drawn = block_svg(model, walkthrough(model.tree, prompt(7)))
+    assert drawn.count("<title>query head</title>") == 32 and drawn.count("<title>key and value head</title>") == 8
+
+
+def test_a_name_from_a_stranger_is_escaped(tmp_path: Any) -> None:
+    config = next(iter(json.loads((TINY / "llama.json").read_text()).values()))
+    model = llamath.load(config).replace(name="<script>&\u202e")
+    drawn = block_svg(model, walkthrough(model.tree, prompt(3)))
+    assert "<script>" not in drawn and "\u202e" not in drawn
+    ElementTree.fromstring(drawn)

@@ -1,0 +1,158 @@
+"""What a model remembers, against the caches that transformers allocates and against published bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import TRUTH, tiny_configs
+from llamath.analysis.inference.cache_bytes import KV_DTYPES, Cache, cache
+from llamath.checkpoint.formats.dtypes import DTYPES
+from llamath.core.errors import LlamathError
+
+TOKENS = 40
+UNFOLDED = "falcon"
+"""transformers repeats grouped keys and values for all heads of the newer Falcon before it caches them."""
+
+
+def told_apart() -> list[Any]:
+    """The tiny configurations that remember something of several kinds, one of each family's others, and those that are exceptions."""
+    found = {}
+    for x in tiny_configs():
+        family, _, label = x.id.partition("-")
+        kinds = tuple((part.what.kind, part.growing) for part in cache(llamath.load(x.values[0]).tree, TOKENS).parts)
+        exception = x.id.startswith(("falcon-", "gemma3-both"))
+        found.setdefault((family, kinds if len(kinds) > 1 else label if exception else ""), x)
+    return list(found.values())
+
+
+def held(cache: Any) -> int:
+    """The bytes of every tensor of numbers in one of transformers' caches."""
+    import torch
+
+    found: dict[int, int] = {}
+
+    def look(x: Any) -> None:
+        if isinstance(x, torch.Tensor):
+            found[id(x)] = x.numel() * x.element_size() if x.is_floating_point() else 0
+        elif isinstance(x, dict):
+            list(map(look, x.values()))
+        elif isinstance(x, (list, tuple)):
+            list(map(look, x))
+        elif hasattr(x, "__dict__") and not isinstance(x, type):
+            look(vars(x))
+
+    look(cache.layers)
+    return sum(found.values())
+
+
+def allocated(config: dict[str, Any]) -> tuple[int, int]:
+    """What the static and the dynamic cache hold after a prompt, in single precision."""
+    import torch
+    import transformers
+
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").float().eval()
+    ids = torch.arange(TOKENS)[None] % made.vocab_size
+    fixed = transformers.StaticCache(config=made, max_cache_len=TOKENS)
+    with torch.no_grad():
+        model(ids, past_key_values=fixed, use_cache=True)
+        return held(fixed), held(model(ids, use_cache=True).past_key_values)
+
+
+@pytest.mark.transformers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("config", told_apart())
+def test_what_is_remembered_is_what_transformers_allocates(config: dict[str, Any]) -> None:
+    model = llamath.load(config)
+    found, (fixed, grown) = cache(model.tree, TOKENS, dtype="fp32"), allocated(config)
+    if model.family.name == UNFOLDED and fixed != found.bytes:
+        assert fixed == grown == found.bytes * config["num_attention_heads"] // config["num_kv_heads"]
+        return
+    if config.get("use_bidirectional_attention") == "all":
+        return  # a window to both sides, as encoders have: nothing is generated with it
+    assert fixed == found.bytes == 4 * found.elements
+    short = [x for x in found.parts if x.what.span is not None and x.what.span < TOKENS]
+    if not config.get("use_bidirectional_attention"):
+        assert grown == found.bytes - sum(x.per_token for x in short)  # the last but one token of a window and fewer
+
+
+def of(slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any) -> Cache:
+    return cache(llamath.load(slug, changes=changes).tree, context, batch, dtype)
+
+
+PUBLISHED = {
+    "DeepSeek-V3 (MLA)": "deepseek-v3",
+    "Qwen2.5-72B": "qwen2.5-72b",
+    "Llama-3.1-405B": "llama-3.1-405b",
+    "Llama-3-70B": "llama-3-70b",
+    "Llama-3.1-8B": "llama-3.1-8b",
+    "Qwen3-8B": "qwen3-8b",
+}
+
+
+@pytest.mark.skipif(not TRUTH.exists(), reason="published facts are not here")
+def test_published_bytes_per_token() -> None:
+    entries = {x["model"]: x for x in json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]}
+    assert {name: of(slug, 1).per_token for name, slug in PUBLISHED.items()} == {
+        name: entries[name]["bytes_per_token"] for name in PUBLISHED
+    }
+    ((name, whole),) = ((name, x["kv_bytes"]) for name, x in entries.items() if "kv_bytes" in x)
+    assert name.startswith("MiniMax-M2") and of("minimax-m2", 196_608, dtype="fp8").bytes == whole
+
+
+def test_the_cache_of_llama_3_1_70b_that_is_published_in_four_sizes() -> None:
+    assert of("llama-3.1-70b", 131_072).per_token == 327_680
+    assert of("llama-3.1-70b", 131_072).bytes == 42_949_672_960 == 40 * 2**30
+    assert round(of("llama-3.1-70b", 128_000).bytes / 2**30, 2) == 39.06
+    assert of("llama-3.1-70b", 131_072, num_key_value_heads=64).bytes == 320 * 2**30
+
+
+def test_windows_and_chunks_are_full_and_states_do_not_grow() -> None:
+    near = of("gemma-3-27b", 8192)
+    assert [(x.what.span, int(x.what.layers)) for x in near.parts] == [(1024, 52), (None, 10)]
+    assert near.bytes == 2 * 2 * 16 * 128 * (52 * 1024 + 10 * 8192)
+    assert (near.per_token, near.per_later_token) == (2 * 2 * 16 * 128 * 62, 2 * 2 * 16 * 128 * 10)
+    assert of("gemma-3-27b", 512).per_later_token == near.per_token
+    hybrid = of("qwen3-next-80b-a3b", 8192, batch=3)
+    assert hybrid.state == of("qwen3-next-80b-a3b", 262_144, batch=3).state == 3 * 36 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
+    assert [x.what.span for x in of("llama-4-scout", 1).parts] == [8192, None]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("q8_0", 34 / 32), ("q4_0", 18 / 32), ("q5_1", 24 / 32), ("fp8", 1), ("int8", 1), ("fp32", 4)])
+def test_quantised_caches_with_their_blocks(dtype: str, size: float) -> None:
+    assert of("llama-3.1-8b", 1000, 2, dtype).bytes == 2 * 1000 * 2 * 32 * 1024 * size
+
+
+def test_a_row_takes_whole_blocks() -> None:
+    """A latent row of 576 numbers is 18 blocks of 32; in blocks of llama.cpp, 18 bytes each."""
+    assert of("deepseek-v3", 10, dtype="q4_0").bytes == 61 * 10 * 18 * 18
+
+
+@given(
+    config=st.sampled_from([x.values[0] for x in tiny_configs()]),
+    context=st.integers(1, 10**6),
+    batch=st.integers(1, 1000),
+    dtype=st.sampled_from(list(KV_DTYPES)),
+)
+@settings(deadline=None)
+def test_a_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context: int, batch: int, dtype: str) -> None:
+    tree = llamath.load(config).tree
+    found, one = cache(tree, context, batch, dtype), cache(tree, context, 1, dtype)
+    assert found.bytes == batch * one.bytes and found.elements == batch * one.elements
+    assert one.bytes - one.state <= context * one.per_token
+    assert cache(tree, context + 1, 1, dtype).bytes - one.bytes == one.per_later_token
+    if DTYPES[KV_DTYPES[dtype]].block == 1:
+        assert found.bytes >= found.elements
+
+
+@pytest.mark.parametrize("name", ["q6_k", "int4", "", "bf15"])
+def test_an_unknown_dtype_of_a_cache_is_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(LlamathError) as problem:
+        of("llama-3-8b", 1, dtype=name)
+    assert problem.value.hint

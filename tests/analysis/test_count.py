@@ -1,0 +1,207 @@
+"""The count view: parts sum to the whole, the formula evaluates to it, and the printed table is golden and adds up."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import tiny_configs
+from llamath.catalog import slugs
+from llamath.checkpoint.naming.scheme import Unnamed
+from llamath.cli import cli
+from llamath.core.tree import fold, walk
+from llamath.render.count_json import count_json, names_json
+from llamath.render.text.count_text import count_text
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHOWN = ["llama-3-8b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-2-2b", "gpt2"]
+
+
+def run(*args: str) -> str:
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    return done.stdout
+
+
+def evaluate(text: str, letters: dict[str, int] | None = None) -> int:
+    return int(eval(text.replace("·", "*").replace("−", "-"), {}, letters or {}))
+
+
+def configs() -> list[Any]:
+    return [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())]
+
+
+@pytest.mark.parametrize("source", configs())
+def test_parts_sum_to_the_whole(source: Any) -> None:
+    model = llamath.load(source)
+    report, p = model.count, model.parameters
+    assert sum(report.groups.values()) == p.total
+    assert sum(x.each * int(x.times) for x in report.sections) == p.total
+    assert (
+        evaluate(report.formula.numbers)
+        == evaluate(report.formula.symbols, dict(report.formula.letters))
+        == report.formula.value
+        == p.total
+    )
+    assert sum(report.share(n) for n in report.groups.values()) == 1
+    assert p.without_embeddings == p.total - report.groups["embedding"] and p.without_head == p.total - report.groups["head"]
+    assert p.blocks <= p.active <= p.total or p.active <= p.total <= p.tied_counted_twice
+
+
+@pytest.mark.parametrize("source", configs())
+def test_folded_and_streamed_agree(source: Any) -> None:
+    tree = llamath.load(source).tree
+    streamed: Counter[tuple[str, str]] = Counter()
+    for leaf in walk(tree):
+        streamed[leaf.pattern, leaf.group] += leaf.parameters
+    folded: Counter[tuple[str, str]] = Counter()
+    for x in fold(tree):
+        folded[x.pattern, x.group] += int(x.weight.parameters) * int(x.copies)
+    assert streamed == folded
+
+
+@pytest.mark.parametrize("source", configs())
+def test_paths_and_names_are_a_bijection(source: Any) -> None:
+    model = llamath.load(source)
+    paths = [x.path for x in model.weights]
+    assert len(paths) == len(set(paths))
+    for scheme in model.family.schemes.values():
+        try:
+            tensors = list(scheme.tensors(model.tree))
+        except Unnamed:
+            continue
+        names = [x.name for x in tensors]
+        assert len(names) == len(set(names)) and not any("{" in name for name in names)
+        parts = sum(len(x.parts) for x in tensors)
+        assert parts == sum(not x.weight.tied for x in model.weights)
+        for x in tensors:
+            size = 1
+            for n in x.shape:
+                size *= int(n)
+            assert size == sum(int(part.weight.size) for part in x.parts), x.name
+
+
+@pytest.mark.parametrize("source", tiny_configs())
+def test_one_letter_has_one_value(source: Any) -> None:
+    letters: dict[str, int] = {}
+    for x in fold(llamath.load(source).tree):
+        for symbol, value in ((s, v) for n in x.weight.shape for s, v in n.atoms.items()):
+            assert letters.setdefault(symbol, value) == value, f"{symbol} in {x.pattern}"
+
+
+@pytest.mark.parametrize("source", configs())
+def test_the_json_contract(source: Any) -> None:
+    model = llamath.load(source)
+    if sum(int(x.copies) for x in fold(model.tree)) > 5000:
+        pytest.skip("the large ones are tested by name below")
+    made = json.loads(json.dumps(count_json(model)))
+    assert made.keys() >= {"model", "family", "source", "parameters", "groups", "formula", "weights", "notes"}
+    assert made["parameters"].keys() >= {"total", "active", "tied_counted_twice", "without_embeddings", "without_head"}
+    assert made["groups"].keys() >= {"embedding", "attention", "mlp", "norm", "head"}
+    assert sum(x["parameters"] for x in made["weights"]) == made["parameters"]["total"] == sum(made["groups"].values())
+    fields = {"path", "shape", "dims", "parameters", "role", "group", "tied", "names"}
+    assert all(x.keys() >= fields and x["names"].keys() == {"hf", "meta", "gguf"} for x in made["weights"])
+    assert all("{" not in name for x in made["weights"] for name in (x["path"], *x["names"].values()) if name)
+    assert [x["path"] for x in made["weights"]] == [x.path for x in model.weights]
+
+
+def test_every_expert_of_deepseek_v3_is_listed() -> None:
+    model = llamath.load("deepseek-v3")
+    made = count_json(model)
+    assert len([x for x in made["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
+    assert len(names_json(model, "hf")["tensors"]) == 45_395
+    assert made["parameters"]["total"] == 671_026_419_200
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_the_printed_table_is_golden(slug: str) -> None:
+    text = run("count", slug)
+    path = GOLDEN / f"{slug}.txt"
+    if os.environ.get("LLAMATH_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_the_printed_rows_sum_to_the_printed_total(slug: str) -> None:
+    lines = (GOLDEN / f"{slug}.txt").read_text().splitlines()
+    total = int(re.search(r": ([\d,]+) parameters", lines[0])[1].replace(",", ""))  # type: ignore[index]
+    table = lines[lines.index("") + 2 :]
+    table = table[: table.index("")]
+    rows = [int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +(?:[\d.]+%|tied)$", line)) and line[0] != " "]
+    sections = [
+        int(x[1].replace(",", "")) for line in table if (x := re.search(r" ([\d,]+) +[\d.]+%$", line)) and re.match(r" +layers ", line)
+    ]
+    outside = [line for line in table if not re.search(r"^\w* +(layers|  )", line)]
+    assert sum(rows) == total
+    assert sections and outside
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "gemma-2-2b"])
+def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
+    total = llamath.load(slug).parameters.total
+    assert sum(int(row["total"]) for row in csv.DictReader(run("count", slug, "--csv").splitlines())) == total
+    rows = [line.strip("| ").split(" | ") for line in run("count", slug, "--markdown").splitlines()[2:]]
+    assert sum(int(row[-1]) for row in rows) == total
+    assert sum(int(row["parameters"]) for row in csv.DictReader(run("count", slug, "--unfold", "--csv").splitlines())) == total
+
+
+def test_one_layer_alone() -> None:
+    text = run("count", "llama-3-8b", "--layer", "3", "--names", "hf")
+    assert "218,112,000" in text and "self_attn.q_proj" in text and "embed" not in text
+
+
+def test_llama_3_8b_fits_one_screen() -> None:
+    lines = run("count", "llama-3-8b").splitlines()
+    assert len(lines) <= 45 and max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_every_table_fits_80_columns(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, count_text(llamath.load(slug)).splitlines())) <= 80
+
+
+def test_the_list_of_presets_fits_the_terminal() -> None:
+    lines = run("models").splitlines()
+    assert len(lines) == len(slugs()) + 2 and max(map(len, lines)) <= 80
+
+
+def test_the_notebook_shows_a_table() -> None:
+    html = llamath.load("llama-3-8b")._repr_html_()
+    assert html.count("<tr>") >= 12 and "8,030,261,248" in html
+    hostile = llamath.load({**llamath.load("llama-3-8b").config.data}).replace(name="<script>")
+    assert "<script>" not in hostile._repr_html_()
+
+
+sizes = st.integers(1, 12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_llama_counts_as_the_formula_says(data: st.DataObject) -> None:
+    K, group, h, L, V, F, d = (data.draw(sizes) for _ in range(7))
+    bias, tied, mlp_bias = (data.draw(st.booleans()) for _ in range(3))
+    H = K * group
+    model = llamath.load(
+        {
+            "model_type": "llama", "hidden_size": d, "vocab_size": V, "intermediate_size": F, "num_hidden_layers": L, "num_attention_heads": H,
+            "num_key_value_heads": K, "head_dim": h, "attention_bias": bias, "mlp_bias": mlp_bias, "tie_word_embeddings": tied,
+        }
+    )  # fmt: skip
+    attention = 2 * d * H * h + 2 * d * K * h + bias * (H * h + 2 * K * h + d)
+    layer = attention + 3 * d * F + mlp_bias * (2 * F + d) + 2 * d
+    assert model.parameters.total == V * d * (2 - tied) + L * layer + d
+    assert evaluate(model.count.formula.symbols, dict(model.count.formula.letters)) == model.parameters.total
+    assert len(list(model.weights)) == sum(int(x.copies) for x in fold(model.tree))

@@ -1,0 +1,402 @@
+"""design: the search misses nothing, candidates are what their family's tree says, demands hold, and published dimensions are found again."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import llamath
+from llamath.analysis.design.candidate import Candidate
+from llamath.analysis.design.design_ranking import Costs
+from llamath.analysis.design.design_report import Design, design, prepare
+from llamath.analysis.design.design_request import Bounds, Fixed, Request
+from llamath.analysis.design.design_search import Tally, rows, space
+from llamath.analysis.design.grid import grid
+from llamath.analysis.design.habits import bits, habits, trend
+from llamath.analysis.design.reasons import power
+from llamath.analysis.design.series import series
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+
+B = 10**9
+PUBLISHED = {
+    "llama-3.1-405b": (126, 16384, 53248, 128, 8),
+    "llama-3-70b": (80, 8192, 28672, 64, 8),
+    "llama-3-8b": (32, 4096, 14336, 32, 8),
+    "llama-3.2-3b": (28, 3072, 8192, 24, 8),
+    "llama-3.2-1b": (16, 2048, 8192, 32, 8),
+}
+
+
+def run(*args: str, ok: int = 0) -> Result:
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["design", *args], standalone_mode=False)
+    if isinstance(done.exception, (LlamathError, click.ClickException)):
+        assert ok == 2, done.exception
+    else:
+        assert done.exit_code == ok, (done.output, done.exception)
+    return done
+
+
+def sizes(x: Candidate) -> tuple[int, ...]:
+    return x.layers, x.width, x.ffn, x.heads, x.kv_heads
+
+
+def ranks(found: Design, wanted: tuple[int, ...]) -> int:
+    return [sizes(x) for x in found.candidates].index(wanted) + 1
+
+
+@pytest.mark.parametrize(
+    ("target", "slug", "tolerance"),
+    [
+        (405 * B, "llama-3.1-405b", Fraction(1, 200)),
+        (8 * B, "llama-3-8b", Fraction(1, 200)),
+        (70 * B, "llama-3-70b", Fraction(1, 100)),  # 70,553,706,496 is 0.79 % above its name
+        (3_200_000_000, "llama-3.2-3b", Fraction(1, 200)),
+        (1_240_000_000, "llama-3.2-1b", Fraction(1, 200)),
+    ],
+)
+def test_published_dimensions_are_among_the_first_ten(target: int, slug: str, tolerance: Fraction) -> None:
+    assert ranks(design(Request(target=target, tolerance=tolerance)), PUBLISHED[slug]) <= 10
+
+
+@pytest.mark.parametrize(
+    ("target", "tolerance", "left_out"),
+    [(405 * B, Fraction(1, 200), ["llama-3.1-405b"]), (70 * B, Fraction(1, 100), ["llama-3-70b", "llama-3.1-70b", "llama-3.3-70b"])],
+)
+def test_they_are_too_when_the_habits_are_learnt_without_them(target: int, tolerance: Fraction, left_out: list[str]) -> None:
+    found = design(Request(target=target, tolerance=tolerance, without=frozenset(left_out)))
+    assert not {x.slug for x in found.series.members} & set(left_out)
+    assert ranks(found, PUBLISHED[left_out[0]]) <= 10
+
+
+@pytest.mark.parametrize("slug", PUBLISHED)
+def test_an_exact_total_finds_its_model(slug: str) -> None:
+    total = llamath.load(slug).parameters.total
+    found = design(Request(target=total, by_error=True))
+    assert sizes(found.candidates[0]) == PUBLISHED[slug] and found.candidates[0].error == 0
+    assert found.candidates[0].reasons[0].startswith("the dimensions of Llama 3")
+
+
+def test_the_hypothetical_405b_under_its_constraints() -> None:
+    fixed = Fixed(layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True)
+    found = design(Request(target=405 * B, like="classic", fixed=fixed, bounds=Bounds(ffn_ratio=(4, 4))))
+    (one,) = found.candidates
+    assert one.total == 403_350_487_040 and sizes(one) == (80, 20480, 81920, 128, 128) and one.head_dim == 160
+    assert found.series.kin and "gpt2-xl" in {x.slug for x in found.series.members}
+
+
+def test_how_a_modern_design_differs_from_it() -> None:
+    args = "405B --like classic --layers 80 --heads 128 --ffn-ratio 4".split()
+    text = run(*args).stdout
+    assert "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
+    made = json.loads(run(*args, "--json").stdout)
+    other = made["contrast"]
+    assert sum(x["delta"] for x in other["causes"]) == other["delta"] == other["parameters"] - 403_350_487_040
+    assert llamath.load(other["config"]).parameters.total == other["parameters"]
+
+
+# ---- the search itself
+
+
+def small(**more: Any) -> Request:
+    kept: dict[str, Any] = {
+        "fixed": Fixed(layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300),
+        "bounds": Bounds(multiple_of=32, aspect=(1, 999)),
+    }
+    return Request(**{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more})
+
+
+def every(request: Request) -> dict[tuple[int, ...], int]:
+    """All totals of the grid that a small request means, counted one by one by their trees."""
+    like, _ = prepare(request)
+    base = {**like.template.config.data, "vocab_size": 300, "head_dim": 32}
+    ratios = [x.letters["F"] / x.letters["d"] for x in like.members]
+    low, high = min(ratios) / 1.5, max(ratios) * 1.5
+    found = {}
+    for d, L, K in product(range(128, 257, 32), range(1, 6), (1, 2, 4, 8)):
+        if (d // 32) % K:
+            continue
+        for F in (x for x in range(32, 2000, 32) if low <= x / d <= high):
+            keys = {
+                "hidden_size": d,
+                "num_hidden_layers": L,
+                "num_attention_heads": d // 32,
+                "num_key_value_heads": K,
+                "intermediate_size": F,
+            }
+            found[L, d, F, d // 32, K] = llamath.load({**base, **keys}).parameters.total
+    return found
+
+
+def searched(request: Request) -> tuple[dict[tuple[int, ...], int], Tally]:
+    like, made = prepare(request)
+    known = habits(like.members, request.target, made.ffn)
+    where, tally = space(request, made, grid(request, made, known)), Tally()
+    found = {}
+    for row in rows(where, tally):
+        for F in range(row.ffn[0], row.ffn[1] + 1, where.grid.step):
+            if row.outer.d % 32 == 0:
+                found[row.layers, row.outer.d, F, row.outer.H, row.outer.K] = row.start + row.slope * F
+    return found, tally
+
+
+def test_the_search_misses_nothing_that_counting_one_by_one_finds() -> None:
+    request = small()
+    all_ = every(request)
+    within = {x: n for x, n in all_.items() if abs(n - request.target) * 20 <= request.target}
+    found, tally = searched(request)
+    assert found == within and len(within) > 50
+    assert tally.points == len(all_) and tally.within == len(within)
+
+
+def test_the_ranking_is_that_of_all_candidates() -> None:
+    request = small()
+    like, made = prepare(request)
+    costs = Costs(habits(like.members, request.target, made.ffn))
+    found = design(request)
+    assert [x.cost for x in found.candidates] == sorted(x.cost for x in found.candidates)
+    best: dict[tuple[int, ...], float] = {}
+    for L, d, F, H, K in searched(request)[0]:
+        outer = type(found.ranked[0].outer)(d, 32, H, K)
+        cost = costs.outer(outer) + costs.depth(d, L) + costs.ffn(d, F)
+        best[L, d, H, K] = min(cost, best.get((L, d, H, K), cost))
+    assert [x.cost for x in found.candidates] == pytest.approx(sorted(best.values())[:10])
+
+
+def test_the_nearest_total_is_that_of_all() -> None:
+    request = small(by_error=True, limit=3)
+    errors = sorted(abs(n - request.target) for n in every(request).values())
+    assert abs(design(request).candidates[0].total - request.target) == errors[0]
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+spans = st.integers(4, 60).map(lambda n: (n, n + n // 3))
+requests = st.builds(
+    Request,
+    target=st.floats(16, 23).map(lambda x: int(2.718281828**x)),
+    like=st.sampled_from(["llama-3", "qwen3", "gpt2", "mixtral", "gemma-2", "smollm2", "llama-3-8b"]),
+    fixed=st.builds(
+        Fixed,
+        layers=maybe(spans),
+        heads=maybe(spans),
+        kv_heads=maybe(st.sampled_from([(1, 1), (4, 8)])),
+        head_dim=maybe(st.sampled_from([(64, 64), (128, 128)])),
+        vocab=maybe(st.sampled_from([1024, 32_000])),
+        tied=maybe(st.booleans()),
+    ),
+    bounds=st.builds(
+        Bounds,
+        aspect=maybe(st.sampled_from([(20, 60), (60, 200)])),
+        ffn_ratio=maybe(st.sampled_from([(2, 3), (3.5, 3.5)])),
+        multiple_of=maybe(st.sampled_from([32, 96, 1024])),
+        tensor_parallel=st.sampled_from([1, 1, 2, 4]),
+        max_kv_per_token=maybe(st.integers(10_000, 200_000)),
+        max_memory=maybe(st.just(10**10)),
+    ),
+    by_error=st.booleans(),
+    limit=st.just(4),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests)
+def test_every_candidate_meets_every_demand(request: Request) -> None:
+    try:
+        found = design(request)
+    except LlamathError as error:
+        assume("does not divide" in str(error))
+        return
+    assert found.within <= found.searched and bool(found.candidates) == bool(found.within)
+    for x in found.candidates:
+        holds(x, request)
+
+
+def holds(x: Candidate, request: Request) -> None:
+    model = llamath.load(dict(x.config))
+    assert model.parameters.total == x.total and model.parameters.active == x.active
+    assert abs(x.total - request.target) <= request.tolerance * request.target and x.error == Fraction(
+        x.total - request.target, request.target
+    )
+    v = model.count.formula.letters
+    wide = v.get("Fe", v["F"])
+    assert (v["L"], v["d"], wide, v["H"], v.get("K", x.kv_heads)) == sizes(x)
+    fixed, bounds = request.fixed, request.bounds
+    for span, n in ((fixed.layers, v["L"]), (fixed.heads, v["H"]), (fixed.kv_heads, v.get("K", v["H"])), (fixed.head_dim, x.head_dim)):
+        grouped = x.kv_heads != x.heads or span is not fixed.kv_heads
+        assert span is None or not grouped or span[0] <= n <= span[1]
+    assert fixed.vocab in (None, v["V"])
+    assert fixed.tied is None or fixed.tied == (model.tree.head is not None and bool(model.tree.head.weight.tied))
+    assert bounds.aspect is None or bounds.aspect[0] <= x.aspect <= bounds.aspect[1]
+    step = bounds.multiple_of or 1
+    if bounds.ffn_ratio and bounds.ffn_ratio[0] == bounds.ffn_ratio[1]:
+        assert abs(wide - bounds.ffn_ratio[0] * v["d"]) <= max(step, 256) * bounds.tensor_parallel
+    elif bounds.ffn_ratio:
+        assert bounds.ffn_ratio[0] <= wide / v["d"] <= bounds.ffn_ratio[1]
+    n = bounds.tensor_parallel
+    assert all(size % m == 0 for size, m in ((wide, step), *((size, n) for size in (v["d"], v["H"], x.kv_heads, wide, v["V"]))))
+    from llamath.analysis.inference.cache_bytes import cache
+
+    assert cache(model.tree, 1).per_token == x.kv_bytes
+    assert bounds.max_kv_per_token is None or x.kv_bytes <= bounds.max_kv_per_token
+    assert bounds.max_memory is None or 2 * x.total <= bounds.max_memory
+
+
+@pytest.mark.parametrize(
+    ("like", "total", "active", "experts"),
+    [
+        ("mixtral", 47 * B, 13 * B, (8, 2)),
+        ("llama-3", 47 * B, 13 * B, (8, 2)),
+        ("qwen3", 30 * B, 3_300_000_000, (128, 8)),
+        ("deepseek-v3", 671 * B, 37 * B, (256, 8)),
+        ("gpt-oss", 21 * B, 3_600_000_000, (32, 4)),
+    ],
+)
+def test_experts_with_a_demand_on_what_is_active(like: str, total: int, active: int, experts: tuple[int, int]) -> None:
+    fixed = Fixed(experts=experts[0], top_k=experts[1])
+    found = design(Request(target=total, like=like, fixed=fixed, bounds=Bounds(active=active), tolerance=Fraction(1, 50), limit=3))
+    assert found.candidates
+    for x in found.candidates:
+        p = llamath.load(dict(x.config)).parameters
+        assert abs(p.total - total) * 50 <= total and abs(p.active - active) * 50 <= active
+        assert found.family in ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
+
+
+@pytest.mark.parametrize("like", ["llama-4", "qwen3-next", "nemotron-3", "lfm2", "opt", "gemma-4"])
+def test_a_family_whose_total_is_not_affine_is_refused(like: str) -> None:
+    with pytest.raises(LlamathError, match="cannot search"):
+        design(Request(target=8 * B, like=like))
+
+
+def test_a_width_of_meta_s_comes_with_its_rounding() -> None:
+    from llamath.core.meta_args import hidden
+
+    found = design(Request(target=8_030_261_248, by_error=True, limit=5))
+    assert found.candidates[0].rounding == (1024, 1.3)
+    assert all(hidden(x.width, *x.rounding) == x.ffn for x in found.candidates if x.rounding)
+
+
+def test_what_is_in_the_way_is_named() -> None:
+    found = design(Request(target=70 * B, bounds=Bounds(max_memory=80 * B)))
+    assert not found.candidates and found.misses is not None
+    assert [x.option for x in found.misses.binding] == ["--max-memory"]
+    assert all(x.total <= 40 * B for x in found.misses.nearest) and found.misses.nearest[0].total > 39 * B
+    both = design(Request(target=70 * B, fixed=Fixed(layers=(20, 20), width=(4096, 4096))))
+    assert both.misses is not None and {x.option for x in both.misses.binding} == {"--layers", "--width"}
+
+
+def test_a_config_of_one_s_own_teaches_its_habits(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**llamath.load("llama-3.2-1b").config.data, "vocab_size": 50_000}))
+    made = json.loads(run("1e9", "--like", str(path), "--json", "-n", "1").stdout)
+    assert made["candidates"][0]["config"]["vocab_size"] == 50_000 and made["candidates"][0]["config"]["rope_theta"] == 500_000
+
+
+def test_a_series_is_found_by_its_name() -> None:
+    assert [x.slug for x in series("llama-3", 8 * B).members] == [
+        "llama-3.2-1b",
+        "llama-3.2-3b",
+        "llama-3-8b",
+        "llama-3-70b",
+        "llama-3.1-405b",
+    ]
+    assert [x.slug for x in series("gpt2", B).members] == ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
+    assert len(series("llama-3-8b", B).members) == 1 and len(series("meta-llama/Llama-2-7b-hf", B).members) == 1
+    assert series("qwen3", B, sparse=True).template.family.name.endswith("moe")
+    with pytest.raises(LlamathError, match="no series") as error:
+        series("lama-3", B)
+    assert "llama-3" in error.value.hint
+
+
+def test_habits_lie_between_the_published_sizes() -> None:
+    line = trend([(10**9, 2.0), (10**11, 8.0)])
+    assert line.expected(10**10) == pytest.approx(1.3862943611)  # ln 4, half way in logarithms
+    assert line.expected(10**8) == pytest.approx(0.6931471806) and line.expected(10**13) == pytest.approx(2.0794415417)
+    assert bits(4096) == 0 and bits(14336) == pytest.approx(2.807354922)
+    assert [power(n) for n in (53248, 16384, 7, 6, 8)] == ["13·2¹²", "2¹⁴", "7", "3·2", "2³"]
+
+
+# ---- the command
+
+
+def test_the_json_contract() -> None:
+    made = json.loads(run("405B", "--json").stdout)
+    assert made["target"] == 405 * B and made["searched"] > 10**7 and len(made["candidates"]) == 10
+    for x in made["candidates"]:
+        assert x.keys() >= {"config", "parameters", "error_ppm", "reasons"}
+        assert llamath.load(x["config"]).parameters.total == x["parameters"]
+        assert x["error_ppm"] == pytest.approx((x["parameters"] / (405 * B) - 1) * 1e6, abs=0.06)
+        assert x["reasons"] and all(isinstance(y, str) for y in x["reasons"])
+
+
+def test_the_table_tells_the_same_and_fits() -> None:
+    text = run("8B", "-n", "4").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    shown = design(Request(target=8 * B, limit=4)).candidates
+    assert all(f"{x.total:,}" in text for x in shown)
+
+
+def test_the_best_is_written_and_read_back(tmp_path: Path) -> None:
+    config, params = str(tmp_path / "config.json"), str(tmp_path / "params.json")
+    run("8030261248", "-o", config)
+    assert llamath.load(config).parameters.total == 8_030_261_248
+    run("8030261248", "--params-json", "-o", params)
+    assert json.loads(Path(params).read_text())["ffn_dim_multiplier"] == 1.3
+    assert llamath.load(params).parameters.total == 8_030_261_248
+    assert json.loads(run("8030261248", "--params-json").stdout) == json.loads(Path(params).read_text())
+    assert "is there already" in str(run("8030261248", "-o", config, ok=2).exception)
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    path = tmp_path / "design.svg"
+    run("405B", "--svg", str(path))
+    root = ElementTree.fromstring(path.read_text())
+    circles = root.findall(".//{http://www.w3.org/2000/svg}circle")
+    found = design(Request(target=405 * B))
+    assert len(circles) == len(found.ranked)
+    assert any("126 layers, width 16384, ffn 53248" in (x[0].text or "") for x in circles if len(x))
+    text = " ".join(x.text or "" for x in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "405,853,388,800" in text and "error of the total" in text
+
+
+def test_no_candidate_is_exit_1(tmp_path: Path) -> None:
+    text = run("70B", "--max-memory", "80GB", ok=1).stdout
+    assert "no candidate; nearest" in text and "--max-memory binds" in text
+    made = json.loads(run("70B", "--max-memory", "80GB", "--json", ok=1).stdout)
+    assert made["candidates"] == [] and made["binding"][0]["option"] == "--max-memory" and made["nearest"]
+    run("70B", "--max-memory", "80GB", "-o", str(tmp_path / "x.json"), "--svg", str(tmp_path / "x.svg"), ok=1)
+    done = run("70B", "--max-memory", "80GB", "--params-json", ok=1)
+    assert done.stdout == "" and "--max-memory binds" in done.stderr
+    assert not (tmp_path / "x.json").exists() and "no candidate" in (tmp_path / "x.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --layers 0", "8B --layers 9:3", "8B --layers x",
+        "8B --ffn-ratio x", "8B --ffn-ratio 4:1", "8B --ffn-ratio nan", "8B --aspect 0", "8B --tolerance 0.5", "8B --tolerance -1%",
+        "8B --tolerance x", "8B --max-memory 80", "8B --tensor-parallel 5", "8B --vocab 0", "8B --top-k 2 --like llama-3", "8B --law newton",
+        "8B --tokens 1T --flops 1e24", "", "47B --experts 8 --top-k 9", "8B --like gpt2 --experts 8 --params-json", "8B --like gpt2 --params-json",
+        "8B --tokens x", "8B --flops -1", "1e18 --like nope", "8B --against nope", "8B --heads 1e3",
+    ],
+)  # fmt: skip
+def test_bad_input_is_exit_2(args: str) -> None:
+    run(*args.split(), ok=2)
+
+
+@pytest.mark.parametrize("target", ["1", "7", "1000", "1e6", "3.2e6", "1e13"])
+def test_any_target_has_an_answer_or_what_is_nearest(target: str) -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["design", target, "-n", "1"], standalone_mode=False)
+    assert done.exit_code in (0, 1) and (done.exit_code == 0 or "nearest" in done.stdout or "empty" in done.stdout), done.output

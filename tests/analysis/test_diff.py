@@ -1,0 +1,365 @@
+"""diff: causes sum exactly to the difference, the article's figures come out, and every form of the report tells the same numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import tiny_configs
+from llamath.analysis.diff.compare import compare
+from llamath.analysis.diff.model_diff import Difference
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+from llamath.render.svg.svg_shapes import escaped
+from llamath.render.svg.treemap_svg import squarified, treemap_svg
+from llamath.render.svg.waterfall_svg import waterfall_svg
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SAMPLE = """llama-2-7b llama-3-8b llama-3.1-70b llama-3.2-1b classic-405b mixtral-8x7b deepseek-v2-lite deepseek-v3 gemma-2-2b gemma-4-31b
+    gpt2 opt-350m qwen3-30b-a3b qwen3-next-80b-a3b nemotron-3-nano-30b llama-4-scout llama-4-maverick lfm2-350m gpt-oss-20b bloom-560m
+    falcon-7b mpt-7b granite-3.1-1b-a400m""".split()
+MODELS = {slug: llamath.load(slug) for slug in SAMPLE}
+
+
+def run(*args: str, width: int = 80) -> str:
+    done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    return done.stdout
+
+
+def between(a: str, b: str) -> Difference:
+    return compare(llamath.load(a), llamath.load(b))
+
+
+def sums(a: llamath.Model, b: llamath.Model) -> Difference:
+    found = compare(a, b)
+    delta = b.parameters.total - a.parameters.total
+    assert found.delta == delta == sum(x.delta for x in found.causes) == sum(x.delta for x in found.weights)
+    assert all(x.parts and all(part.delta for part in x.parts) for x in found.causes)
+    assert found.shared + sum(x.a.parameters for x in found.weights if x.a) == a.parameters.total
+    return found
+
+
+def turned(found: Difference) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+    return [(x.kind, -x.delta, tuple((part.path, -part.delta) for part in x.parts)) for x in reversed(found.causes)]
+
+
+def plain(found: Difference) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+    return [(x.kind, x.delta, tuple((part.path, part.delta) for part in x.parts)) for x in found.causes]
+
+
+def test_from_7b_to_8b() -> None:
+    found = between("llama-2-7b", "llama-3-8b")
+    causes = {x.cause: x for x in found.causes}
+    assert {name: x.delta for name, x in causes.items()} == {
+        "vocabulary": 788_529_152,
+        "wider MLP": 1_308_622_848,
+        "fewer KV heads": -805_306_368,
+    }
+    assert [(x.path, x.delta) for x in causes["vocabulary"].parts] == [("embed.weight", 394_264_576), ("head.weight", 394_264_576)]
+    assert {(x.path, x.layers) for x in causes["fewer KV heads"].parts} == {(f"layers.{{l}}.attn.{x}.weight", 32) for x in "kv"}
+    assert found.delta == 1_291_845_632
+    assert {x.key for x in found.config} >= {"rope_theta", "max_position_embeddings"}
+    assert set(found.same) == {
+        *(f"layers.{{l}}.{x}.weight" for x in ("attn_norm", "attn.q", "attn.o", "mlp_norm")),
+        "norm.weight",
+    }
+
+
+def test_depth_is_layers_times_what_one_weighs() -> None:
+    found = between("llama-3.1-8b", "llama-3.1-70b")
+    deeper, wider, *_ = found.causes
+    assert (deeper.kind, deeper.a, deeper.b) == ("L", 32, 80) and deeper.delta == 48 * 218_112_000
+    assert wider.kind == "d" and [x.kind for x in found.causes] == ["L", "d", "H", "F"]
+    assert next(x.delta for x in wider.parts if x.path == "embed.weight") == 128_256 * 4096
+
+
+def test_layers_alone_are_one_cause() -> None:
+    model = llamath.load("llama-3-8b")
+    found = sums(model, llamath.load("llama-3-8b", changes={"num_hidden_layers": 40}))
+    assert [(x.cause, x.delta) for x in found.causes] == [("more layers", 8 * 218_112_000)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "cause", "delta"),
+    [
+        ("mistral-7b", "mixtral-8x7b", "experts in place of the MLP", 46_702_792_704 - 7_241_732_096),
+        ("mixtral-8x7b", "mistral-7b", "an MLP in place of experts", 7_241_732_096 - 46_702_792_704),
+        ("classic-405b", "llama-3.1-405b", "head no longer tied", 128_256 * 16_384),
+        ("classic-405b", "llama-3.1-405b", "no learned positions", -2048 * 16_384),
+        ("classic-405b", "llama-3.1-405b", "a gate in the MLP", 126 * 16_384 * 53_248),
+        ("llama-3.1-405b", "classic-405b", "head tied to the embedding", -128_256 * 16_384),
+        ("qwen2.5-7b", "qwen3-8b", "no biases", None),
+        ("qwen2.5-7b", "qwen3-8b", "norms of q and k", None),
+        ("mixtral-8x7b", "deepseek-v3", "latent attention in place of attention", None),
+    ],
+)
+def test_what_is_built_otherwise_has_a_name(a: str, b: str, cause: str, delta: int | None) -> None:
+    found = {x.cause: x.delta for x in between(a, b).causes}
+    assert cause in found
+    assert delta is None or found[cause] == delta
+
+
+@pytest.mark.parametrize("a", SAMPLE)
+def test_causes_of_all_pairs_sum_to_the_difference_and_turn_with_it(a: str) -> None:
+    for b in SAMPLE:
+        found = sums(MODELS[a], MODELS[b])
+        assert turned(sums(MODELS[b], MODELS[a])) == plain(found)
+        assert (a == b) == (not found.causes and not found.config)
+
+
+@pytest.mark.parametrize("source", tiny_configs())
+def test_every_structure_sums_against_llama(source: Any) -> None:
+    model, other = llamath.load(source), MODELS["llama-3.2-1b"]
+    assert turned(sums(model, other)) == plain(sums(other, model))
+    same = sums(model, llamath.load(source))
+    assert not same.causes and not same.weights and not same.config
+
+
+def test_neighbours_of_the_tiny_configs() -> None:
+    made = [llamath.load(x.values[0]) for x in tiny_configs()]
+    for a, b in pairwise(made):
+        assert turned(sums(b, a)) == plain(sums(a, b))
+
+
+sizes = st.integers(1, 9)
+shapes = st.fixed_dictionaries(
+    {
+        "hidden_size": sizes, "vocab_size": sizes, "intermediate_size": sizes, "num_hidden_layers": sizes, "num_key_value_heads": sizes,
+        "group": st.integers(1, 4), "head_dim": sizes, "attention_bias": st.booleans(), "mlp_bias": st.booleans(),
+        "tie_word_embeddings": st.booleans(), "num_local_experts": st.integers(2, 6), "model_type": st.sampled_from(["llama", "mixtral"]),
+    }
+)  # fmt: skip
+
+
+def config(shape: dict[str, Any]) -> dict[str, Any]:
+    made = {**shape, "num_attention_heads": shape["num_key_value_heads"] * shape["group"], "num_experts_per_tok": 1}
+    unknown = ("group",) if shape["model_type"] == "mixtral" else ("group", "num_local_experts", "num_experts_per_tok")
+    return {key: x for key, x in made.items() if key not in unknown}
+
+
+@settings(max_examples=300, deadline=None)
+@given(shapes, shapes)
+def test_any_two_models_differ_by_their_causes(a: dict[str, Any], b: dict[str, Any]) -> None:
+    one, two = llamath.load(config(a)), llamath.load(config(b))
+    assert turned(sums(two, one)) == plain(sums(one, two))
+
+
+def test_two_models_of_one_size_turn_as_well() -> None:
+    shape = {"model_type": "llama", "hidden_size": 1, "vocab_size": 1, "intermediate_size": 1, "num_hidden_layers": 2}
+    one = llamath.load({**shape, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2})
+    two = llamath.load({**shape, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 1})
+    there, back = sums(one, two), sums(two, one)
+    assert there.delta == 0 and [x.kind for x in there.causes] and turned(back) == plain(there)
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes, st.sampled_from(["vocab_size", "num_hidden_layers", "hidden_size", "intermediate_size", "head_dim"]), sizes)
+def test_one_changed_key_is_one_cause(shape: dict[str, Any], key: str, n: int) -> None:
+    one, two = llamath.load(config(shape)), llamath.load(config({**shape, key: n}))
+    letter = {"vocab_size": "V", "num_hidden_layers": "L", "hidden_size": "d", "head_dim": "h"}.get(key)
+    letter = letter or ("Fe" if shape["model_type"] == "mixtral" else "F")
+    kinds = [x.kind for x in sums(one, two).causes]
+    assert kinds == ([] if n == shape[key] else [letter])
+
+
+def test_defaults_that_are_absent_stand_beside_what_is_said() -> None:
+    a = {"model_type": "llama", "hidden_size": 8, "vocab_size": 9, "intermediate_size": 7, "num_hidden_layers": 2, "num_attention_heads": 2}
+    found = compare(llamath.load(a), llamath.load({**a, "rms_norm_eps": 1e-5, "rope_theta": 10000}))
+    assert [(x.key, x.a, x.b, x.absent) for x in found.config] == [("rms_norm_eps", 1e-6, 1e-5, (True, False))]
+
+
+def test_keys_of_two_families_are_one_word() -> None:
+    keys = [x.key for x in between("gpt2", "llama-3.2-1b").config]
+    assert {"hidden_size", "num_hidden_layers", "num_attention_heads", "hidden_act"} <= set(keys) and not {"n_embd", "n_layer"} & set(keys)
+    assert len(keys) == len(set(keys))
+
+
+def test_the_json_contract() -> None:
+    made = json.loads(run("diff", "mixtral-8x7b", "deepseek-v3", "--json"))
+    assert (made["a"], made["b"]) == ("Mixtral 8x7B", "DeepSeek V3")
+    assert made["total"] == {"a": 46_702_792_704, "b": 671_026_419_200, "delta": 624_323_626_496}
+    assert sum(x["delta"] for x in made["causes"]) == sum(x["delta"] for x in made["weights"]) == made["total"]["delta"]
+    assert all(x.keys() >= {"cause", "delta", "where"} and x["cause"] and x["where"] for x in made["causes"])
+    assert all(x["delta"] == sum(part["delta"] for part in x["parts"]) for x in made["causes"])
+    assert all(x.keys() >= {"path", "a", "b", "delta"} for x in made["weights"])
+    assert all(x.keys() >= {"key", "a", "b"} for x in made["config"])
+    assert all(x["delta"] == x["parameters"]["b"] - x["parameters"]["a"] for x in made["weights"])
+    row = next(x for x in made["weights"] if x["path"] == "layers.{l}.mlp.experts.{e}.down.weight")
+    assert (row["a"], row["b"], row["copies"]) == ([4096, 14336], [7168, 2048], {"a": 256, "b": 58 * 256})
+
+
+def test_one_model_against_itself_is_empty() -> None:
+    made = json.loads(run("diff", "llama-3-8b", "llama-3-8b", "--json"))
+    assert made["total"]["delta"] == 0 and not made["causes"] and not made["weights"] and not made["config"]
+    assert "nothing differs" in run("diff", "llama-3-8b", "llama-3-8b")
+
+
+def test_one_model_with_a_change() -> None:
+    made = json.loads(run("diff", "llama-3-8b", "--set", "num_key_value_heads=32", "--json"))
+    assert [(x["cause"], x["delta"]) for x in made["causes"]] == [("more KV heads", 805_306_368)]
+
+
+def test_csv_and_markdown_sum_to_the_difference() -> None:
+    rows = list(csv.DictReader(io.StringIO(run("diff", "llama-2-7b", "llama-3-8b", "--csv"))))
+    assert sum(int(x["difference"]) for x in rows) == 1_291_845_632
+    text = run("diff", "llama-2-7b", "llama-3-8b", "--markdown")
+    causes = text.split("\n\n")[1].splitlines()
+    assert causes[0] == "| cause | difference | where |"
+    assert sum(int(x.split(" | ")[1].replace(",", "").replace("−", "-")) for x in causes[2:]) == 1_291_845_632
+    assert "| rope_theta | 10,000 | 500,000 | compute |" in text
+
+
+@pytest.mark.parametrize(("a", "b"), [("llama-2-7b", "llama-3-8b"), ("gpt2", "llama-3.2-1b"), ("mixtral-8x7b", "deepseek-v3")])
+def test_the_printed_difference_is_golden_and_adds_up(a: str, b: str) -> None:
+    text = run("diff", a, b)
+    path = GOLDEN / f"diff-{a}-{b}.txt"
+    if os.environ.get("LLAMATH_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    chart = lines[lines.index("why") + 1 : lines.index("", lines.index("why"))]
+    numbers = [int(x[1].replace(",", "").replace("−", "-")) for y in chart if (x := re.search(r"\S  +([+−]?[\d,]+)  ", y)) and y[0] != " "]
+    start, *deltas, end = numbers
+    assert start + sum(deltas) == end and len(deltas) == len(between(a, b).causes)
+    bars = [y for y in chart if y[0] not in " ≈" and ("<" in y or ">" in y)]
+    assert all((">" in y) == (" +" in y) and ("<" in y) == (" −" in y) for y in bars) and len(bars) == len(deltas)
+
+
+def test_the_terminals_width_is_kept() -> None:
+    for width in (60, 80, 132):
+        lines = run("diff", "llama-2-7b", "llama-3-8b", width=width).splitlines()
+        assert max(len(x) for x in lines[4:]) <= max(width, 70)
+
+
+def test_three_or_more_stand_against_the_first() -> None:
+    names = ["llama-3-8b", "llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "gpt2", "mixtral-8x7b", "gemma-2-2b"]
+    text = run("diff", *names)
+    assert max(map(len, text.splitlines())) <= 80 and "+397,823,127,552" in text and "−98.45%" in text
+    made = json.loads(run("diff", *names, "--json"))
+    assert [x["delta"] for x in made["models"][:3]] == [0, 0, 62_523_445_248] and len(made["differences"]) == 6
+    rows = list(csv.DictReader(io.StringIO(run("diff", *names, "--csv"))))
+    for x in rows:
+        own = sum(int(n) for key, n in x.items() if key not in ("model", "parameters", "difference"))
+        assert own == int(x["difference"]) == int(x["parameters"]) - 8_030_261_248
+
+
+@pytest.mark.parametrize(("a", "b"), [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "mixtral-8x7b"), ("gpt2", "gpt2")])
+def test_the_waterfall_is_a_picture_of_the_causes(a: str, b: str) -> None:
+    one, two = llamath.load(a), llamath.load(b)
+    found = compare(one, two)
+    made = parsed(waterfall_svg(one.replace(name="<b>&\x1b[0m"), two, found))
+    assert len(made.findall(".//{*}polygon[@class='up']")) == sum(x.delta > 0 for x in found.causes)
+    assert len(made.findall(".//{*}polygon[@class='down']")) == sum(x.delta < 0 for x in found.causes)
+    said = {x.text for x in made.findall(".//{*}text")}
+    assert {f"{x.delta:+,}".replace("-", "−") for x in found.causes} <= said
+    inside(made)
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gpt2", "stories15m", "nemotron-3-nano-30b"])
+def test_the_treemap_is_to_scale(slug: str) -> None:
+    model = llamath.load(slug)
+    made = parsed(treemap_svg(model))
+    tiles = [x for x in made.findall(".//{*}rect") if x.find("{*}title") is not None]
+    total = model.parameters.total
+    numbers = [int(re.search(r"= ([\d,]+) \(", x.findtext("{*}title", ""))[1].replace(",", "")) for x in tiles]  # type: ignore[index]
+    assert sum(numbers) == total
+    for tile, n in zip(tiles, numbers, strict=True):
+        wide, high = (float(tile.get(x, "0")) + 2 for x in ("width", "height"))
+        if n > total // 100:
+            assert wide * high == pytest.approx(n / total * 912 * 564, rel=0.01)
+    inside(made)
+
+
+def parsed(svg: str) -> ElementTree.Element:
+    made = ElementTree.fromstring(svg)
+    assert made.findtext("{*}title") and made.findtext("{*}desc") and made.get("role") == "img"
+    assert "prefers-color-scheme: dark" in svg and "url(" not in svg and "@import" not in svg and "http" not in svg.split("\n", 1)[1]
+    return made
+
+
+def inside(made: ElementTree.Element) -> None:
+    """Nothing is drawn outside of the picture."""
+    _, _, wide, high = map(float, made.get("viewBox", "").split())
+    for x in made.findall(".//{*}rect"):
+        left, top, width, height = (float(x.get(key, "0")) for key in ("x", "y", "width", "height"))
+        assert left >= 0 and top >= 0 and left + width <= wide + 0.5 and top + height <= high + 0.5
+    for x in made.findall(".//{*}polygon"):
+        for point in x.get("points", "").split():
+            left, top = map(float, point.split(","))
+            assert 0 <= left <= wide and 0 <= top <= high
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))
+def test_squares_fill_the_box(numbers: list[int]) -> None:
+    numbers.sort(reverse=True)
+    boxes = squarified(numbers, (10.0, 20.0, 300.0, 200.0))
+    assert len(boxes) == len(numbers)
+    for n, (x, y, width, height) in zip(numbers, boxes, strict=True):
+        assert width * height == pytest.approx(60_000 * n / sum(numbers), rel=1e-6, abs=0.05)
+        assert x >= 10 - 1e-6 and y >= 20 - 1e-6 and x + width <= 310 + 0.05 and y + height <= 220 + 0.05
+
+
+@pytest.mark.parametrize("args", [("diff", "llama-2-7b", "llama-3-8b"), ("count", "gpt2")])
+def test_a_picture_goes_over_no_file_unasked(tmp_path: Path, args: tuple[str, ...]) -> None:
+    path = tmp_path / "x.svg"
+    path.write_text("mine")
+    with pytest.raises(LlamathError, match="there already"):
+        run(*args, "--svg", str(path))
+    assert path.read_text() == "mine"
+    run(*args, "--svg", str(path), "--force")
+    ElementTree.fromstring(path.read_text())
+    fresh = tmp_path / "y.svg"
+    run(*args, "--svg", str(fresh))
+    assert fresh.read_text() == path.read_text() and sorted(x.name for x in tmp_path.iterdir()) == ["x.svg", "y.svg"]
+    with pytest.raises(LlamathError, match="folder"):
+        run(*args, "--svg", str(tmp_path), "--force")
+    with pytest.raises(LlamathError, match="device"):
+        run(*args, "--svg", "/dev/null", "--force")
+    with pytest.raises(LlamathError, match="cannot be written"):
+        run(*args, "--svg", str(tmp_path / "none" / "z.svg"))
+
+
+def test_what_diff_refuses() -> None:
+    for args in (["diff"], ["diff", "llama-3-8b"], ["diff", "-", "-"], ["diff", "gpt2", "gpt2", "gpt2", "--svg", "x.svg"]):
+        with pytest.raises(click.UsageError):
+            run(*args)
+    with pytest.raises(LlamathError):
+        run("diff", "llama-3-8b", "llama-9-8b")
+
+
+def test_a_checkpoints_folder_is_a_model() -> None:
+    folder = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
+    found = compare(llamath.load(folder), llamath.load("llama-3-8b"))
+    assert found.delta == 8_030_261_248 - llamath.load(folder).parameters.total == sum(x.delta for x in found.causes)
+
+
+def test_each_kind_of_cause_comes_once() -> None:
+    for a, b in product(["gemma-4-31b", "nemotron-3-nano-30b"], ["qwen3-next-80b-a3b", "deepseek-v3"]):
+        kinds = [x.kind for x in compare(MODELS[a], MODELS[b]).causes]
+        assert len(kinds) == len(set(kinds)) > 5
+
+
+def test_a_billion_layers_cost_no_more() -> None:
+    found = sums(MODELS["llama-3-8b"], llamath.load("llama-3-8b", changes={"num_hidden_layers": 10**9}))
+    assert [x.delta for x in found.causes] == [(10**9 - 32) * 218_112_000]
+
+
+def test_a_long_and_hostile_text_stays_one_text() -> None:
+    for said in ("&" * 30_000, "<b>'\"" * 5_000, "\x00\x1b[31m\ud800", "\u202e"):
+        assert ElementTree.fromstring(f"<t>{escaped(said)}</t>").text

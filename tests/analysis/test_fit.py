@@ -1,0 +1,459 @@
+"""fit: published verdicts come out, what GPUs hold adds up, ceilings are bytes and FLOPs over the data sheet, and what is proposed does fit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shlex
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import TRUTH
+from llamath import catalog, hardware
+from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.inference.cache_bytes import cache
+from llamath.analysis.inference.fit_report import Fit, chosen, fit
+from llamath.analysis.inference.gpu_ranking import cards
+from llamath.analysis.inference.gpu_shards import Shards, touched
+from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes, memory
+from llamath.analysis.inference.speed_limits import RATES, ceilings, roof
+from llamath.analysis.parallel_layout import Layout, problems
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+from llamath.core.forward_pass import Pass
+from llamath.core.tree import fold
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHOWN = {
+    "fit-llama-3.1-8b": ("llama-3.1-8b", "--on", "rtx-4090", "--context", "8192"),
+    "fit-llama-1-30b": ("llama-1-30b", "--on", "3xa100"),
+    "fit-llama-3.1-70b": ("llama-3.1-70b", "--on", "2xh100"),
+}
+MODELS = {
+    slug: llamath.load(slug) for slug in ("llama-3.1-8b", "llama-3.1-70b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b")
+}
+
+PUBLISHED = [
+    # model, what its weights are in, on, context, fits: and who says so
+    ("llama-3.1-8b", "bf16", "rtx-4090", 8192, True),  # Hugging Face's "Llama 3.1" post: 16 GB of weights for 8B in FP16
+    ("llama-3.1-70b", "bf16", "h100", 8192, False),  # the same: 140 GB
+    ("llama-3.1-70b", "bf16", "2xh100", 8192, True),
+    ("llama-3.1-70b", "fp8", "h100", 8192, True),  # 70 GB
+    ("llama-3.1-405b", "bf16", "8xh100", 8192, False),  # arXiv:2407.21783, 6.1: BF16 "does not fit in the GPU memory of a single machine" of 8
+    ("llama-3.1-405b", "bf16", "16xh100", 8192, True),  # there: 16 GPUs of two machines, TP 8 and PP 2
+    ("llama-3.1-405b", "fp8", "8xh100", 131_072, True),  # 6.2: FP8 on one machine
+    ("deepseek-v3", "fp8", "8xh200", 131_072, True),  # its repository: 8 H200
+    ("deepseek-v3", "fp8", "8xh100", 8192, False),  # there: 16 H100
+    ("deepseek-v3", "fp8", "16xh100", 8192, True),
+    ("gpt-oss-120b", "mxfp4", "h100", 131_072, True),  # arXiv:2508.10925: "on a single 80 GB GPU"
+    ("gpt-oss-120b", "bf16", "h100", 8192, False),
+    ("gpt-oss-20b", "mxfp4", "mem=16GB bw=500GB/s", 8192, True),  # there: "on systems with as little as 16 GB memory"
+    ("llama-4-scout", "bnb-nf4", "h100", 8192, True),  # Meta's announcement: a single H100 with Int4
+    ("llama-4-scout", "bf16", "h100", 8192, False),
+    ("gemma-3-27b", "bf16", "h100", 8192, True),  # Google's announcement: a single GPU
+    ("mixtral-8x7b", "bf16", "a100-80gb", 4096, False),  # its documentation: more than 90 GB
+    ("mixtral-8x7b", "bf16", "2xa100-80gb", 32_768, True),
+    ("llama-2-70b", "fp16", "2xa100-80gb", 4096, True),
+    ("llama-2-70b", "fp16", "2xa100-40gb", 4096, False),
+]  # fmt: skip
+
+
+def run(*args: str) -> Result:
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["fit", *args], standalone_mode=False)
+
+
+def ask(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> Fit:
+    model = MODELS.get(name) or llamath.load(name)
+    return fit(model, Sizes(model, MemoryRequest(**request)), hardware.cluster(on), tp, pp)
+
+
+def shards(name: str, layout: Layout, **request: Any) -> Shards:
+    return Shards(Sizes(MODELS.get(name) or llamath.load(name), MemoryRequest(**request)), layout)
+
+
+@pytest.mark.parametrize(("name", "dtype", "on", "context", "fits"), PUBLISHED)
+def test_published_verdicts(name: str, dtype: str, on: str, context: int, fits: bool) -> None:
+    assert ask(name, on, dtype=dtype, context=context).fits is fits
+
+
+def test_the_context_of_8b_on_24_gib_is_what_its_cache_leaves() -> None:
+    found = ask("llama-3.1-8b", "rtx-4090", context=8192)
+    left = 24_564 * 2**20 - 2 * 8_030_261_248
+    per_token = 131_072
+    if TRUTH.exists():
+        published = json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]
+        assert per_token == next(x["bytes_per_token"] for x in published if x["model"] == "Llama-3.1-8B")
+    assert found.max_context is not None
+    assert 0.85 * left < found.max_context * per_token < left  # the rest is activations, logits, overhead
+    assert found.max_batch == 8 == found.max_context // 8192
+
+
+def test_one_gpu_holds_what_memory_says() -> None:
+    for name in ("llama-3.1-8b", "llama-3.2-1b", "mixtral-8x7b", "gemma-3-27b", "deepseek-v3"):
+        for dtype in ("bf16", "fp8", "bnb-nf4"):
+            report = memory(MODELS[name], MemoryRequest(dtype=dtype, context=5000, batch=3))
+            (share,) = shards(name, Layout(), dtype=dtype).shares(5000, 3)
+            assert share.total == pytest.approx(report.total, abs=8)
+            assert (share.weights, share.kv_cache, share.logits) == (report.weights, report.kv_cache, report.logits)
+
+
+def test_tensor_parallelism_divides_all_but_norms() -> None:
+    norms = (2 * 80 + 1) * 8192
+    for tp in (2, 4, 8):
+        (share,) = shards("llama-3.1-70b", Layout(tp=tp), dtype="bf16").shares(8192, 1)
+        assert share.weights == 2 * ((70_553_706_496 - norms) // tp + norms)
+        assert share.kv_cache * tp == 327_680 * 8192
+        assert share.gpus == tp
+
+
+def test_a_pipeline_divides_the_layers() -> None:
+    for pp in (2, 3, 5, 16):
+        found = shards("llama-3.1-70b", Layout(pp=pp), dtype="bf16").shares(8192, 2)
+        assert sum(x.weights for x in found) == 2 * 70_553_706_496
+        assert sum(x.kv_cache for x in found) == 2 * 327_680 * 8192
+        assert [x.logits > 0 for x in found] == [False] * (pp - 1) + [True]
+        assert sum(b - a for x in found for a, b in x.runs) == 80
+
+
+def test_a_tied_head_on_another_stage_is_a_copy() -> None:
+    whole = sum(x.weights for x in shards("llama-3.2-1b", Layout(pp=2), dtype="bf16").shares(1, 1))
+    assert whole == 2 * (1_235_814_400 + 128_256 * 2048)
+
+
+def test_kv_heads_are_copied_where_ranks_are_more() -> None:
+    found = ask("llama-3.1-8b", "16xh100", tp=16, pp=1, context=8192)
+    assert found.shares[0].kv_cache == 131_072 * 8192 // 8
+    assert any("2 copies of the cache" in x for x in found.notes)
+    assert not ask("llama-3.1-8b", "8xh100", context=8192).notes
+
+
+def test_a_latent_cache_is_whole_on_every_rank() -> None:
+    found = ask("deepseek-v3", "8xh200", dtype="fp8", context=8192)
+    assert found.shares[0].kv_cache == 70_272 * 8192
+    assert any("8 copies of the cache" in x for x in found.notes)
+
+
+def test_vllm_596_fifty_two_heads_on_three_cards() -> None:
+    found = ask("llama-1-30b", "3xa100")
+    assert (found.layout.tp, found.layout.pp) == (1, 3)
+    assert [x.runs for x in found.shares] == [((0, 20),), ((20, 40),), ((40, 60),)]
+    said = " ".join(found.notes)
+    assert "52 heads" in said and "20 + 20 + 20" in said and "1, 2, 4, 13, 26, 52" in said
+    with pytest.raises(LlamathError, match="TP 3: 52 heads") as refused:
+        ask("llama-1-30b", "3xa100", tp=3)
+    assert "1, 2, 4, 13, 26, 52" in refused.value.hint and "20 + 20 + 20" in refused.value.hint
+
+
+def test_the_layout_is_the_widest_that_divides_inside_a_node() -> None:
+    tree = MODELS["llama-3.1-70b"].tree
+    got = {n: (x.tp, x.pp) for n in (1, 2, 3, 6, 8, 16, 24, 80) for x in [chosen(tree, n, 8)]}
+    assert got == {1: (1, 1), 2: (2, 1), 3: (1, 3), 6: (2, 3), 8: (8, 1), 16: (8, 2), 24: (8, 3), 80: (8, 10)}
+    assert (chosen(tree, 64, 72).tp, chosen(tree, 2, 1).pp) == (64, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(MODELS)), st.integers(1, 200), st.sampled_from([1, 2, 4, 8, 72]))
+def test_a_chosen_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, node: int) -> None:
+    tree = MODELS[name].tree
+    try:
+        layout = chosen(tree, n, node)
+    except LlamathError:
+        assert all(problems(tree, Layout(tp=t, pp=n // t)) or n // t > int(tree.layers.n) for t in range(1, node + 1) if n % t == 0)
+        return
+    assert layout.tp * layout.pp == n and layout.tp <= node and not problems(tree, layout)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra"]), st.sampled_from(["bf16", "fp8", "awq"]),
+    st.integers(1, 200_000), st.integers(1, 64),
+)  # fmt: skip
+def test_the_longest_context_and_the_largest_batch_are_just_that(name: str, on: str, dtype: str, context: int, batch: int) -> None:
+    request = {"dtype": dtype, "context": context, "batch": batch}
+    found = ask(name, on, **request)
+    memory = found.device.memory
+    most = Shards(Sizes(MODELS[name], MemoryRequest(**request)), found.layout).most
+    assert found.fits == (found.most <= memory) == (found.max_context is None or found.max_context >= context)
+    assert found.fits == (found.max_batch is None or found.max_batch >= batch)
+    for n, held in ((found.max_context, lambda n: most(n, batch)), (found.max_batch, lambda n: most(context, n))):
+        if n is not None:
+            assert held(n + 1) > memory and (n == 0 or held(n) <= memory)
+
+
+def test_decode_reads_the_weights_but_for_the_embedding_and_the_cache() -> None:
+    for batch, context in ((1, 1), (1, 8192), (7, 1000)):
+        at = ceilings(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find("h100"), context, batch)
+        embedding, row = 2 * 128_256 * 4096, 2 * 4096
+        assert at.decode.bytes == 2 * 8_030_261_248 - embedding + batch * row + batch * context * 131_072
+        assert at.decode.seconds == pytest.approx(at.decode.bytes / 3.35e12)
+        assert at.decode.rate == pytest.approx(batch / at.decode.seconds) and at.decode.bound == "memory"
+
+
+def test_a_tied_head_is_read_whole() -> None:
+    (read,) = shards("llama-3.2-1b", Layout(), dtype="bf16").streamed(1)
+    assert read == 2 * 1_235_814_400 + 2 * 2048
+
+
+def test_a_mixture_reads_the_experts_that_a_batch_touches() -> None:
+    of = shards("mixtral-8x7b", Layout(), dtype="bf16")
+    experts = 2 * 32 * 8 * 3 * 4096 * 14_336
+    rest = 2 * 46_702_792_704 - experts - 2 * 32_000 * 4096
+    for batch in (1, 2, 3, 64):
+        share = 1 - Fraction(3, 4) ** batch  # 2 of 8 for each token
+        assert of.streamed(batch)[0] == pytest.approx(rest + float(share) * experts + batch * 2 * 4096, rel=1e-9)
+    assert of.streamed(1)[0] == pytest.approx(rest + experts / 4 + 2 * 4096, rel=1e-12)
+
+
+@pytest.mark.parametrize(("experts", "top", "tokens"), [(4, 1, 3), (4, 2, 2), (5, 2, 3), (6, 3, 2), (8, 2, 2)])
+def test_expected_experts_by_trying_every_choice(experts: int, top: int, tokens: int) -> None:
+    picks = [set(x) for x in itertools.combinations(range(experts), top)]
+    sizes = [len(set().union(*each)) for each in itertools.product(picks, repeat=tokens)]
+    assert touched(Fraction(top, experts), tokens) * experts == pytest.approx(sum(sizes) / len(sizes))
+
+
+def test_prefill_is_flops_over_the_dense_peak() -> None:
+    for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
+        at = ceilings(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find(on), 8192, 1)
+        work = forward_flops(MODELS["llama-3.1-8b"].tree, Pass.prefill(8192, last=True)).total
+        assert at.prefill is not None and at.prefill.bound == "compute"
+        assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.rate == pytest.approx(8192 * peak / work)
+
+
+def test_ceilings_over_several_gpus() -> None:
+    one, eight, stages = (
+        ceilings(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find("h100"), 4096, 1) for x in (Layout(), Layout(tp=8), Layout(pp=8))
+    )
+    assert one.prefill and eight.prefill and stages.prefill
+    assert eight.prefill.rate == pytest.approx(8 * one.prefill.rate, rel=1e-6) == pytest.approx(stages.prefill.rate, rel=1e-6)
+    assert 7.9 * one.decode.rate < eight.decode.rate <= 8 * one.decode.rate
+    assert stages.decode.rate == pytest.approx(one.decode.rate, rel=1e-3), "stages take turns"
+    assert any("turns" in x for x in stages.assumptions) and not any("turns" in x for x in one.assumptions)
+
+
+def test_a_device_without_a_rate_has_no_prefill_ceiling() -> None:
+    found = ask("llama-3.1-8b", "m4-max", context=8192)
+    assert found.ceilings.prefill is None and found.ceilings.decode.rate > 30
+    done = run("llama-3.1-8b", "--on", "m4-max", "--context", "8192", "--json")
+    assert json.loads(done.stdout)["prefill_ceiling"] is None
+
+
+def test_a_scheme_multiplies_in_its_own_type_where_the_device_does() -> None:
+    h100, b200, v100 = (hardware.find(x) for x in ("h100", "b200", "v100"))
+    assert (roof(h100, "fp8", "BF16").dtype, roof(h100, "nvfp4", "BF16").dtype, roof(b200, "nvfp4", "BF16").dtype) == ("fp8", "bf16", "fp4")
+    assert (roof(v100, "bf16", "BF16").dtype, roof(h100, "fp32", "F32").dtype, roof(h100, "q4_k_m", "F16").dtype) == (
+        "fp16",
+        "fp32",
+        "fp16",
+    )
+    assert set(RATES.values()) <= set(hardware.DTYPES)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama-3.1-70b --on 2xh100",
+        "llama-3.1-405b --on 8xh100",
+        "llama-3.1-8b --on l4",
+        "deepseek-v3 --dtype fp8 --on 8xh100",
+        "gpt-oss-120b --dtype bf16 --on h100",
+    ],
+)
+def test_what_is_proposed_instead_does_fit(line: str) -> None:
+    words = shlex.split(line)
+    done = run(*words, "--json")
+    data = json.loads(done.stdout)
+    assert not data["fits"] and data["instead"] and isinstance(done.exception, SystemExit) and done.exception.code == 1
+    for option in data["instead"]:
+        key, value = option["change"].split()
+        changed = words[: words.index(key)] + words[words.index(key) + 2 :] if key in words else words
+        again = run(*changed, key, value, "--json")
+        assert again.exception is None, option["change"]
+        assert json.loads(again.stdout)["fits"] and max(x["total"] for x in json.loads(again.stdout)["per_gpu"]) == option["total"]
+
+
+def test_the_json_contract() -> None:
+    done = run("llama-3.1-70b", "--on", "4xh100", "--context", "32k", "--batch", "2", "--json")
+    data = json.loads(done.stdout)
+    assert done.exception is None and data["fits"] is True
+    assert {"fits", "per_gpu", "max_context", "max_batch", "decode_ceiling", "prefill_ceiling"} <= set(data)
+    assert [(x["gpu"], x["stage"], x["rank"], x["layers"]) for x in data["per_gpu"]] == [(i, 0, i, [[0, 79]]) for i in range(4)]
+    for gpu in data["per_gpu"]:
+        assert (
+            gpu["total"]
+            == sum(gpu[x] for x in ("weights", "kv_cache", "activations", "logits", "overhead"))
+            <= gpu["memory"]
+            == 81_559 * 2**20
+        )
+    assert (data["context"], data["batch"], data["layout"]) == (32_768, 2, {"tp": 4, "pp": 1})
+    assert data["decode_ceiling"] == data["ceilings"]["decode"]["tokens_per_second"]
+    assert data["max_context"] >= 32_768 and data["max_batch"] >= 2 and data["instead"] == []
+    assert "32k is 32,768 tokens" in done.stderr and "32k" not in done.stdout
+
+
+def test_per_gpu_of_a_pipeline_lists_every_gpu() -> None:
+    data = json.loads(run("llama-3.1-405b", "--on", "16xh100", "--json").stdout)
+    assert [(x["gpu"], x["stage"], x["rank"]) for x in data["per_gpu"]] == [(i, i // 8, i % 8) for i in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("llama-3.1-8b --on h1000", "no GPU of the catalogue"), ("llama-3.1-8b --on 2xh100 --tp 3", "3 GPUs, not 2"),
+        ("llama-3.1-8b --on 3xh100 --tp 3", "TP 3: 32 heads"), ("llama-3.1-8b --on 3xh100 --pp 2", "not 3"), ("llama-3.1-8b --on h100 --tp 0", "TP 0"),
+        ("llama-3.1-8b --on h100 --tp -1", "TP -1"), ("llama-3.1-8b --on 33xh100 --pp 33", "32 layers"), ("llama-3.1-8b --on 1000xh100", "1,000 GPUs"),
+        ("llama-3.1-8b --on h100 --context 0", "0"), ("llama-3.1-8b --on h100 --context=-5", "negative"), ("llama-3.1-8b --on h100 --batch 0", "batch of 0"),
+        ("llama-3.1-8b --on h100 --batch -1", "batch of -1"), ("llama-3.1-8b --on h100 --batch 99999999999999999", "batch"),
+        ("llama-3.1-8b --on h100 --dtype q9", "q9"), ("llama-3.1-8b --on h100 --kv-dtype q9", "q9"), ("llama-3.1-8b --gpu mem=80GiB", "bw"),
+        ("llama-3.1-8b --gpu 'mem=80G bw=1TB/s'", "1,000 or by 1,024"), ("no-such-model --on h100", "no-such-model"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_a_sentence(line: str, said: str) -> None:
+    done = run(*shlex.split(line))
+    assert isinstance(done.exception, LlamathError) and said in str(done.exception) and not done.stdout
+
+
+@pytest.mark.parametrize("line", ["llama-3.1-8b --on h100 --gpu 'mem=80GiB bw=1TB/s'", "llama-3.1-8b --tp 2", "llama-3.1-8b --svg x.svg"])
+def test_contradictions_are_usage_errors(line: str) -> None:
+    assert type(run(*shlex.split(line)).exception).__name__ == "UsageError"
+
+
+def test_a_context_beyond_the_model_s_own_is_a_warning() -> None:
+    done = run("llama-3-8b", "--on", "h100", "--context", "32k")
+    assert "32,768 tokens are more than the model's own context, 8,192" in done.stderr and done.exception is None
+
+
+def test_any_machine() -> None:
+    done = run("llama-3.1-8b", "--gpu", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json")
+    data = json.loads(done.stdout)
+    assert data["fits"] and data["decode_ceiling"] == pytest.approx(1e12 / data["ceilings"]["decode"]["bytes"])
+    assert json.loads(run("llama-3.1-70b", "--gpu", "8x mem=24GiB bw=1TB/s", "--context", "4096", "--json").stdout)["count"] == 8
+
+
+def test_cards_are_the_smallest_that_do() -> None:
+    for name, dtype in (("llama-3.1-8b", "bf16"), ("deepseek-v3", "fp8"), ("mixtral-8x7b", "awq")):
+        sizes = Sizes(MODELS[name], MemoryRequest(dtype=dtype))
+        found = cards(sizes, 4096, 131_072, hardware.devices())
+        assert [x.nominal for x in found.found] == sorted(x.nominal for x in found.found)
+        assert {x.device.name for x in found.found} | {x.name for x in found.short} == {x.name for x in hardware.devices()}
+        for x in found.found:
+            most = Shards(sizes, x.layout).most
+            assert x.most == most(4096, 1) <= x.device.memory and most(x.max_context, 1) <= x.device.memory
+            assert x.whole or most(x.max_context + 1, 1) > x.device.memory
+            if x.count > 1:
+                half = Shards(sizes, chosen(sizes.tree, x.count // 2, x.device.node))
+                assert half.most(4096, 1) > x.device.memory
+
+
+def test_fit_alone_lists_cards() -> None:
+    done = run("llama-3.1-8b")
+    lines = done.stdout.splitlines()
+    assert done.exception is None and max(map(len, lines)) <= 80
+    data = json.loads(run("llama-3.1-8b", "--json").stdout)
+    assert {x["gpu"] for x in data["cards"]} == {x.name for x in hardware.devices()} and data["context"] == 4096
+    assert [line.split()[0].rpartition("x")[2] if line[0].isdigit() else line.split()[0] for line in lines[6:8]]
+    none = run("llama-3.1-405b", "--dtype", "fp32", "--context", "131072", "--json")
+    assert len(json.loads(none.stdout)["too_small"]) > 50
+
+
+def test_nothing_can_run_a_giant() -> None:
+    done = run("llama-3.1-405b", "--set", "num_hidden_layers=5000")
+    assert isinstance(done.exception, SystemExit) and done.exception.code == 1 and "none, not even 8" in done.stdout
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_report_is_golden_and_fits_eighty_columns(name: str) -> None:
+    text = run(*SHOWN[name]).stdout
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("LLAMATH_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_printed_parts_sum_to_the_printed_total(name: str) -> None:
+    lines = (GOLDEN / f"{name}.txt").read_text().splitlines()
+    rows = {
+        x.split()[0]: [float(y.replace(",", "")) for y in x.split()[1:]]
+        for x in lines
+        if re.match(r"(weights|cache|activations|logits|overhead|total) ", x)
+    }
+    for column in range(len(rows["total"])):
+        assert sum(rows[x][column] for x in rows if x != "total") == pytest.approx(rows["total"][column], abs=0.03)
+
+
+def test_bars_are_to_scale() -> None:
+    text = run("llama-3.1-70b", "--on", "2xh100", "--context", "8192").stdout
+    bar = next(x for x in text.splitlines() if x.startswith("GPU 0"))
+    found = ask("llama-3.1-70b", "2xh100", context=8192)
+    marks = bar.split("  ")[1]
+    assert marks.count("█") / len(marks) == pytest.approx(found.shares[0].weights / found.device.memory, abs=0.02)
+    assert "│" not in marks and "│" in next(x for x in run("llama-3.1-70b", "--on", "2xh100").stdout.splitlines() if x.startswith("GPU 0"))
+
+
+@pytest.mark.parametrize(
+    "line", ["llama-3.1-8b --on 4090 --context 8k", "deepseek-v3 --on 8xh200 --dtype fp8 --batch 8 --context 32k", "gpt2 --on t4"]
+)
+def test_the_roofline_is_a_readable_picture(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "roof.svg"
+    assert run(*shlex.split(line), "--svg", str(path)).exception is None
+    root = ElementTree.fromstring(path.read_text())
+    place = "{http://www.w3.org/2000/svg}"
+    width, height = (float(root.attrib[x]) for x in ("width", "height"))
+    texts = [(float(x.attrib["x"]), float(x.attrib["y"]), x.attrib["text-anchor"], x.text or "") for x in root.iter(f"{place}text")]
+    assert all(0 <= x <= width and 0 < y < height for x, y, _, _ in texts)
+    said = " ".join(x[3] for x in texts)
+    assert "decode, 1 sequence" in said and "prefill" in said and "FLOP for each byte read" in said and "dense in" in said
+    assert "prefers-color-scheme: dark" in path.read_text()
+    starts = sorted((x, y, len(t) * 12 * 0.62) for x, y, anchor, t in texts if anchor == "start" and t.startswith(("decode,", "prefill,")))
+    for (x, y, wide), (left, top, _) in itertools.combinations(starts, 2):
+        assert abs(y - top) >= 30 or left > x + wide
+    assert isinstance(run(*shlex.split(line), "--svg", str(path)).exception, LlamathError), "nothing is written over"
+
+
+def test_no_roofline_without_a_rate(tmp_path: Path) -> None:
+    done = run("llama-3.1-8b", "--on", "m4-max", "--context", "4096", "--svg", str(tmp_path / "x.svg"))
+    assert isinstance(done.exception, LlamathError) and not (tmp_path / "x.svg").exists()
+
+
+def test_a_pipeline_s_cache_is_its_layers_own() -> None:
+    """Windows and full attention lie in different layers: stages differ, and sum to the whole."""
+    tree = MODELS["gemma-3-27b"].tree
+    of = shards("gemma-3-27b", Layout(pp=4), dtype="bf16")
+    kept = [of.remembered(i, 100_000, 1) for i in range(4)]
+    assert sum(kept) == cache(tree, 100_000).bytes and len(set(kept)) > 1
+
+
+def test_every_leaf_of_every_model_is_read_or_looked_up() -> None:
+    for name, model in MODELS.items():
+        of = shards(name, Layout(), dtype="bf16")
+        everything = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree))
+        tables = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree) if x.weight.role == "lookup")
+        tied = tables if model.tree.head is not None and model.tree.head.weight.tied else 0
+        rows = 2 * int(model.tree.width) * 20_000
+        assert of.streamed(20_000)[0] == pytest.approx(everything - tables + tied + min(rows, tables), rel=1e-9)
+
+
+@pytest.mark.parametrize("slug", catalog.slugs()[::6])
+def test_no_byte_is_lost_however_a_model_is_split(slug: str) -> None:
+    model = llamath.load(slug)
+    sizes = Sizes(model, MemoryRequest(dtype="bf16", context=3000, batch=2))
+    whole = sizes.at(3000, 2)
+    for n in (1, 2, 3, 8):
+        try:
+            layout = chosen(sizes.tree, n, 8)
+        except LlamathError:
+            continue
+        held = Shards(sizes, layout).shares(3000, 2)
+        assert sum(x.weights * x.gpus for x in held) >= whole.weights and sum(x.kv_cache * x.gpus for x in held) >= whole.kv_cache
+        assert n > 1 or held[0].total == pytest.approx(whole.total, abs=8)

@@ -1,0 +1,361 @@
+"""flops: parts sum to the whole, pairs are those that can be counted one by one, and published FLOP/s and MFUs come out of published speeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import TRUTH, tiny_configs
+from llamath.analysis.flops.arithmetic_intensity import touched
+from llamath.analysis.flops.flop_count import forward_flops, train_flops
+from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, flops
+from llamath.analysis.flops.mfu import Speed, counted, speed_of, utilisation
+from llamath.catalog import slugs
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+from llamath.core.forward_pass import Pass, Reach
+from llamath.core.tree import Stack, branches, fold
+from llamath.render.numbers import si
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
+PALM = {
+    "model_type": "llama",
+    "hidden_size": 18432,
+    "intermediate_size": 73728,
+    "num_hidden_layers": 118,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "vocab_size": 256000,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 2048,
+}
+A100, H800, TPU_V4 = 312 * 10**12, 989 * 10**12, 275 * 10**12
+
+
+def run(*args: str) -> str:
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    return done.stdout
+
+
+def megatron(heads: int, hidden: int, layers: int, vocab: int = 51200) -> llamath.Model:
+    sizes = {"n_embd": hidden, "n_head": heads, "n_layer": layers, "n_positions": 2048, "vocab_size": vocab}
+    return llamath.load({"model_type": "gpt2", **sizes})
+
+
+def report(model: llamath.Model | str, context: int, **how: Any) -> FlopsReport:
+    return flops(llamath.load(model) if isinstance(model, str) else model, FlopsRequest(context=context, **how))
+
+
+def a_token(found: FlopsReport) -> dict[str, float]:
+    return {name: float(worth) for name, (_, worth) in counted(found).items()}
+
+
+def published(name: str) -> dict[str, Any]:
+    path = TRUTH / "published.json"
+    if not path.exists():
+        pytest.skip("no published facts beside this checkout")
+    found: dict[str, Any] = json.loads(path.read_text())[name]
+    return found
+
+
+@pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
+def test_parts_sum_to_the_whole(source: Any) -> None:
+    model = llamath.load(source)
+    found = flops(model, FlopsRequest(context=57, batch=3))
+    tokens = 57 * 3
+    assert sum(x.forward for x in found.rows) == found.forward.total == found.forward.formula
+    assert sum(x.decode for x in found.rows) == found.decode.total
+    assert sum(x.train for x in found.rows) == found.training.model == 3 * found.forward.total
+    layers = forward_flops(model.tree.layers, Pass.prefill(57), 3).total
+    by_layer = sum(forward_flops(x, Pass.prefill(57), 3).total * int(n) for x, n in model.tree.layers.kinds())
+    assert layers == by_layer <= found.forward.total
+    matrices = sum(int(x.weight.size) * int(x.live) for x in fold(model.tree) if x.weight.role == "matmul")
+    assert found.forward.total - found.forward.mixed == 2 * tokens * matrices
+    head = sum(int(x.weight.size) * int(x.live) for x in fold(model.tree) if x.weight.role == "matmul" and x.group == "head")
+    assert found.forward.total - found.prefill.total == 2 * 3 * 56 * head
+    assert found.reading[-1].flops == found.prefill.total and found.writing[-1].flops == found.decode.total
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(0, 60),
+    st.integers(1, 60),
+    st.one_of(st.none(), st.integers(1, 70)),
+    st.one_of(st.none(), st.integers(1, 70)),
+    st.booleans(),
+)
+def test_pairs_are_those_of_the_mask(before: int, tokens: int, window: int | None, chunk: int | None, causal: bool) -> None:
+    if window is not None or not causal:
+        chunk = None
+    if not causal:
+        before = 0
+    reach, context = Reach(window=window, chunk=chunk, causal=causal), before + tokens
+
+    def seen(query: int, key: int) -> bool:
+        if chunk is not None:
+            return key <= query and key // chunk == query // chunk
+        near = window is None or abs(query - key) < window
+        return near and (key <= query or not causal)
+
+    pairs = sum(seen(query, key) for query in range(before, context) for key in range(context))
+    assert reach.pairs(Pass(tokens=tokens, context=context)) == pairs
+    assert pairs <= reach.pairs(Pass(tokens=tokens, context=context, masked=False)) <= tokens * context
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["llama-3-8b", "gemma-3-1b", "llama-4-scout", "deepseek-v2-lite", "qwen3-next-80b-a3b"]), st.integers(1, 20_000))
+def test_a_prompt_is_as_many_decoded_tokens(slug: str, tokens: int) -> None:
+    tree = llamath.load(slug).tree
+    prompt, first = forward_flops(tree, Pass.prefill(tokens)), forward_flops(tree, Pass.prefill(tokens + 1))
+    assert first.total - prompt.total == forward_flops(tree, Pass.decode(tokens + 1)).total
+
+
+def test_a_stack_of_experts_counts_those_a_token_passes() -> None:
+    tree = llamath.load("mixtral-8x7b").tree
+    (experts,) = [x for y in branches(tree) for x in [getattr(y.block, "experts", None)] if isinstance(x, Stack)]
+    one = forward_flops(experts[0], Pass.prefill(5)).total
+    assert forward_flops(experts, Pass.prefill(5)).total == 2 * one == 2 * 2 * 5 * 3 * 4096 * 14336
+
+
+def test_nanogpt_prints_the_same_for_gpt_2() -> None:
+    """karpathy/nanoGPT, transformer_sizing.ipynb: GPT-2 at 1,024 tokens, attention over all pairs."""
+    found = report("gpt2", 1024, masked=False)
+    assert (found.forward.total, found.training.backward, found.training.model) == (291648307200, 583296614400, 874944921600)
+    biases = llamath.load("gpt2").parameters.total - 124337664
+    palm = next(x for x in found.conventions if x.name == "palm")
+    assert 1024 * (int(palm.train) - 6 * biases) == 879894724608
+
+
+def test_megatron_s_formulas_are_exact_for_its_models() -> None:
+    for _, heads, hidden, layers, *_ in published("megatron_sc21_table1")["rows"]:
+        found = counted(report(megatron(heads, hidden, layers), 2048, masked=False, recompute="full"))
+        assert found["hardware"][1] == found["megatron"][1] and found["exact"][1] == found["megatron-model"][1]
+
+
+def test_megatron_sc21_table_1_multiplies_out() -> None:
+    for billions, heads, hidden, layers, _, _, gpus, _, rate, share, whole in published("megatron_sc21_table1")["rows"]:
+        model = megatron(heads, hidden, layers)
+        assert model.parameters.total / 1e9 == pytest.approx(billions, abs=0.06)
+        found = report(model, 2048, masked=False)
+        speed = Speed(
+            tokens=gpus * speed_of(found, Fraction(rate) * 10**12, "megatron"), gpus=gpus, peak=A100, name="a100", precision="bf16"
+        )
+        used = {x.name: x for x in utilisation(found, speed)}["megatron"]
+        assert float(100 * used.share) == pytest.approx(share, abs=0.6)
+        assert float(used.rate * gpus) / 1e15 == pytest.approx(whole, abs=0.05 + 0.5 * gpus / 1000)
+
+
+def test_megatron_turing_s_speeds_give_the_printed_teraflops() -> None:
+    """Smith et al. 2022, arXiv:2201.11990, §3.2: 60.1, 50.2 and 44.4 s a batch of 1,920 on 280, 350, 420 servers: 126, 121, 113."""
+    worth = a_token(report(megatron(128, 20480, 105), 2048))
+    for servers, seconds, printed in ((280, 60.1, 126), (350, 50.2, 121), (420, 44.4, 113)):
+        assert 1920 * 2048 * worth["megatron"] / seconds / (8 * servers) / 1e12 == pytest.approx(printed, rel=0.005)
+
+
+def test_palm_s_table_3() -> None:
+    """Chowdhery et al. 2022, §4.1: PaLM 45.7 % without attention, 46.2 % with; Megatron-Turing 29.7 % and 30.2 %."""
+    palm = llamath.load(PALM)
+    assert round(palm.parameters.total / 1e9, 2) == 540.36 or round(palm.parameters.total / 1e9, 1) == 540.4
+    for model, rate, peak, printed in (
+        (palm, 238.3e3, 6144 * TPU_V4, (45.7, 46.2)),
+        (megatron(128, 20480, 105), 65.43e3, 2240 * A100, (29.7, 30.2)),
+    ):
+        worth = a_token(report(model, 2048))
+        assert tuple(round(100 * rate * worth[x] / peak, 1) for x in ("6n", "palm")) == printed
+
+
+def test_korthikanti_s_utilisation() -> None:
+    """The times are printed to a hundredth of a second, so the 22B row is known to half a percent."""
+    facts = published("korthikanti")
+    for (_, heads, hidden, layers, _, _, gpus, batch, _), row in zip(facts["configs"]["rows"], facts["end_to_end"]["rows"], strict=True):
+        worth = a_token(report(megatron(heads, hidden, layers), 2048))
+        _, _, seconds, _, mfu, hfu = row
+        used = batch * 2048 / seconds / gpus / A100
+        slack = 0.00055 + 0.005 / seconds * mfu
+        assert worth["megatron-model"] * used == pytest.approx(mfu, abs=slack)
+        assert worth["megatron-selective"] * used == pytest.approx(hfu, abs=slack)
+
+
+def test_deepseek_v3_s_utilisation_both_ways() -> None:
+    """Zhao et al. 2025 (ISCA), table 4: 272.80 billion tokens a day on 2,048 H800: 432 and 385 TFLOP/s, 43.73 % and 38.94 %; no router."""
+    found, rate = report("deepseek-v3", 4096), 272.80e9 / 86400 / 2048
+    router = 3 * found.forward.of("router") / found.tokens
+    worth = a_token(found)
+    for name, teraflops, share in (("full", 432, 43.73), ("exact", 385, 38.94)):
+        achieved = rate * (worth[name] - router)
+        assert int(achieved / 1e12) == teraflops and round(100 * achieved / H800, 2) == share
+    assert round(100 * rate * worth["megatron-lm"] / H800, 2) == 38.94
+
+
+def test_llama_3_s_budget() -> None:
+    """Llama 3, §3.2: 3.8·10²⁵ FLOPs for 405B and 15.6T tokens."""
+    assert round(a_token(report("llama-3.1-405b", 8192))["6n"] * 15.6e12 / 1e24) == 38
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "granite-3.0-8b"])
+def test_megatron_lm_s_formula(slug: str) -> None:
+    """As it is written in megatron/training/training.py, term by term."""
+    model = llamath.load(slug)
+    c, T = model.config.data, 4096
+    d, L, H, K = (int(c[x]) for x in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"))
+    experts, gated = c.get("num_experts_per_tok", 1), Fraction(3, 2)
+    attention = 1 + Fraction(K, H) + Fraction(T, d) / 2
+    mlp = Fraction(c["intermediate_size"], d) * experts * gated
+    logit = Fraction(int(model.tree.vocab), 2 * L * d)
+    found = next(x for x in report(model, T).conventions if x.name == "megatron-lm")
+    assert int(found.train) == 12 * L * d * d * (attention + mlp + logit)
+
+
+def test_latent_attention_is_dear_to_read_and_cheap_to_write_absorbed() -> None:
+    model = llamath.load("deepseek-v3")
+    naive, absorbed = (forward_flops(model.tree, Pass.decode(4096, absorbed=x)) for x in (False, True))
+    assert naive.weights == absorbed.weights
+    assert naive.mixed == 61 * 2 * 128 * (128 + 64 + 128) * 4096
+    assert absorbed.mixed == 61 * 2 * 128 * (512 + 64 + 512) * 4096
+    for unpacked, decode, other in ((False, absorbed, naive), (True, naive, absorbed)):
+        found = report(model, 4096, unpacked=unpacked)
+        assert (found.decode.total, found.other.total) == (decode.total, other.total)
+        assert found.writing[-1].flops == absorbed.total
+
+
+def test_recomputation_repeats_the_layers_but_not_the_head() -> None:
+    tree, at = llamath.load("llama-3-8b").tree, Pass.prefill(2048)
+    whole = forward_flops(tree, at)
+    none, selective, full = (train_flops(tree, at, recompute=x) for x in ("none", "selective", "full"))
+    assert none.hardware == none.model == 3 * whole.total
+    assert selective.hardware == none.model + whole.mixed
+    assert full.hardware == none.model + whole.total - whole.of("head")
+    fused = train_flops(tree, at, batch=3, flash=True)
+    assert 2 * fused.rescored == 3 * whole.mixed and fused.model == 3 * none.model
+
+
+def test_a_batch_touches_more_experts_and_never_more_than_there_are() -> None:
+    assert touched(8, 2, 1) == 2 and touched(8, 8, 1) == 8
+    assert touched(256, 8, 1) < touched(256, 8, 2) < touched(256, 8, 64) < touched(256, 8, 10**9) == 256
+
+
+def test_intensity_of_a_dense_decode_is_one_flop_a_byte() -> None:
+    found = report("llama-3-8b", 4096, dtype="bf16")
+    inner = {x.group: x for x in found.writing}
+    assert inner["mlp"].ratio == inner["head"].ratio == 1
+    assert inner["mlp"].weights == 2 * 32 * 3 * 4096 * 14336 and inner["attention"].cache == 131072 * 4096
+    tied = {x.group: x for x in report("llama-3.2-1b", 4096, dtype="bf16").writing}
+    assert tied["head"].weights == 2 * 128256 * 2048
+    assert inner["attention"].bytes > {x.group: x for x in report("llama-3-8b", 4096, kv_dtype="q8_0").writing}["attention"].bytes
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(1, 10**27))
+def test_si_keeps_four_digits(value: int) -> None:
+    text = si(value)
+    number, unit = (text[:-1], 10 ** (3 * (" kMGTPEZY".index(text[-1])))) if text[-1].isalpha() else (text, 1)
+    assert float(number) * unit == pytest.approx(value, rel=0.51e-3)
+    assert len(text) <= 7
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_golden(slug: str) -> None:
+    shown = run("flops", slug, "--context", "4096")
+    path = GOLDEN / f"flops-{slug}.txt"
+    if os.environ.get("LLAMATH_GOLDEN"):
+        path.write_text(shown)
+    assert shown == path.read_text()
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_json_keeps_its_contract() -> None:
+    found = json.loads(run("flops", "mixtral-8x7b", "--context", "4k", "--batch", "2", "--json"))
+    one = report("mixtral-8x7b", 4096, batch=2)
+    assert (found["forward"], found["train"]) == (one.forward.total, 3 * one.forward.total)
+    assert found["per_token"] * found["context"] * found["batch"] == found["forward"]
+    assert found["attention"] == "causal" and found["forward"] < found["full_attention"]["forward"]
+    assert sum(x["train"] for x in found["products"]) == found["train"]
+    for x in found["conventions"].values():
+        assert x["per_token"] * 2 * 4096 == x["train"] and x["ratio"] == pytest.approx(x["train"] / found["train"])
+        assert x["source"] and x["formula"]
+    assert {"kaplan", "6n", "6n-active", "palm", "nanogpt", "megatron", "megatron-lm"} <= found["conventions"].keys()
+    groups = found["groups"]["forward"].values()
+    assert sum(x["weights"] + x["mixing"] for x in groups) == found["forward"]
+
+
+def test_csv_and_markdown_tell_the_same_products() -> None:
+    rows = list(csv.DictReader(io.StringIO(run("flops", "gemma-3-1b", "--context", "8192", "--csv"))))
+    found = report("gemma-3-1b", 8192)
+    assert sum(int(x["forward"]) for x in rows) == found.forward.total and sum(int(x["decode"]) for x in rows) == found.decode.total
+    assert len(run("flops", "gemma-3-1b", "--markdown").splitlines()) == len(rows) + 2
+
+
+def test_one_speed_is_many_mfus() -> None:
+    told = json.loads(
+        run("flops", "llama-3.1-405b", "--context", "8k", "--gpu", "16384xh100", "--tflops", "400", "--counted-by", "6n", "--json")
+    )
+    mfu = told["mfu"]["by"]
+    assert mfu["6n"]["mfu"] == pytest.approx(400e12 / told["mfu"]["peak"])
+    assert mfu["palm"]["mfu"] / mfu["6n"]["mfu"] == pytest.approx(
+        told["conventions"]["palm"]["per_token"] / told["conventions"]["6n"]["per_token"]
+    )
+    rate = str(told["mfu"]["tokens_per_second"])
+    again = json.loads(run("flops", "llama-3.1-405b", "--context", "8k", "--gpu", "16384xh100", "--tokens-per-second", rate, "--json"))
+    assert again["mfu"]["by"]["palm"]["mfu"] == pytest.approx(mfu["palm"]["mfu"])
+    text = run("flops", "llama-3.1-405b", "--gpu", "16384xh100", "--tflops", "400")
+    assert "16,384" in text and "MFU" in text
+
+
+def test_conventions_say_their_source() -> None:
+    text = run("flops", "llama-3-8b", "--conventions")
+    for x in report("llama-3-8b", 8192).conventions:
+        assert x.name in text and f"{int(x.train):,}" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--context", "0"), "tokens"),
+        (("--context", "-5"), "tokens"),
+        (("--context", "4kb"), "tokens"),
+        (("--batch", "0"), "batch"),
+        (("--batch", str(2**60)), "batch"),
+        (("--gpu", "h1000", "--tflops", "4"), "h1000"),
+        (("--gpu", "h100", "--tflops", "4", "--counted-by", "plam"), "palm"),
+        (("--gpu", "h100", "--tflops", "4", "--precision", "fp3"), "fp3"),
+        (("--dtype", "fp99"), "fp99"),
+        (("--kv-dtype", "fp99"), "fp99"),
+    ],
+)
+def test_mistakes_are_said(args: tuple[str, ...], says: str) -> None:
+    with pytest.raises(LlamathError) as caught:
+        run("flops", "llama-3-8b", *args)
+    assert says in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--tflops", "3"),
+        ("--gpu", "h100"),
+        ("--gpu", "h100", "--tflops", "0"),
+        ("--gpu", "h100", "--tflops", "1", "--tokens-per-second", "1"),
+    ],
+)
+def test_an_mfu_needs_one_speed(args: tuple[str, ...]) -> None:
+    with pytest.raises(click.UsageError):
+        run("flops", "llama-3-8b", *args)
+
+
+def test_a_context_beyond_the_model_s_is_said() -> None:
+    assert "beyond the model's context of 8,192" in run("flops", "llama-3-8b", "--context", "128k")
+    assert "beyond" not in run("flops", "llama-3-8b", "--context", "8k")

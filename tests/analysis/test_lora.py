@@ -1,0 +1,102 @@
+"""lora: the published counts of adapters, PEFT's names and ours, and a target that names nothing is an error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import llamath
+from llamath.analysis.training.lora_adapters import lora, matrices, usual
+
+SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def trained(slug: str, rank: int, targets: list[str], saved: list[str] | None = None) -> int:
+    model = llamath.load(slug)
+    return lora(model.tree, rank, targets, model.family.hf, saved or ()).parameters
+
+
+@pytest.mark.parametrize(
+    ("slug", "rank", "targets", "published"),
+    [
+        ("llama-2-7b", 8, ["q_proj", "v_proj"], 4_194_304),
+        ("llama-2-7b", 16, SEVEN, 39_976_960),
+        ("llama-3.1-8b", 16, [*SEVEN, "lm_head"], 44_060_672),
+        ("gpt2", 8, ["c_attn"], 294_912),
+        ("bloom-560m", 8, ["query_key_value"], 786_432),
+    ],
+)
+def test_published_trainable_counts(slug: str, rank: int, targets: list[str], published: int) -> None:
+    assert trained(slug, rank, targets) == published
+
+
+def test_the_share_that_peft_prints() -> None:
+    total = llamath.load("llama-2-7b").parameters.total
+    assert f"{100 * 4_194_304 / (total + trained('llama-2-7b', 8, ['q', 'v'])):.4f}" == "0.0622"
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (["q", "v"], ["q_proj", "v_proj"]),
+        (["qv"], ["attn.q", "attn.v"]),
+        (["attention"], ["self_attn.q_proj", "k_proj", "v_proj", "o"]),
+        (["all"], SEVEN),
+        (["all-linear"], SEVEN),
+        (["attention", "mlp"], SEVEN),
+        (["q", "q_proj", "qv"], ["q", "v"]),
+    ],
+)
+def test_every_name_means_the_same(a: list[str], b: list[str]) -> None:
+    assert trained("llama-3-8b", 4, a) == trained("llama-3-8b", 4, b)
+
+
+def test_what_is_stored_as_one_gets_one_adapter() -> None:
+    gpt2 = llamath.load("gpt2")
+    d, L = 768, 12
+    assert lora(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (d + 3 * d + 2 * d)
+    assert lora(gpt2.tree, 1, ["q", "v"], gpt2.family.hf).parameters == L * 4 * d
+    assert lora(gpt2.tree, 1, ["q", "c_attn", "v"], gpt2.family.hf).parameters == L * 4 * d
+    assert lora(gpt2.tree, 1, ["attention"]).parameters == L * 8 * d
+
+
+def test_experts_have_adapters_each_and_routers_none() -> None:
+    d, F, h, K = 4096, 14336, 4096, 1024
+    one = 32 * ((d + h) * 2 + (d + K) * 2 + 8 * 3 * (d + F))
+    assert trained("mixtral-8x7b", 1, ["all"]) == one
+    assert trained("mixtral-8x7b", 1, ["all", "router"]) == one + 32 * (d + 8)
+
+
+def test_what_is_trained_whole_comes_on_top() -> None:
+    V, d = 32000, 4096
+    assert trained("llama-2-7b", 8, ["qv"], ["embed_tokens", "lm_head"]) == 4_194_304 + 2 * V * d
+    assert trained("llama-2-7b", 8, ["embed"]) == 8 * (V + d)
+
+
+@pytest.mark.parametrize("target", ["q_prj", "nowhere", "", "proj", "layers"])
+def test_a_target_that_names_nothing_is_an_error(target: str) -> None:
+    with pytest.raises(llamath.LlamathError, match="nothing in this model") as error:
+        trained("llama-2-7b", 8, ["q", target])
+    assert error.value.hint
+
+
+def test_no_target_and_no_rank_are_errors() -> None:
+    tree = llamath.load("llama-2-7b").tree
+    for rank, targets in ((8, []), (0, ["q"])):
+        with pytest.raises(llamath.LlamathError):
+            lora(tree, rank, targets)
+    assert list(usual(["q_proj, v_proj", "lm_head,"])) == ["q_proj", "v_proj", "lm_head"]
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "gpt2", "phi-3-mini", "deepseek-v2-lite", "gpt-oss-20b", "opt-350m", "qwen3-next-80b-a3b"])
+def test_stored_matrices_hold_the_same_numbers(slug: str) -> None:
+    model = llamath.load(slug)
+    ours, theirs = matrices(model.tree), matrices(model.tree, model.family.hf)
+    assert sum(x.whole * x.copies for x in ours) == sum(x.whole * x.copies for x in theirs)
+    assert {path for x in ours for path in x.paths} == {path for x in theirs for path in x.paths}
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_adapters_grow_with_their_rank(a: int, b: int) -> None:
+    assert trained("stories15m", a, ["all"]) + trained("stories15m", b, ["all"]) == trained("stories15m", a + b, ["all"])

@@ -1,0 +1,327 @@
+"""`llamath memory` for inference: lines that sum, formulas that evaluate, what fits to the token, and what transformers' pass holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import tiny_configs
+from llamath.analysis.inference.inference_memory import MOST, MemoryRequest, Sizes, largest, memory
+from llamath.analysis.inference.peak_activations import peak
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHOWN = {
+    "llama-3.1-70b": ("--context", "4k,32k,128k", "--in", "80GiB", "--dtype", "q4_k_m", "--kv-dtype", "q8_0"),
+    "deepseek-v3": ("--dtype", "fp8", "--context", "32k", "--in", "640GB"),
+    "gemma-3-27b": ("--batch", "4", "--context", "8192", "--dtype", "bnb-nf4-dq", "--in", "48GiB"),
+    "qwen3-next-80b-a3b": ("--context", "64k", "--dtype", "awq", "--chunk", "all"),
+}
+
+
+def run(*args: str) -> Result:
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["memory", *args])
+
+
+def said(*args: str) -> dict[str, Any]:
+    done = run(*args, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def refusal(*args: str) -> str:
+    done = CliRunner().invoke(cli, ["memory", *args], standalone_mode=False)
+    assert isinstance(done.exception, (LlamathError, Exception)) and not isinstance(done.exception, (SystemExit, AssertionError))
+    error = done.exception
+    return getattr(error, "message", None) or str(error)
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_the_printed_report_is_golden(slug: str) -> None:
+    text = run(slug, *SHOWN[slug]).stdout
+    path = GOLDEN / f"memory-{slug}.txt"
+    if os.environ.get("LLAMATH_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_the_printed_lines_sum_to_the_printed_total(slug: str) -> None:
+    table = (GOLDEN / f"memory-{slug}.txt").read_text().split("\n\n")[1]
+    rows = [int(x[1].replace(",", "")) for x in re.finditer(r"^\S.*?  +([\d,]+)  +[\d.,e-]+ +[\d.,e-]+", table, re.MULTILINE)]
+    assert len(rows) > 4 and sum(rows[:-1]) == rows[-1]
+
+
+CONTRACT = {"weights", "kv_cache", "kv_per_token", "activations", "logits", "overhead", "total", "lines"}
+
+
+@pytest.mark.parametrize("slug", SHOWN)
+def test_the_contract_of_json(slug: str) -> None:
+    found = said(slug, *SHOWN[slug])
+    assert found.keys() >= CONTRACT
+    parts = ("weights", "kv_cache", "activations", "logits", "overhead")
+    assert found["total"] == sum(found[x] for x in parts) == sum(x["bytes"] for x in found["lines"])
+    assert all(x.keys() == {"what", "bytes", "formula", "exact"} and x["formula"] for x in found["lines"])
+    assert [x["what"] for x in found["lines"] if not x["exact"]] == ["activations", "overhead"]
+    assert "an estimate" in found["lines"][-1]["formula"]
+
+
+def evaluate(text: str) -> int:
+    """The numbers of a formula: what stands after its equals sign, or all of it."""
+    numbers = text.rpartition(" = ")[2].partition(", of ")[0].replace("·", "*").replace(",", "")
+    return int(eval(numbers))
+
+
+@pytest.mark.parametrize(
+    "slug", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "nemotron-3-nano-30b", "lfm2-1.2b", "gpt-oss-20b"]
+)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32", "q4_k_m"])
+def test_formulas_give_their_bytes(slug: str, dtype: str) -> None:
+    report = memory(llamath.load(slug), MemoryRequest(dtype=dtype, context=5000, batch=3, kv_dtype="q8_0" if dtype == "q4_k_m" else ""))
+    for x in report.lines[:-1]:
+        assert evaluate(x.formula) == x.bytes, x
+
+
+def test_llama_3_1_70b_at_128k_is_what_it_is() -> None:
+    found = said("llama-3.1-70b", "--context", "128k")
+    assert (found["kv_per_token"], found["kv_cache"], found["weights"]) == (327_680, 42_949_672_960, 2 * 70_553_706_496)
+    assert said("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")["kv_cache"] == 320 * 2**30
+    text = run("llama-3.1-70b", "--context", "128k")
+    assert "131,072 tokens" in text.stdout and "42.95" in text.stdout and "40.00" in text.stdout
+    assert "2·L·K·h·T·B·2 = 2·80·8·128·131,072·1·2" in text.stdout
+    assert "128k is 131,072 tokens" in text.stderr
+
+
+def test_a_context_beyond_the_model_s_is_warned_of_with_the_number() -> None:
+    done = run("llama-3-8b", "--context", "32k")
+    assert done.exit_code == 0
+    assert "32,768 tokens are more than the model's own context, 8,192" in done.stderr
+    assert "more than" not in run("llama-3-8b", "--context", "8k").stderr
+
+
+def test_the_longest_context_is_that_of_the_lines_and_all_are_in_the_table() -> None:
+    found = said("llama-3.1-8b", "--context", "4k,128k,32k")
+    assert found["context"] == 131_072 and [x["context"] for x in found["contexts"]] == [4096, 131_072, 32_768]
+    assert [x["total"] for x in found["contexts"]] == [said("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")]
+
+
+@pytest.mark.parametrize(("dtype", "kv"), [("q4_k_m", "q8_0"), ("bf16", ""), ("bnb-nf4", "fp8")])
+def test_what_fits_fits_and_one_more_does_not(dtype: str, kv: str) -> None:
+    model = llamath.load("llama-3.1-8b")
+    request = MemoryRequest(dtype=dtype, kv_dtype=kv, context=8192, batch=2)
+    sizes = Sizes(model, request)
+    for budget in (18 * 10**9, 24 * 2**30, 80 * 2**30):
+        context, batch = sizes.max_context(budget), sizes.max_batch(budget)
+        assert context and batch
+        assert memory(model, request.replace(context=context)).total <= budget < memory(model, request.replace(context=context + 1)).total
+        assert memory(model, request.replace(batch=batch)).total <= budget < memory(model, request.replace(batch=batch + 1)).total
+
+
+def test_what_does_not_fit_at_all_and_what_always_fits() -> None:
+    found = said("llama-3.1-70b", "--in", "24GiB")
+    assert (found["within"], found["fits"], found["max_context"], found["max_batch"]) == (24 * 2**30, False, 0, 0)
+    assert "not even one token fits" in run("llama-3.1-70b", "--in", "24GiB").stdout
+    windows = ("mistral-7b", "--context", "4096")
+    assert said(*windows, "--in", "80GiB")["max_context"] is None
+    assert "any number of tokens (the model's own context is 32,768)" in " ".join(run(*windows, "--in", "80GiB").stdout.split())
+
+
+@given(limit=st.integers(0, 10**9))
+@settings(deadline=None)
+def test_the_solver_finds_the_limit(limit: int) -> None:
+    assert largest(lambda n: n <= limit) == limit
+    assert largest(lambda _: True) is None
+
+
+@given(
+    config=st.sampled_from([x.values[0] for x in tiny_configs()]),
+    context=st.integers(1, 10**5),
+    batch=st.integers(1, 64),
+    chunk=st.integers(1, 10**4),
+)
+@settings(deadline=None)
+def test_more_never_needs_less(config: dict[str, Any], context: int, batch: int, chunk: int) -> None:
+    sizes = Sizes(llamath.load(config), MemoryRequest(chunk=chunk))
+    report = sizes.at(context, batch)
+    assert report.total == sum(x.bytes for x in report.lines) and all(x.bytes >= 0 for x in report.lines)
+    assert report.activations == report.prefill >= report.decode > 0
+    assert sizes.at(context + 1, batch).total >= report.total < sizes.at(context, batch + 1).total
+
+
+def test_a_checkpoint_has_the_bytes_that_are_there(tmp_path: Path) -> None:
+    shutil.copytree("examples/tiny-llama", tmp_path / "tiny")
+    path = str(tmp_path / "tiny")
+    found = said(path)
+    assert found["dtype"] == "as stored" and found["weights"] == 65_856
+    assert found["lines"][0]["what"] == "weights, BF16"
+    assert said(path, "--dtype", "fp32")["weights"] == 2 * 65_856
+    (tmp_path / "tiny" / "model.safetensors").unlink()
+    assert said(path)["dtype"] == "bf16"
+
+
+def test_a_gguf_file_has_the_bytes_that_are_there(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    from llamath.convert.convert_checkpoint import Order, convert
+
+    convert("examples/tiny-llama", path := str(tmp_path / "x.gguf"), Order(to="gguf", dtype="F16"))
+    found = said(path)
+    assert {x["what"]: x["bytes"] for x in found["lines"][:2]} == {"weights, F16": 65_536, "weights, F32": 640}
+    assert found["weights"] == said(path, "--dtype", "gguf-f16")["weights"] == 66_176
+
+
+def test_a_checkpoint_of_no_known_family_has_weights_alone(tmp_path: Path) -> None:
+    shutil.copy("examples/tiny-llama/model.safetensors", tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "zamba2", "hidden_size": 8, "vocab_size": 8}')
+    done = run(str(tmp_path), "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["weights"] == 65_856 and found["kv_cache"] is found["total"] is None
+    assert "zamba2" in run(str(tmp_path)).stdout
+    assert "zamba2" in refusal(str(tmp_path), "--context", "4k")
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype"),
+    [
+        ({"torch_dtype": "float32"}, "fp32"),
+        ({"dtype": "float16"}, "fp16"),
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}, "awq-4bit-g64"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": 32}}, "gptq-8bit-g32"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}}, "bnb-nf4-dq"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "bf16"),
+        ({}, "bf16"),
+    ],
+)
+def test_what_a_configuration_declares_is_taken(keys: dict[str, Any], dtype: str) -> None:
+    config = json.loads(Path("examples/tiny-llama/config.json").read_text())
+    assert memory(llamath.load({x: config[x] for x in config if "dtype" not in x} | keys)).dtype == dtype
+
+
+@pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--gpus", "8xh100", "--serve")])
+def test_a_way_of_packing_that_is_not_known_is_said(tmp_path: Path, command: tuple[str, ...]) -> None:
+    config = json.loads(Path("examples/tiny-llama/config.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "compressed-tensors"}}))
+    name, *options = command
+    done = CliRunner().invoke(cli, [name, str(path), *options])
+    assert "compressed-tensors, which is not known here: bf16 is taken" in done.stderr
+    assert "not known here" not in CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).stderr
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model_type": "mixtral", "num_local_experts": 10**9, "num_experts_per_tok": 2},
+        {"hidden_size": 10**18, "num_attention_heads": 10**9, "num_key_value_heads": 10**9},
+    ],
+)
+def test_no_number_in_a_configuration_keeps_fit_busy(tmp_path: Path, keys: dict[str, Any]) -> None:
+    config = json.loads(Path("examples/tiny-llama/config.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | keys))
+    done = CliRunner().invoke(cli, ["fit", str(path), "--on", "h100"])
+    assert done.exit_code == 1 and "does not fit" in done.stdout
+
+
+@pytest.mark.parametrize(("slug", "dtype"), [("deepseek-v3", "fp8"), ("deepseek-r1", "fp8"), ("kimi-k2", "fp8"), ("gpt-oss-20b", "mxfp4")])
+def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -> None:
+    assert memory(llamath.load(slug)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--batch", "0"), "a batch of 0"),
+        (("--batch", "-3"), "a batch of -3"),
+        (("--batch", "9" * 30), "a batch of"),
+        (("--context", "0"), "0 is too small"),
+        (("--context", ""), "--context is given and empty"),
+        (("--context", "-5"), "negative"),
+        (("--context", "1.5"), "no whole number of tokens"),
+        (("--context", "4k,"), "is not a number of tokens"),
+        (("--context", "9" * 20), "too large"),
+        (("--context", "9" * 12), "a context of 999,999,999,999 is none"),
+        (("--context", "4q"), "q is no unit"),
+        (("--chunk", "0"), "0 is too small"),
+        (("--in", "24G"), "by 1,000 or by 1,024"),
+        (("--in", "24"), "it has no unit"),
+        (("--dtype", "bf17"), "is no dtype or scheme"),
+        (("--kv-dtype", "q6_k"), "is no dtype of a cache"),
+    ],
+)
+def test_bad_input_is_refused_in_words(args: tuple[str, ...], words: str) -> None:
+    assert words in refusal("llama-3-8b", *args)
+
+
+def test_a_request_that_no_machine_serves_is_refused() -> None:
+    with pytest.raises(LlamathError, match="a context of 0"):
+        memory(llamath.load("llama-3-8b"), MemoryRequest(context=0))
+    with pytest.raises(LlamathError, match="a chunk of"):
+        memory(llamath.load("llama-3-8b"), MemoryRequest(chunk=MOST))
+
+
+BASE = {
+    "vocab_size": 512, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+PLAIN = [
+    {"model_type": "llama"},
+    {"model_type": "mistral", "sliding_window": None},
+    {"model_type": "qwen2"},
+    {"model_type": "qwen3", "head_dim": 16},
+]
+TOKENS = 512
+
+
+def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
+    """What transformers holds at the most while it reads a prompt, without weights, cache and tables of positions; and what is said here."""
+    import torch
+    import transformers
+
+    from support.live import Live
+
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="sdpa").to(getattr(torch, dtype)).eval()
+    ids = torch.zeros(1, TOKENS, dtype=torch.long)
+    with torch.no_grad(), Live([*model.parameters(), *model.buffers()]) as live:
+        cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
+    size = torch.finfo(getattr(torch, dtype)).bits // 8
+    remembered = sum(x.keys.nbytes + x.values.nbytes for x in cache.layers)
+    positions = TOKENS * (2 * 16 * size + 8)
+    return live.most - remembered - positions, int(peak(llamath.load(config).tree).width) * TOKENS * size
+
+
+@pytest.mark.transformers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("config", PLAIN, ids=lambda x: x["model_type"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_peak_is_what_transformers_holds(config: dict[str, Any], dtype: str) -> None:
+    held, said_here = passing(BASE | config, dtype)
+    assert held == said_here
+
+
+@pytest.mark.transformers
+@pytest.mark.filterwarnings("ignore")
+def test_where_transformers_holds_more_it_is_by_as_much_as_the_reference_says() -> None:
+    experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    older = {"model_type": "gpt2", "vocab_size": 512, "n_embd": 128, "n_layer": 3, "n_head": 8, "n_positions": 4096}
+    for config, times in ((BASE | experts, 1.3), (older, 1.8)):
+        held, said_here = passing(config, "float32")
+        assert held / said_here == pytest.approx(times, abs=0.1)

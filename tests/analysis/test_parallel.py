@@ -1,0 +1,200 @@
+"""Layouts: what tensor parallelism cuts is what transformers' own plans cut, shards join to the whole, and what does not divide is named."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from math import prod
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import tiny_configs
+from llamath.analysis.parallel_layout import Layout, check, pieces, portion, problems, stages
+from llamath.checkpoint.naming.scheme import fused
+from llamath.core.blocks import Block, Norm
+from llamath.core.errors import LlamathError
+from llamath.core.tree import Stack, fold, walk
+
+GATHERED = {"linear_attn.out_proj"}
+"""transformers cuts the outputs of this one and gathers; Megatron's order, and ours, cuts the inputs, whose parts are already apart."""
+
+OTHER_NAMES = {"granitemoe"}
+"""Its plan names only experts, by what they are called in memory."""
+
+
+def plan(config: dict[str, Any]) -> dict[str, str]:
+    """The published plan of a class: a stored name with `*` for the layer → how it is cut."""
+    import transformers
+
+    made = transformers.AutoConfig.for_model(**config)
+    return getattr(made, "base_model_tp_plan", None) or {}
+
+
+def axis(style: str) -> int | None:
+    words = {"colwise": 0, "rowwise": 1}
+    return next((n for word, n in words.items() if word in style), None)
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("config", tiny_configs())
+def test_what_is_cut_is_what_transformers_cuts(config: dict[str, Any]) -> None:
+    model = llamath.load(config)
+    styles = plan(config)
+    if not styles:
+        pytest.skip("transformers has no plan for this class")
+    splits = {x.pattern: x.split for x in fold(model.tree)}
+    stored = {x.name: x for scheme in (model.family.hf, fused(model.family.hf)) if scheme for x in scheme.tensors(model.tree)}
+    compared = 0
+    for name, x in stored.items():
+        plain = re.sub(r"\.\d+\.", ".*.", re.sub(r"^(model|backbone|transformer|gpt_neox)\.", "", name.removesuffix(".weight")))
+        if (style := styles.get(plain)) is None or plain.endswith(tuple(GATHERED)):
+            continue
+        theirs = 0 if style == "embedding_rowwise" else axis(style)
+        if theirs is not None and "flip" in x.layout:
+            theirs = 1 - theirs
+        found = {splits[part.pattern] for part in x.parts}
+        assert {s.axis if s else None for s in found} == {theirs}, (name, style, found)
+        compared += 1
+    assert compared or config["model_type"] in OTHER_NAMES
+
+
+@pytest.mark.parametrize("source", tiny_configs())
+def test_shards_join_to_the_whole(source: Any) -> None:
+    tree = llamath.load(source).tree
+    for tp in (1, 2, 4):
+        layout = Layout(tp=tp)
+        if problems(tree, layout):
+            continue
+        (stage,) = stages(tree, layout)
+        whole = {x.pattern: x for x in fold(tree) if not x.weight.tied}
+        held = Counter[str]()
+        for x in pieces(tree, stage, layout):
+            held[x.pattern] += x.numbers
+        numbers = Counter[str]()
+        for x in fold(tree):
+            numbers[x.pattern] += int(x.weight.parameters) * int(x.copies)
+        assert set(held) == set(whole)
+        for pattern, x in whole.items():
+            if x.split is None or (x.split.otherwise == "copy" and x.split.parts < tp):
+                continue
+            spare = held[pattern] * tp - numbers[pattern]
+            assert spare == 0 or (x.split.otherwise == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
+
+
+@pytest.mark.parametrize("source", tiny_configs())
+def test_every_matrix_of_a_mixer_or_mlp_is_cut_or_meant_to_be_whole(source: Any) -> None:
+    whole = re.compile(
+        r"(q_down|kv_down|router|shared_gate|latent_(down|up)|per_layer\.\w+|projection|positions|(embed|head)\.projection)\.weight$"
+    )
+    for x in fold(llamath.load(source).tree):
+        if x.weight.role in ("matmul", "lookup"):
+            assert bool(x.split) != bool(whole.search(x.pattern)) or x.pattern == "per_layer.embed.weight", x.pattern
+
+
+def test_norms_are_whole_but_those_with_a_row_for_each_head() -> None:
+    for config in tiny_configs():
+        for x in fold(llamath.load(config.values[0]).tree):
+            if x.group == "norm":
+                assert x.split is None or len(x.weight.shape) == 2, x.pattern
+
+
+def test_every_declared_cut_names_a_field_and_a_fact() -> None:
+    def kinds(one: type[Block]) -> list[type[Block]]:
+        return [one, *(y for x in one.__subclasses__() for y in kinds(x))]
+
+    for kind in kinds(Block):
+        for name, cut in kind.cuts.items():
+            assert name in kind.fields and (not cut.parts or cut.parts in kind.fields), (kind, name)
+        assert kind.dealt <= set(kind.fields)
+        assert not (issubclass(kind, Norm) and kind.cuts)
+
+
+@pytest.mark.parametrize(
+    "slug, layout, message",
+    [
+        ("llama-1-30b", Layout(tp=3), "TP 3: 52 heads"),
+        ("llama-3-8b", Layout(tp=64), "TP 64: 32 heads"),
+        ("llama-3-8b", Layout(pp=64), "PP 64: 32 layers"),
+        ("llama-3-8b", Layout(ep=2), "EP 2: the model has no experts"),
+        ("mixtral-8x7b", Layout(ep=3, dp=3), "EP 3: 8 experts"),
+        ("mixtral-8x7b", Layout(ep=8, dp=4), "EP 8: not a divisor of the 4 ranks"),
+        ("llama-3-8b", Layout(tp=0), "TP 0: at least 1"),
+        ("llama-3-8b", Layout(pp=4, interleave=2, microbatches=6), "interleave 2: 6 microbatches"),
+    ],
+)
+def test_what_does_not_divide_is_named(slug: str, layout: Layout, message: str) -> None:
+    with pytest.raises(LlamathError, match=re.escape(message)):
+        check(llamath.load(slug).tree, layout)
+
+
+def test_llama_30b_goes_over_exactly_these_numbers_of_cards() -> None:
+    tree = llamath.load("llama-1-30b").tree
+    assert [n for n in range(1, 53) if not any("heads" in x for x in problems(tree, Layout(tp=n)))] == [1, 2, 4, 13, 26, 52]
+    assert [x.layers for x in stages(tree, Layout(pp=3))] == [20, 20, 20]
+
+
+def test_the_405b_leaves_one_layer_out_of_the_first_and_the_last_stage() -> None:
+    tree = llamath.load("llama-3.1-405b").tree
+    assert [x.layers for x in stages(tree, Layout(pp=16))] == [7, *[8] * 14, 7]
+    found = stages(tree, Layout(pp=16, interleave=8))
+    assert [x.layers for x in found] == [7, *[8] * 14, 7]
+    assert sorted(i for x in found for a, b in x.runs for i in range(a, b)) == list(range(126))
+
+
+def shapes(slug: str, layout: Layout) -> dict[str, tuple[int, ...]]:
+    tree = llamath.load(slug).tree
+    return {x.pattern: x.shape for x in pieces(tree, stages(tree, layout)[0], layout)}
+
+
+def test_shards_that_people_met() -> None:
+    assert shapes("llama-2-7b", Layout(tp=8))["embed.weight"] == (4000, 4096)  # optimum-neuron#368
+    assert shapes("llama-2-13b", Layout(tp=2))["layers.{l}.attn.q.weight"] == (2560, 5120)  # slowllama#16
+
+
+def test_key_value_heads_are_copied_where_there_are_more_ranks() -> None:
+    found = shapes("llama-3-8b", Layout(tp=16))
+    assert found["layers.{l}.attn.k.weight"] == (128, 4096) and found["layers.{l}.attn.q.weight"] == (256, 4096)
+
+
+def test_a_vocabulary_is_padded() -> None:
+    assert shapes("gpt2", Layout(tp=4))["embed.weight"] == (-(-50257 // 4), 768)
+
+
+@pytest.mark.parametrize("layout", [Layout(ep=8, dp=8), Layout(ep=4, dp=2, tp=4, etp=2), Layout(ep=2, tp=2, dp=2)])
+def test_experts_are_dealt_out(layout: Layout) -> None:
+    tree = llamath.load("mixtral-8x7b").tree
+    check(tree, layout)
+    (stage,) = stages(tree, layout)
+    experts = sum(x.numbers for x in pieces(tree, stage, layout) if x.dealt)
+    assert experts * layout.ep * layout.expert_tp == llamath.load("mixtral-8x7b").count.groups["experts"]
+
+
+def test_stages_hold_the_model_between_them() -> None:
+    for slug, copies in (("llama-3-8b", 0), ("llama-3.2-1b", 128256 * 2048)):
+        model = llamath.load(slug)
+        layout = Layout(pp=4)
+        held = sum(x.numbers for stage in stages(model.tree, layout) for x in pieces(model.tree, stage, layout))
+        assert held == model.parameters.total + copies
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=4), st.data())
+def test_a_portion_of_a_stack_is_a_slice_of_it(runs: list[tuple[int, int]], data: st.DataObject) -> None:
+    blocks = [Norm(eps=float(i)) for i in range(4)]
+    stack = Stack(*((tuple(data.draw(st.sampled_from(blocks)) for _ in range(period)), times) for period, times in runs))
+    a = data.draw(st.integers(0, len(stack)))
+    b = data.draw(st.integers(a, len(stack)))
+    counted: Counter[float] = Counter()
+    for block, n in portion(stack, a, b):
+        counted[block.eps] += n  # type: ignore[attr-defined]
+    assert counted == Counter(x.eps for x in list(stack)[a:b])  # type: ignore[attr-defined]
+
+
+def test_leaves_and_pieces_agree() -> None:
+    tree = llamath.load("deepseek-v3").tree
+    (stage,) = stages(tree, Layout())
+    assert sum(x.numbers for x in pieces(tree, stage, Layout())) == sum(prod(map(int, x.shape)) for x in walk(tree) if not x.weight.tied)

@@ -1,0 +1,350 @@
+"""Training memory: ZeRO's figure to its digits, what torch's optimisers allocate, peft's adapters, and Llama 3's own layouts."""
+
+from __future__ import annotations
+
+import json
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_activations import CASES, LLAMA
+
+import llamath
+from llamath.analysis.parallel_layout import Layout, Piece, pieces, stages
+from llamath.analysis.training.optimizers import OPTIMIZERS
+from llamath.analysis.training.pipeline_schedule import held, total
+from llamath.analysis.training.training_memory import Job, TrainRequest, training
+from llamath.analysis.training.zero_states import Resident, static
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
+TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "published.json"
+
+
+def published(name: str) -> Any:
+    if not TRUTH.exists():
+        pytest.skip("the published facts are not here")
+    return json.loads(TRUTH.read_text())[name]
+
+
+def of(numbers: int, optimizer: str = "adamw") -> Resident:
+    piece = Piece("layers.{l}.mlp.up.weight", (numbers,), 1, "matmul", "mlp", False)
+    return Resident([piece], None, {piece.pattern: (2, 1)}, gradient=2, master=True, optimizer=OPTIMIZERS[optimizer])
+
+
+def states(numbers: int, zero: int, ranks: int) -> int:
+    found = static(of(numbers), Layout(dp=ranks, zero=zero))
+    return sum(x.bytes for lines in found.values() for x in lines)
+
+
+def digits(value: int, like: float) -> float:
+    places = Decimal("1") if float(like).is_integer() else Decimal("0.1")
+    return float((Decimal(value) / 10**9).quantize(places, ROUND_HALF_UP))
+
+
+def test_the_first_figure_of_zero_to_its_printed_digits() -> None:
+    figure = published("zero_fig1")
+    for zero, name in enumerate(("baseline", "Pos", "Pos+g", "Pos+g+p")):
+        assert digits(states(int(figure["psi"]), zero, figure["Nd"]), figure["GB"][name]) == figure["GB"][name]
+    for ranks, row in figure["table1_rows"].items():
+        for zero, value in enumerate(row, 1):
+            assert digits(states(int(figure["psi"]), zero, int(ranks)), value) == value
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "llama-3-70b", "mixtral-8x7b"])
+def test_sixteen_bytes_a_parameter_before_activations(slug: str) -> None:
+    model = llamath.load(slug)
+    (stage,) = training(model).stages
+    assert stage.weights + stage.gradients + stage.master + stage.optimizer == 16 * model.parameters.total
+    (shared,) = training(model, TrainRequest(layout=Layout(dp=8, zero=3))).stages
+    assert shared.weights + shared.gradients + shared.master + shared.optimizer == pytest.approx(2 * model.parameters.total, rel=1e-9)
+
+
+def test_buffers_are_not_trained() -> None:
+    model = llamath.load("deepseek-v3")
+    (stage,) = training(model).stages
+    assert stage.gradients == 2 * (model.parameters.total - 14_848) and stage.weights == 2 * model.parameters.total
+
+
+def test_a_packed_model_is_trained_in_what_it_computes_in() -> None:
+    assert "training in bf16" in run("gpt-oss-20b", "--train").stdout
+
+
+def test_the_lines_sum_to_the_total_and_to_the_kinds() -> None:
+    for slug in ("llama-3-8b", "deepseek-v3", "gemma-2-2b", "gpt2"):
+        for layout in (
+            Layout(),
+            Layout(pp=2, dp=2, zero=3, recompute="full"),
+            Layout(pp=2, dp=4, zero=1, flash=False, recompute="selective"),
+        ):
+            job = Job(llamath.load(slug), TrainRequest(layout=layout))
+            for x in job.report().stages:
+                assert x.activations + x.logits == job.passing(x.stage)
+                kinds = x.weights + x.gradients + x.master + x.optimizer + x.activations + x.logits + x.overhead
+                assert x.total == kinds and min(line.bytes for line in x.lines) > 0
+
+
+def pieces_of(config: Any) -> list[Piece]:
+    tree = llamath.load(config).tree
+    return pieces(tree, stages(tree, Layout())[0], Layout())
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("name", [x for x in OPTIMIZERS if x != "adamw8bit"])
+def test_what_torch_keeps_for_each_optimiser(name: str) -> None:
+    import torch
+
+    from support.saved_tensors import causal_lm
+
+    model = causal_lm(LLAMA, "sdpa", torch.float32)
+    matrices = {id(x) for key, x in model.named_parameters() if x.ndim == 2 and ".layers." in key}
+    made: dict[str, Any] = {
+        "adamw": lambda xs: [torch.optim.AdamW(xs)],
+        "sgd": lambda xs: [torch.optim.SGD(xs)],
+        "momentum": lambda xs: [torch.optim.SGD(xs, momentum=0.9)],
+        "adafactor": lambda xs: [torch.optim.Adafactor(xs)],
+        "muon": lambda xs: [
+            torch.optim.Muon([x for x in xs if id(x) in matrices]),
+            torch.optim.AdamW([x for x in xs if id(x) not in matrices]),
+        ],
+    }
+    optimizers = made[name](list(model.parameters()))
+    model(input_ids=torch.zeros(1, 4, dtype=torch.int64), labels=torch.zeros(1, 4, dtype=torch.int64)).loss.backward()
+    for x in optimizers:
+        x.step()
+    kept = [y for o in optimizers for state in o.state.values() for key, y in state.items() if key != "step" and y is not None]
+    found = sum(x.numel() * x.element_size() for x in kept)
+    assert sum(OPTIMIZERS[name].states(x, 4) * x.copies for x in pieces_of(LLAMA)) == found
+
+
+def test_eight_bit_states_have_a_constant_for_each_block() -> None:
+    states = OPTIMIZERS["adamw8bit"].states
+    piece = of(1).pieces[0]
+    assert states(piece._replace(shape=(100, 130)), 2) == 2 * (13000 + 4 * 51)  # as bitsandbytes 0.50 allocates it
+    assert states(piece._replace(shape=(4095,)), 2) == 8 * 4095  # too small
+
+
+PEAK = LLAMA | {"vocab_size": 4000, "hidden_size": 128, "intermediate_size": 352, "head_dim": 32}
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("recompute, vocab, tolerance", [("none", 4000, 0.001), ("full", 4000, 0.001), ("full", 200, 0.03)])
+def test_the_peak_of_a_step_is_what_torch_counts(recompute: Any, vocab: int, tolerance: float, dtype: str) -> None:
+    import torch
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    from support.saved_tensors import causal_lm
+
+    config = PEAK | {"vocab_size": vocab}
+    model: Any = causal_lm(config, "sdpa", getattr(torch, dtype))
+    if recompute == "full":
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    optimizer, ids = torch.optim.AdamW(model.parameters(), foreach=False), torch.randint(0, vocab, (2, 128))
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer)
+    with tracker:
+        for _ in range(2):  # gradients stay, as between microbatches
+            tracker.reset_mod_stats()
+            outputs = model(input_ids=ids, labels=ids)
+            outputs.loss.backward()
+            optimizer.step()
+    found = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
+    short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
+    request = TrainRequest(dtype=short, context=128, layout=Layout(microbatch=2, recompute=recompute), master=False)
+    (stage,) = training(llamath.load(config), request).stages
+    overhead = next(x.bytes for x in stage.lines if x.what == "overhead")
+    assert stage.total - overhead == pytest.approx(found, rel=tolerance)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 10**6), st.integers(1, 64))
+def test_zero_never_takes_more_and_ranks_hold_the_whole(numbers: int, ranks: int) -> None:
+    found = [states(numbers, zero, ranks) for zero in range(4)]
+    assert found == sorted(found, reverse=True) and found[0] == 16 * numbers
+    assert 0 <= found[3] * ranks - found[0] <= 5 * ranks
+
+
+def test_llama_3_fits_its_cards_as_it_was_trained() -> None:
+    paper, tree = published("llama3_paper")["table4"], llamath.load("llama-3.1-405b")
+    for gpus, tp, cp, pp, dp, seq, batch, *_ in paper["rows"]:
+        layout = Layout(tp=tp, cp=cp, pp=pp, dp=8 if gpus == 16384 and cp == 16 else dp, zero=2, microbatches=batch)
+        assert layout.gpus == gpus
+        report = training(tree, TrainRequest(context=seq, layout=layout, gradients="fp32", fused=True))
+        assert 0.5 * 80 * 2**30 < report.fullest.total < 80 * 2**30
+
+
+@pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "gemma-2-9b", "mixtral-8x7b"])
+@pytest.mark.parametrize("layout", [Layout(pp=4), Layout(pp=8, dp=2, zero=1), Layout(pp=2, interleave=3, microbatches=8, recompute="full")])
+def test_the_fullest_stage_is_found_without_looking_at_all(slug: str, layout: Layout) -> None:
+    job = Job(llamath.load(slug), TrainRequest())
+    some, every = job.at(layout).report(every=False), training(job.model, TrainRequest(layout=layout))
+    assert some.fullest.total == every.fullest.total and len(some.stages) <= len(every.stages)
+
+
+TARGETS = {
+    "llama": (LLAMA, [["q_proj", "v_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]]),
+    "gpt2": ({"model_type": "gpt2", "vocab_size": 97, "n_embd": 64, "n_layer": 2, "n_head": 4}, [["c_attn"], ["c_attn", "c_fc"]]),
+    "phi3": (LLAMA | {"model_type": "phi3", "head_dim": 16, "num_key_value_heads": 2, "pad_token_id": 0}, [["qkv_proj"], ["gate_up_proj", "down_proj"]]),
+    "falcon": ({"model_type": "falcon", "vocab_size": 97, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}, [["query_key_value"]]),
+    "gpt_neox": (LLAMA | {"model_type": "gpt_neox", "head_dim": 16}, [["query_key_value", "dense"]]),
+    "qwen2": (LLAMA | {"model_type": "qwen2", "head_dim": 16, "num_key_value_heads": 2}, [["q_proj", "down_proj"], ["embed_tokens", "q_proj"]]),
+    "head": (LLAMA, [["q_proj", "lm_head"]]),
+}  # fmt: skip
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("name, targets", [(name, x) for name, (_, sets) in TARGETS.items() for x in sets])
+def test_adapters_are_those_of_peft(name: str, targets: list[str]) -> None:
+    peft = pytest.importorskip("peft")
+    import torch
+    import transformers
+
+    config = TARGETS[name][0]
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config, use_cache=False))
+        adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=targets, fan_in_fan_out=name == "gpt2"))
+    ours = llamath.load(config)
+    found = training(ours, TrainRequest(rank=8, targets=tuple(targets))).adapted
+    assert found is not None
+    trainable, everything = adapted.get_nb_trainable_parameters()
+    assert found.trainable == trainable
+    assert found.everything == everything
+    named = {key.removeprefix("base_model.model.").partition(".lora_")[0] for key, x in adapted.named_parameters() if x.requires_grad}
+    stored = {part.pattern: x.name for x in ours.family.hf.tensors(ours.tree) for part in x.parts}
+    spelled = {path for x in found.lora.adapted for path in x.paths}
+    layers = range(len(ours.tree.layers))
+    expected = {
+        (ours.family.hf.stored(f"{path}.weight").removesuffix(".weight")).replace("{l}", str(i)) for path in spelled for i in layers
+    }
+    assert named == expected and stored
+
+
+@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(tp=4, pp=2), Layout(dp=4, zero=3)])
+def test_adapters_are_shared_out_as_their_matrices_are(layout: Layout) -> None:
+    model = llamath.load("llama-3-8b")
+    report = training(model, TrainRequest(rank=16, targets=("all",), layout=layout))
+    assert report.adapted is not None
+    whole = 4 * report.adapted.trainable
+    adapters = [sum(x.bytes for x in stage.lines if x.what == "adapters") for stage in report.stages]
+    assert whole / layout.gpus <= max(adapters) < whole
+
+
+def test_lora_on_llama_2_7b_is_what_peft_prints() -> None:
+    found = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapted
+    assert found is not None and found.trainable == 4_194_304
+    assert f"{100 * found.trainable / found.everything:.4f}" == "0.0622"
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    "targets", ["q_proj v_proj", "q_proj k_proj v_proj o_proj", "gate_proj up_proj down_proj", "q_proj o_proj down_proj"]
+)
+def test_what_torch_keeps_beside_adapters(targets: str, attention: str, dtype: str) -> None:
+    peft = pytest.importorskip("peft")
+    import torch
+
+    from support.saved_tensors import causal_lm, step
+
+    config, tokens = CASES["grouped"][0], 24
+    plain: Any = causal_lm(config, attention, getattr(torch, dtype))
+    plain.enable_input_require_grads()
+    found = step(peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())), 2, tokens, 97)
+    layout = Layout(microbatch=2, flash=attention == "sdpa")
+    short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
+    request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)
+    job = Job(llamath.load(config), request)
+    flow = held(job.tree, stages(job.tree, layout)[0], layout, job.kernels)
+    assert total((*flow.kept, *flow.loss), layout, tokens) + 4 == found  # 4: the number of tokens, which the mean of the losses keeps
+
+
+def test_qlora_keeps_the_base_in_four_bits() -> None:
+    (stage,) = training(llamath.load("llama-2-7b"), TrainRequest(dtype="bnb-nf4", rank=8, targets=("qv",))).stages
+    packed, plain, tables = 6_476_005_376, 6_738_415_616 - 6_476_005_376, 7 * 32 * 64
+    assert stage.weights == packed // 2 + packed // 64 * 4 + tables + 2 * plain + 4 * 4_194_304
+    assert stage.master == 0
+    assert stage.gradients == 4 * 4_194_304 and stage.optimizer == 8 * 4_194_304
+
+
+def run(*args: str) -> Any:
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ("memory", *args), standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (("llama-3-8b", "--lora", "r=8,targets=qq_proj"), "nothing in this model is called"),
+        (("llama-3-8b", "--lora", "targets=q"), "wants a rank"),
+        (("llama-3-8b", "--lora", "r=0"), "wants a rank"),
+        (("llama-3-8b", "--lora", "r=8,r=16"), "wants a rank"),
+        (("llama-3-8b", "--lora", "r=٣"), "wants a rank"),
+        (("llama-3-8b", "--lora", "r=99999999999"), "wants a rank"),
+        (("llama-3-8b", "--train", "--layout", ""), "no part of a layout"),
+        (("llama-3-8b", "--train", "--layout", "tp=٢"), "no part of a layout"),
+        (("llama-3-8b", "--train", "--layout", "tp=2,tp=4"), "tp comes twice"),
+        (("llama-3-8b", "--train", "--context", ""), "--context is given and empty"),
+        (("llama-3-8b", "--lora", "rank=8"), "no part of --lora"),
+        (("llama-3-8b", "--train", "--layout", "tp=3"), "TP 3: 32 heads"),
+        (("llama-3-8b", "--train", "--layout", "tpp=2"), "no part of a layout"),
+        (("llama-3-8b", "--train", "--layout", "tp=-2"), "no part of a layout"),
+        (("llama-3-8b", "--train", "--layout", "zero=4"), "ZeRO has stages 0 to 3"),
+        (("llama-3-8b", "--train", "--optimizer", "adam"), "no optimiser is called"),
+        (("llama-3-8b", "--train", "--dtype", "awq"), "not trained themselves"),
+        (("llama-3-8b", "--train", "--batch", "0"), "batch 0 is too small"),
+        (("llama-3-8b", "--train", "--layout", "microbatches=0"), "microbatches 0 is too small"),
+        (("llama-3-8b", "--train", "--layout", "interleave=0,pp=2"), "INTERLEAVE 0: at least 1"),
+        (("llama-3-8b", "--train", "--grad-dtype", "awq"), "not kept in awq"),
+        (("llama-3-8b", "--train", "--layout", "pp=999999999"), "more than 1,000 stages"),
+        (("llama-3-8b", "--train", "--context", "0"), "too small"),
+        (("llama-3-8b", "--train", "--grad-dtype", "fp5"), "fp5"),
+        (("llama-3-8b", "--train", "--kv-dtype", "fp8"), "of inference"),
+        (("llama-3-8b", "--recompute", "full"), "say --train or --lora"),
+        (("llama-3-8b", "--train", "--context", "4k,8k"), "one --context"),
+        (("llama-1-30b", "--train", "--layout", "tp=3"), "TP 3: 52 heads"),
+    ],
+)
+def test_what_cannot_be_is_refused(args: tuple[str, ...], message: str) -> None:
+    done = run(*args)
+    assert done.exception is not None and message in str(getattr(done.exception, "message", done.exception)) + str(done.exception)
+    assert isinstance(done.exception, LlamathError) or hasattr(done.exception, "format_message")
+
+
+def test_the_json_contract() -> None:
+    made = json.loads(run("llama-2-7b", "--lora", "r=8,targets=q,v", "--json").stdout)
+    figures = ("weights", "kv_cache", "activations", "logits", "overhead", "gradients", "master", "optimizer")
+    assert made["total"] == sum(made[x] for x in figures) == sum(x["bytes"] for x in made["lines"])
+    assert made["lora"] | {"trainable": 4194304, "bytes": 16777216} == made["lora"] and round(made["lora"]["share"], 6) == 0.000622
+    assert all(set(x) == {"what", "bytes", "formula", "exact"} for x in made["lines"])
+
+
+def test_what_fits() -> None:
+    made = json.loads(run("llama-3-8b", "--lora", "r=8", "--in", "80GiB", "--context", "2048", "--json").stdout)
+    assert made["fits"] and made["max_batch"] >= 2
+    text = run("llama-3-8b", "--train", "--in", "80GB").stdout
+    assert "does not fit in 80.00 GB" in text and "not even one sequence" in text
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("llama-3-8b", "--train"),
+        ("mixtral-8x7b", "--train", "--layout", "tp=2,pp=4,ep=4,dp=8,zero=1", "--recompute", "selective", "--no-flash"),
+        ("llama-2-7b", "--lora", "r=8,targets=q,v", "--dtype", "bnb-nf4-dq"),
+    ],
+)
+def test_tables_fit_the_terminal_and_say_their_sum(args: tuple[str, ...]) -> None:
+    done = run(*args)
+    assert done.exception is None, done.exception
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    head = lines.index(next(x for x in lines if x.startswith("what ")))
+    rows = [x.replace("≈", "").rsplit(maxsplit=3) for x in lines[head + 1 : lines.index("", head)] if x[0] not in " ≈"]
+    figures = {row[0].strip(): int(row[1].replace(",", "")) for row in rows}
+    assert figures.pop("total") == sum(figures.values())

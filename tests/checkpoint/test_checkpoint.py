@@ -1,0 +1,508 @@
+"""Checkpoints as they lie on disk: folders, indexes, shards and links, honest and hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from llamath.checkpoint.formats.checkpoint_files import read
+from llamath.checkpoint.formats.manifest import Manifest
+from llamath.core.errors import FormatError, LlamathError, safe
+from support import hostile_index
+from support.hostile_gguf import U16, Gguf
+from support.hostile_index import SHARD
+from support.hostile_pth import mapped, stream, tensor, zipped
+from support.hostile_safetensors import entry, file, header
+from support.limits import peak, within
+
+HOSTILE = hostile_index.hostile()
+ODD = hostile_index.odd()
+INDEX = "model.safetensors.index.json"
+MIB = 1 << 20
+
+
+def safetensors(*names: str) -> bytes:
+    return file(header(*(entry(name, offsets=f"[{i},{i + 1}]") for i, name in enumerate(names))), bytes(len(names)))
+
+
+def gguf(no: int = 0, of: int = 0) -> bytes:
+    made = Gguf().text("general.architecture", "llama")
+    if of:
+        made.number("split.no", U16, no).number("split.count", U16, of).number("split.tensors.count", 5, of)
+    return made.tensor(f"t{no}", 8).bytes()
+
+
+PTH = zipped(stream(mapped({"w": tensor()})))
+
+
+def indexed(folder: Path, weight_map: dict[str, str], name: str = INDEX) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps({"metadata": {"total_size": 2}, "weight_map": weight_map}))
+    return folder
+
+
+def refusal(path: Path | str) -> FormatError:
+    with pytest.raises(FormatError) as caught:
+        read(str(path))
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+def names(found: Manifest) -> list[tuple[str, str]]:
+    """Every tensor and the file it is in."""
+    return [(x.name, os.path.basename(found.files[x.file].name)) for x in found.tensors]
+
+
+# what loaders find in a folder
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "consolidated.safetensors", "adapter_model.safetensors", "anything.safetensors"])
+def test_a_folder_of_one_safetensors_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(safetensors("w"))
+    (tmp_path / "config.json").write_text("{}")
+    for path in (tmp_path, tmp_path / name):
+        found = read(str(path))
+        assert (found.format, names(found), found.index) == ("safetensors", [("w", name)], None)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.pt", "last.ckpt"])
+def test_a_folder_of_one_torch_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(PTH)
+    assert read(str(tmp_path)).format == read(str(tmp_path / name)).format == "torch"
+
+
+def test_a_folder_of_one_gguf(tmp_path: Path) -> None:
+    (tmp_path / "llama.Q8_0.gguf").write_bytes(gguf())
+    assert names(read(str(tmp_path))) == [("t0", "llama.Q8_0.gguf")]
+
+
+def test_the_first_bytes_decide_not_the_name(tmp_path: Path) -> None:
+    for name, data, kind in (("a.bin", safetensors("w"), "safetensors"), ("b.pth", gguf(), "gguf"), ("c.gguf", PTH, "torch")):
+        (tmp_path / name).write_bytes(data)
+        assert read(str(tmp_path / name)).format == kind
+
+
+@pytest.mark.parametrize(("ending", "data"), [("safetensors", safetensors), ("bin", lambda _: PTH)])
+def test_shards_with_an_index(ending: str, data: Callable[[str], bytes], tmp_path: Path) -> None:
+    first, second = f"m-00001-of-00002.{ending}", f"m-00002-of-00002.{ending}"
+    (tmp_path / first).write_bytes(data("a"))
+    (tmp_path / second).write_bytes(data("b"))
+    name = INDEX if ending == "safetensors" else "pytorch_model.bin.index.json"
+    indexed(tmp_path, {"a": first, "b": second}, name)
+    for path in (tmp_path, tmp_path / name):
+        found = read(str(path))
+        assert [file for _, file in names(found)] == [first, second]
+        assert found.index is not None and found.index["missing"] == [] and found.index["metadata"] == {"total_size": 2}
+
+
+def test_an_index_of_any_name_serves_where_no_usual_one_is(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(safetensors("w"))
+    (tmp_path / "y.safetensors").write_bytes(safetensors("v"))
+    indexed(tmp_path, {"w": "x.safetensors"}, "diffusion_pytorch_model.safetensors.index.json")
+    assert names(read(str(tmp_path))) == [("w", "x.safetensors")]
+
+
+def test_what_transformers_would_load_is_read(tmp_path: Path) -> None:
+    (tmp_path / "shard.bin").write_bytes(PTH)
+    indexed(tmp_path, {"w": "shard.bin"}, "pytorch_model.bin.index.json")
+    indexed(tmp_path, {"w": "gone.h5"}, "tf_model.h5.index.json")
+    indexed(tmp_path, {"w": "gone.msgpack"}, "flax_model.msgpack.index.json")
+    assert names(read(str(tmp_path))) == [("w", "shard.bin")]
+    (tmp_path / "shard.safetensors").write_bytes(safetensors("v"))
+    indexed(tmp_path, {"v": "shard.safetensors"})
+    assert names(read(str(tmp_path))) == [("v", "shard.safetensors")]
+    (tmp_path / "model.safetensors").write_bytes(safetensors("u"))
+    assert names(read(str(tmp_path))) == [("u", "model.safetensors")]
+
+
+def test_metas_set(tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / f"consolidated.0{i}.pth").write_bytes(PTH)
+    (tmp_path / "params.json").write_text("{}")
+    found = read(str(tmp_path))
+    assert names(found) == [("w", f"consolidated.0{i}.pth") for i in range(3)]
+    assert len(read(str(tmp_path / "consolidated.01.pth")).tensors) == 1
+    (tmp_path / "consolidated.01.pth").unlink()
+    assert refusal(tmp_path).code == "shards"
+
+
+def test_a_split_gguf(tmp_path: Path) -> None:
+    parts = [f"m-0000{i + 1}-of-00003.gguf" for i in range(3)]
+    for i, name in enumerate(parts):
+        (tmp_path / name).write_bytes(gguf(i, 3))
+    for path in (tmp_path, *(tmp_path / name for name in parts)):
+        assert names(read(str(path))) == [(f"t{i}", name) for i, name in enumerate(parts)]
+    (tmp_path / parts[1]).write_bytes(gguf(2, 3))
+    assert refusal(tmp_path).code == "split_no"
+    (tmp_path / parts[1]).unlink()
+    for path in (tmp_path, tmp_path / parts[0]):
+        assert "m-00002-of-00003.gguf" in str(refusal(path))
+
+
+def test_a_name_that_speaks_of_many_parts_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m-00001-of-65535.gguf").write_bytes(gguf(0, 2))
+    assert "and 65,530 more" in str(within(1, lambda: refusal(tmp_path / "m-00001-of-65535.gguf")))
+    (tmp_path / "m-00009-of-00003.gguf").write_bytes(gguf())
+    assert refusal(tmp_path / "m-00009-of-00003.gguf").code == "split_name"
+
+
+def test_a_folder_that_holds_no_checkpoint(tmp_path: Path) -> None:
+    assert refusal(tmp_path).code == "no_checkpoint"
+    for name in ("config.json", "tokenizer.model", "README.md", "model.onnx", "flax_model.msgpack.index.json"):
+        (tmp_path / name).write_text("{}")
+    assert refusal(tmp_path).code == "no_checkpoint"
+
+
+def test_a_folder_that_holds_several(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(gguf())
+    error = refusal(tmp_path)
+    assert error.code == "ambiguous" and "a.gguf, b.gguf" in str(error) and error.hint
+    assert read(str(tmp_path / "b.gguf")).tensors
+
+
+@pytest.mark.parametrize("path", ["", "missing", "missing/", "a\0b", "a\0.index.json", "missing.index.json", "x" * 5000, "é\ud800"])
+def test_a_path_to_nothing(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(path).code in ("unreadable", "index", "shard_name")
+
+
+def test_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.safetensors").write_bytes(safetensors("w"))
+    monkeypatch.chdir(tmp_path)
+    assert names(read(".")) == names(read("model.safetensors")) == [("w", "model.safetensors")]
+    indexed(tmp_path, {"w": "model.safetensors"})
+    assert names(read(INDEX)) == [("w", "model.safetensors")]
+
+
+# files that are none of ours
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "unknown_format"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "lfs_pointer"),
+        (b"<!DOCTYPE html><html></html>", "unknown_format"),
+        (b"tjgg\3\0\0\0" + bytes(99), "unknown_format"),
+        (b"\x7fELF" + bytes(99), "unknown_format"),
+        (b"\x1f\x8b\x08" + bytes(99), "unknown_format"),
+        (b"\x93NUMPY\1\0", "unknown_format"),
+        (b"\x89HDF\r\n\x1a\n", "unknown_format"),
+        (bytes(64), "unknown_format"),
+        (b"\x1b[2J\x1b[2J", "unknown_format"),
+    ],
+)
+def test_a_file_of_no_known_format(data: bytes, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(data)
+    for place in (path, tmp_path):
+        error = refusal(place)
+        assert error.code == code and error.hint
+
+
+def test_a_pointer_in_place_of_a_shard(tmp_path: Path) -> None:
+    (tmp_path / SHARD).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    indexed(tmp_path, {"w": SHARD})
+    assert refusal(tmp_path).code == "lfs_pointer"
+
+
+# hostile indexes
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_index_is_refused(name: str, tmp_path: Path) -> None:
+    code, make = HOSTILE[name]
+    (tmp_path / SHARD).write_bytes(safetensors("w"))
+    (tmp_path / INDEX).write_bytes(make())
+    for path in (tmp_path, tmp_path / INDEX):
+        error = within(1, lambda path=path: refusal(path))
+        assert error.code == code, error
+        assert len(str(error)) < 1000
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(HOSTILE) >= 75
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if "MiB" in name or "million" in name or "10" in name])
+def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
+    (tmp_path / INDEX).write_bytes(HOSTILE[name][1]())
+    assert peak(lambda: refusal(tmp_path)) < 200 * MIB
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_index_is_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / SHARD).write_bytes(safetensors("w"))
+    (tmp_path / INDEX).write_bytes(ODD[name]())
+    found = read(str(tmp_path))
+    assert names(found) == [("w", SHARD)] and found.index is not None and found.index["missing"] == []
+    assert all(safe(x).isprintable() for x in found.index["weight_map"])
+
+
+def test_as_many_tensors_as_an_index_may_name(tmp_path: Path) -> None:
+    (tmp_path / SHARD).write_bytes(safetensors("w"))
+    indexed(tmp_path, {f"model.layers.{i}.mlp.experts.0.gate_proj.weight": SHARD for i in range(200_000)})
+    assert within(1, lambda: read(str(tmp_path))).index
+
+
+def test_missing_shards_are_reported_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "b.safetensors").write_bytes(safetensors("b"))
+    indexed(tmp_path, {"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors"})
+    found = read(str(tmp_path))
+    assert names(found) == [("b", "b.safetensors")]
+    assert found.index is not None and found.index["missing"] == ["a.safetensors", "c.safetensors"]
+    (tmp_path / "b.safetensors").unlink()
+    nothing = read(str(tmp_path))
+    assert nothing.index is not None and len(nothing.index["missing"]) == 3 and not nothing.tensors
+
+
+def test_ten_thousand_missing_shards_are_found_missing_at_once(tmp_path: Path) -> None:
+    indexed(tmp_path, {str(i): f"{i}.safetensors" for i in range(10_000)})
+    found = within(1, lambda: read(str(tmp_path)))
+    assert found.index is not None and len(found.index["missing"]) == 10_000
+
+
+def test_a_name_in_two_shards_stays_twice(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.safetensors").write_bytes(safetensors("w", name))
+    indexed(tmp_path, {"w": "a.safetensors", "a": "a.safetensors", "b": "b.safetensors"})
+    assert names(read(str(tmp_path))) == [(x, f"{f}.safetensors") for f in "ab" for x in ("w", f)]
+
+
+# problems that are noted, so that the rest can be read
+
+
+def test_a_file_that_is_short_is_noted_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors("w", "v")[:-1])
+    for place in (path, tmp_path):
+        assert refusal(place).code == "truncated"
+        problems: list[FormatError] = []
+        found = read(str(place), problems)
+        assert [x.name for x in found.tensors] == ["w", "v"]
+        assert [(x.code, str(x)) for x in problems] == [
+            ("truncated", f"{path} is 1 bytes short: v ends at byte {path.stat().st_size + 1:,}, the file at {path.stat().st_size:,}")
+        ]
+
+
+def test_shards_that_are_not_whole_are_noted_and_the_others_read(tmp_path: Path) -> None:
+    contents = {"a": safetensors("a"), "b": safetensors("b") + b"x", "c": b"garbage", "d": safetensors("d")}
+    for name, data in contents.items():
+        (tmp_path / f"{name}.safetensors").write_bytes(data)
+    indexed(tmp_path, {name: f"{name}.safetensors" for name in contents})
+    problems: list[FormatError] = []
+    found = read(str(tmp_path), problems)
+    assert [x.code for x in problems] == ["trailing", "truncated"]
+    assert names(found) == [(name, f"{name}.safetensors") for name in "abd"]
+    assert refusal(tmp_path).code == "trailing"
+
+
+def test_where_nothing_can_be_read_nothing_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"garbage, and more of it")
+    problems: list[FormatError] = []
+    with pytest.raises(FormatError):
+        read(str(tmp_path), problems)
+    assert not problems
+
+
+# what a name may lead to
+
+
+def special(path: Path, kind: str) -> None:
+    """Something at this path that is no regular file."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "socket"])
+def test_what_is_no_file_is_not_opened(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    special(Path("model.safetensors"), kind)
+    assert refusal(tmp_path).code == "not_a_file"
+    assert kind == "folder" or refusal("model.safetensors").code == "not_a_file"
+    indexed(tmp_path / "x", {"w": SHARD})
+    monkeypatch.chdir(tmp_path / "x")
+    special(Path(SHARD), kind)
+    assert refusal(tmp_path / "x").code == "not_a_file"
+    Path(INDEX).unlink()
+    special(Path(INDEX), kind)
+    assert refusal(tmp_path / "x").code == "index"
+
+
+def test_a_device_is_not_opened(tmp_path: Path) -> None:
+    assert refusal("/dev/zero").code == "not_a_file"
+    indexed(tmp_path, {"w": SHARD})
+    (tmp_path / SHARD).symlink_to("/dev/zero")
+    assert refusal(tmp_path).code == "link"
+    try:
+        os.mknod(tmp_path / "null", 0o20666, os.makedev(1, 3))
+    except PermissionError:
+        return
+    indexed(tmp_path, {"w": "null"})
+    assert refusal(tmp_path).code == "not_a_file"
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A folder that anybody may enter, and for root the loss of its powers."""
+    root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+        if root:
+            os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read(nobody: Path) -> None:
+    path = nobody / "model.safetensors"
+    path.write_bytes(safetensors("w"))
+    indexed(nobody, {"w": "model.safetensors"}, "x.safetensors.index.json").chmod(0o755)
+    for place in nobody.iterdir():
+        place.chmod(0)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    assert refusal(path).code == refusal(nobody).code == "unreadable"
+    assert refusal(nobody / "x.safetensors.index.json").code == "index"
+
+
+def test_a_folder_that_may_not_be_listed(nobody: Path) -> None:
+    (nobody / "x").mkdir(mode=0)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    assert refusal(nobody / "x").code == "unreadable"
+
+
+OUT = {
+    "a file above": "../secret.safetensors",
+    "an absolute path": "{}/secret.safetensors",
+    "a detour": "sub/../../secret.safetensors",
+    "through a folder that is a link": "elsewhere/secret.safetensors",
+    "through another link": "second",
+    "to a folder above": "..",
+    "to the root": "/",
+    "to the system": "/etc/passwd",
+    "to a process": "/proc/self/environ",
+    "to nothing outside": "../nothing",
+    "to a folder whose name begins like this one's": "../model-secret/x.safetensors",
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_a_link_that_leads_out_is_not_followed(name: str, tmp_path: Path) -> None:
+    folder = indexed(tmp_path / "model", {"w": SHARD})
+    (tmp_path / "secret.safetensors").write_bytes(safetensors("secret"))
+    (tmp_path / "model-secret").mkdir()
+    (tmp_path / "model-secret" / "x.safetensors").write_bytes(safetensors("secret"))
+    (folder / "sub").mkdir()
+    (folder / "elsewhere").symlink_to("..")
+    (folder / "second").symlink_to("../secret.safetensors")
+    (folder / SHARD).symlink_to(OUT[name].format(tmp_path))
+    assert refusal(folder).code == "link"
+    (folder / INDEX).unlink()
+    (folder / SHARD).rename(folder / "model.safetensors")
+    assert refusal(folder).code == "link"
+
+
+def test_an_index_that_is_a_link_out_is_not_followed(tmp_path: Path) -> None:
+    indexed(tmp_path, {"w": SHARD}, "other.json")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / INDEX).symlink_to("../other.json")
+    assert refusal(folder).code == "link"
+
+
+def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
+    folder = indexed(tmp_path / "model", {"w": SHARD})
+    (folder / "files").mkdir()
+    (folder / "files" / "x").write_bytes(safetensors("w"))
+    (folder / "y").symlink_to("files/x")
+    (folder / SHARD).symlink_to("y")
+    assert names(read(str(folder))) == [("w", SHARD)]
+    (tmp_path / "alias").symlink_to("model")
+    assert names(read(str(tmp_path / "alias"))) == [("w", SHARD)]
+
+
+def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "real.safetensors").write_bytes(safetensors("w"))
+    (tmp_path / "x" / "link.safetensors").symlink_to("../real.safetensors")
+    assert read(str(tmp_path / "x" / "link.safetensors")).tensors
+
+
+def test_a_link_to_itself_or_to_nothing_is_a_missing_file(tmp_path: Path) -> None:
+    folder = indexed(tmp_path, {"a": "loop", "b": "round", "c": "nothing"})
+    (folder / "loop").symlink_to("loop")
+    (folder / "round").symlink_to("trip")
+    (folder / "trip").symlink_to("round")
+    (folder / "nothing").symlink_to("nowhere")
+    found = read(str(folder))
+    assert found.index is not None and found.index["missing"] == ["loop", "nothing", "round"]
+    assert refusal(folder / "loop").code == "unreadable"
+
+
+def hub_cache(root: Path, name: str = "models--org--model", sub: str = "") -> Path:
+    """A snapshot as huggingface_hub lays it out: every file a link to a blob."""
+    repo = root / name
+    folder = repo / "snapshots" / "0123abc" / sub
+    folder.mkdir(parents=True)
+    (repo / "blobs").mkdir()
+    up = "../" * (3 if sub else 2)
+    for i, (file_name, content) in enumerate({SHARD: safetensors("w"), INDEX: json.dumps({"weight_map": {"w": SHARD}}).encode()}.items()):
+        (repo / "blobs" / f"{i}").write_bytes(content)
+        (folder / file_name).symlink_to(f"{up}blobs/{i}")
+    return folder
+
+
+@pytest.mark.parametrize("sub", ["", "original"])
+def test_the_hubs_cache(sub: str, tmp_path: Path) -> None:
+    folder = hub_cache(tmp_path / "hub", sub=sub)
+    assert names(read(str(folder))) == names(read(str(folder / INDEX))) == [("w", SHARD)]
+    shared = tmp_path / "hub" / "blobs" / "ab"
+    shared.mkdir(parents=True)
+    blob = tmp_path / "hub" / "models--org--model" / "blobs" / "0"
+    blob.rename(shared / "abcd")
+    blob.symlink_to("../../blobs/ab/abcd")
+    assert names(read(str(folder))) == [("w", SHARD)]
+    blob.unlink()
+    found = read(str(folder))
+    assert found.index is not None and found.index["missing"] == [SHARD]
+
+
+@pytest.mark.parametrize("target", ["../../../secret", "../../../models--other--model/blobs/0", "/etc/passwd", "../../../../secret"])
+def test_a_link_out_of_the_hubs_cache_is_not_followed(target: str, tmp_path: Path) -> None:
+    folder = hub_cache(tmp_path / "hub")
+    hub_cache(tmp_path / "hub", "models--other--model")
+    for place in (tmp_path, tmp_path / "hub"):
+        (place / "secret").write_bytes(safetensors("secret"))
+    (folder / SHARD).unlink()
+    (folder / SHARD).symlink_to(target)
+    assert refusal(folder).code == "link"
+
+
+def test_a_folder_called_snapshots_is_no_cache(tmp_path: Path) -> None:
+    folder = indexed(tmp_path / "home" / "snapshots" / "x", {"w": SHARD})
+    (tmp_path / "home" / "secret").write_bytes(safetensors("secret"))
+    (folder / SHARD).symlink_to("../../secret")
+    assert refusal(folder).code == "link"
+
+
+def test_nothing_but_our_error_escapes(tmp_path: Path) -> None:
+    """Every hostile index under every name that an index may have."""
+    for place in (INDEX, "pytorch_model.bin.index.json", "x.index.json"):
+        for name in ("not JSON", "weight_map null", "file name: absolute", "objects nested 100,000 deep"):
+            (tmp_path / place).write_bytes(HOSTILE[name][1]())
+            with pytest.raises(LlamathError):
+                read(str(tmp_path / place))
+        (tmp_path / place).unlink()

@@ -1,0 +1,290 @@
+"""Packed weights: every writer's layout back to the model it came from, against published sizes; and nothing by its name alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import llamath
+from conftest import truth
+from llamath.analysis.verify.listing import listing
+from llamath.checkpoint.formats.manifest import Tensor
+from llamath.checkpoint.quantization.detect import Packing, packings
+from support import packed as make
+
+LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616
+FOUR = {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}}}
+CHANNELS = {"config_groups": {"group_0": {"weights": {"num_bits": 8, "group_size": None, "strategy": "channel"}}}}
+
+WRITERS: dict[str, tuple[make.Writer, str, dict[str, Any] | None]] = {
+    "awq-gemm": (make.awq, "awq", None),
+    "awq-gemv": (make.awq_gemv, "awq", None),
+    "awq-gemv-fast": (make.awq_fast, "awq", None),
+    "gptq-2": (make.gptq(2), "gptq", None),
+    "gptq-3": (make.gptq(3), "gptq", None),
+    "gptq-4": (make.gptq(4), "gptq", None),
+    "gptq-8": (make.gptq(8, group=64), "gptq", None),
+    "gptq-without-index": (make.gptq(4, index=False), "gptq", None),
+    "gptq-without-zeros": (make.gptq(4, zeros=False), "gptq", None),
+    "gptq-declared": (make.gptq(4, index=False, zeros=False), "gptq", {"quant_method": "gptq", "bits": 4, "group_size": 128}),
+    "gptq-marlin": (make.marlin, "gptq", None),
+    "bnb-nf4": (make.bnb4(), "bnb-nf4", None),
+    "bnb-fp4": (make.bnb4("fp4", nested=False), "bnb-fp4", None),
+    "bnb-nf4-in-bf16": (make.bnb4(storage="BF16"), "bnb-nf4", None),
+    "bnb-int8": (make.bnb8, "bnb-int8", None),
+    "fp8-blocks": (make.fp8_blocks, "fp8", None),
+    "fp8-channels": (make.fp8_channels, "fp8", None),
+    "fp8-mistral": (make.fp8_mistral, "fp8", None),
+    "int8": (make.int8, "int8", None),
+    "nvfp4": (make.nvfp4, "nvfp4", None),
+    "compressed-nvfp4": (make.compressed_nvfp4, "nvfp4", None),
+    "compressed-mxfp4": (make.compressed_mxfp4, "mxfp4", None),
+    "compressed-declared": (make.compressed(4, 128), "compressed-int4", FOUR),
+    "compressed-channels": (make.compressed(8, 0), "compressed-int8", CHANNELS),
+    "compressed-zeros": (make.compressed(4, 128, zeros=True), "compressed-int4", None),
+    "compressed-index": (make.compressed(8, 64, index=True), "compressed-int8", None),
+    "mlx-4": (make.mlx(4, 64), "mlx", {"group_size": 64, "bits": 4}),
+    "mlx-3": (make.mlx(3, 64), "mlx", {"group_size": 64, "bits": 3}),
+    "mlx-mxfp4": (make.mlx_mxfp4, "mlx", None),
+}
+
+
+def logical(tensors: Iterable[Tensor], found: dict[str, Packing]) -> int:
+    return sum(found[x.name].elements if x.name in found else x.elements for x in tensors)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_layout_is_the_model_it_was_made_of(name: str) -> None:
+    writer, kind, quantization = WRITERS[name]
+    plain = make.plain("llama-3.1-8b")
+    tensors = make.tensors(make.packed(plain, writer))
+    found = packings(tensors, quantization)
+    assert logical(tensors, found) == LLAMA_8B
+    values = {x.weight: x for x in found.values() if x.role == "values"}
+    assert {x.kind for x in found.values()} == {kind}
+    assert values.keys() == {name for name, _, _ in plain if "_proj" in name}
+    assert all(x.known and x.fits(shape) for name, _, shape in plain if (x := values.get(name)))
+    assert not any(x.fits((*shape[:-1], shape[-1] // 2)) for name, _, shape in plain if (x := values.get(name)))
+    assert {x.name for x in tensors} - found.keys() == {name for name, _, _ in plain if "_proj" not in name}
+    assert all(x.elements == 0 and not x.fits((1,)) for x in found.values() if x.role != "values")
+
+
+def test_the_llama_of_bitsandbytes_834() -> None:
+    tensors = make.tensors(make.packed(make.plain("llama-2-7b"), make.bnb4()))
+    found = packings(tensors)
+    stored = sum(x.elements for x in tensors if x.name not in found or found[x.name].role == "values")
+    assert (stored, logical(tensors, found)) == (3_500_412_928, LLAMA_2_7B)
+    report = listing(make.manifest(make.packed(make.plain("llama-2-7b"), make.bnb4())))
+    assert report.total.elements - report.companions == 3_500_412_928
+    assert report.total.parameters == LLAMA_2_7B
+
+
+def published(name: str) -> dict[str, Any]:
+    found = [x for x in truth("indexes.jsonl") if x["name"] == name]
+    if not found:
+        pytest.skip("the published indexes are not here")
+    return found[0]
+
+
+def same(headers: list[make.Header], name: str) -> Any:
+    """The listing, if names and bytes are those of the published index."""
+    index = published(name)
+    names = "\n".join(sorted(x for x, _, _ in headers))
+    assert hashlib.sha256(names.encode()).hexdigest() == index["names_sha256"]
+    return index
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", "F16"),
+        ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", "F32"),
+    ],
+)
+def test_published_int8_of_bitsandbytes_to_the_byte(name: str, dtype: str) -> None:
+    headers = list(make.packed(make.plain("llama-3.1-8b", dtype), make.bnb8))
+    index = same(headers, name)
+    report = listing(make.manifest(headers))
+    assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
+
+
+def test_published_mlx_to_the_byte() -> None:
+    name = "gleneyre2022--1chat__model.st"
+    index = published(name)
+    config = next(x["config"] for x in truth("configs.jsonl") if x["name"] == index["config"])
+    model = llamath.load(config)
+    plain = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    headers = list(make.packed(plain, make.mlx(4, 64), everything=True))
+    same(headers, name)
+    report = listing(make.manifest(headers), {"group_size": 64, "bits": 4})
+    assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
+
+
+@pytest.mark.parametrize(("model", "total", "gib"), [("gpt-oss-20b", 20_914_757_184, 12.8), ("gpt-oss-120b", 116_829_156_672, 60.8)])
+def test_gpt_oss_as_its_card_says(model: str, total: int, gib: float) -> None:
+    report = listing(make.manifest(make.gpt_oss(model)))
+    assert report.total.parameters == total
+    assert round(report.total.bytes / 2**30, 1) == gib
+    codec = report.codecs["mxfp4"]
+    assert Fraction(8 * codec.bytes, codec.parameters) == Fraction(17, 4)
+
+
+def test_mxfp4_has_the_shape_that_transformers_unpacks_it_to() -> None:
+    torch = pytest.importorskip("torch")
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    blocks = torch.zeros(3, 10, 4, 16, dtype=torch.uint8)
+    unpacked = convert_moe_packed_tensors(blocks, torch.zeros(3, 10, 4, dtype=torch.uint8))
+    found = packings(make.tensors([("e.down_proj_blocks", "U8", (3, 10, 4, 16)), ("e.down_proj_scales", "U8", (3, 10, 4))]))
+    assert found["e.down_proj_blocks"].fits(tuple(unpacked.shape))
+    assert found["e.down_proj_blocks"].shape == (3, 10, 128)
+
+
+def test_a_header_of_deepseek_r1_in_nvfp4() -> None:
+    """The first layer of nvidia/DeepSeek-R1-0528-FP4, whose down projection is [7168, 18432]."""
+    base = "model.layers.0.mlp.down_proj."
+    headers = [
+        ("weight", "U8", (7168, 9216)),
+        ("weight_scale", "F8_E4M3", (7168, 1152)),
+        ("weight_scale_2", "F32", ()),
+        ("input_scale", "F32", ()),
+    ]
+    found = packings(make.tensors((base + end, dtype, shape) for end, dtype, shape in headers))
+    assert found[f"{base}weight"] == Packing("nvfp4", f"{base}weight", "values", (7168, 18432), 7168 * 18432)
+    assert {x.role for name, x in found.items() if name != f"{base}weight"} == {"scale"}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(("dtype", "bits", "gib"), [("Q6_K", 6.5633, 6.14), ("Q8_0", 8.5008, 7.95), ("F16", 16.0005, 14.96)])
+def test_bits_per_weight_as_llama_cpp_prints_them(dtype: str, bits: float, gib: float) -> None:
+    """The table of llama.cpp's tools/quantize/README.md for Llama 3.1 8B, where one type holds all matrices."""
+    headers = [(name, dtype if len(shape) == 2 else "F32", shape) for name, _, shape in make.plain("llama-3.1-8b")]
+    report = listing(make.manifest(headers))
+    assert report.total.parameters == LLAMA_8B
+    assert (round(float(report.bits or 0), 4), round(report.total.bytes / 2**30, 2)) == (bits, gib)
+
+
+def test_conv1d_of_gpt2_fits_the_other_way_round() -> None:
+    found = packings(make.tensors(make.gptq(4)("h.0.attn.c_attn", 2304, 768)))
+    assert found["h.0.attn.c_attn.qweight"].fits((768, 2304))
+    assert not packings(make.tensors(make.int8("h.0.attn.c_attn", 2304, 768)))["h.0.attn.c_attn.weight"].fits((768, 2304))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("x.qweight", "I32", (64, 32))],
+        [("x.qweight", "F16", (64, 32)), ("x.scales", "F16", (4, 32))],
+        [("x.qweight", "I32", (64, 32)), ("x.scales", "F16", (4, 48)), ("x.qzeros", "I32", (4, 32))],
+        [("x.qweight", "I32", (64, 32)), ("x.scales", "I32", (4, 32))],
+        [("x.qweight", "I32", (64, 0)), ("x.scales", "F16", (4, 0))],
+        [("x.qweight", "I32", (64,)), ("x.scales", "F16", (4, 32))],
+        [("x.weight", "F8_E4M3", (32, 32))],
+        [("x.weight", "F8_E4M3", (4, 4)), ("x.weight_scale", "F32", (5, 5))],
+        [("x.weight", "I8", (32, 32)), ("x.SCB", "F32", (31,))],
+        [("x.weight", "U8", (64, 1)), ("x.weight.quant_state.bitsandbytes__nf4", "U8", (81,))],
+        [("x.weight", "U8", (64, 1)), ("x.weight.absmax", "F32", (2,)), ("x.weight.quant_state.bitsandbytes__nf5", "U8", (81,))],
+        [("x.weight", "U8", (8, 8)), ("x.weight.absmax", "F32", (2,)), ("x.weight.quant_state.bitsandbytes__nf4", "U8", (81,))],
+        [("x.weight", "U8", (32, 32)), ("x.weight_scale", "F32", (32, 4))],
+        [("x.weight", "U8", ()), ("x.weight_scale", "U8", ())],
+        [("x.weight", "U8", (32, 30)), ("x.weight_scale", "F8_E4M3", (32, 4))],
+        [("x.weight_packed", "I32", (32, 4))],
+        [("x.weight_packed", "I32", (32, 4)), ("x.weight_scale", "F16", (31, 1))],
+        [("x_blocks", "U8", (3, 4, 16)), ("x_scales", "U8", (3, 5))],
+        [("x_blocks", "U8", (16,)), ("x_scales", "U8", ())],
+        [("x.B", "I32", (4, 64)), ("x.s", "F16", (1, 30))],
+        [("x.weight", "U32", (8, 8)), ("x.biases", "F16", (8, 1))],
+        [("x.weight", "U32", (8, 8)), ("x.scales", "F16", (8, 0)), ("x.biases", "F16", (8, 0))],
+        [("lora_A.weight", "F32", (8, 8)), ("x.input_scale", "F32", ())],
+    ],
+)
+def test_a_name_alone_proves_nothing(headers: list[make.Header]) -> None:
+    assert packings(make.tensors(headers), FOUR) == {}
+
+
+def groups(*found: object) -> dict[str, Any]:
+    return {"config_groups": {str(i): {"weights": x} for i, x in enumerate(found)}}
+
+
+@pytest.mark.parametrize(
+    ("writer", "quantization"),
+    [
+        (make.compressed(4, 128), None),
+        (make.compressed(4, 128), groups({"num_bits": 4, "group_size": 64})),
+        (make.compressed(4, 128), groups({"num_bits": 4, "group_size": 128}, {"num_bits": 8, "group_size": 64})),
+        (make.compressed(4, 128), groups({"num_bits": "4"}, None, {"num_bits": 10**9}, {"num_bits": 4, "group_size": "128"})),
+        (make.compressed(4, 128), {"config_groups": "group_0"}),
+        (make.compressed(4, 128), {"config_groups": {"a": None}}),
+        (make.gptq(4, index=False, zeros=False), None),
+        (make.gptq(4, index=False, zeros=False), {"bits": True}),
+        (make.mlx(4, 64), None),
+        (make.mlx(4, 64), {"group_size": 64, "bits": 8}),
+        (make.mlx(4, 64), {"group_size": -64, "bits": -4}),
+    ],
+)
+def test_what_is_not_known_is_said(writer: make.Writer, quantization: dict[str, Any] | None) -> None:
+    tensors = make.tensors(writer("m.q_proj", 1024, 4096))
+    found = packings(tensors, quantization)
+    (values,) = (x for x in found.values() if x.role == "values")
+    assert (values.known, values.shape, values.elements) == (False, None, tensors[0].elements)
+    assert values.fits((1024, 4096))
+    assert not values.fits((2, 2))
+    assert "headers leave open" in listing(make.manifest(writer("m.q_proj", 1024, 4096)), quantization).notes[0]
+
+
+def test_mlx_modules_may_differ() -> None:
+    quantization = {"group_size": 64, "bits": 4, "m.v_proj": {"group_size": 32, "bits": 8}, "m.o_proj": False}
+    tensors = make.tensors([*make.mlx(4, 64)("m.q_proj", 64, 128), *make.mlx(8, 32)("m.v_proj", 64, 128)])
+    found = packings(tensors, quantization)
+    assert found["m.q_proj.weight"].shape == found["m.v_proj.weight"].shape == (64, 128)
+
+
+def test_stacked_experts() -> None:
+    found = packings(make.tensors([("e.gate_up_proj", "F8_E4M3", (16, 128, 512)), ("e.gate_up_proj_scale", "F32", (16, 1, 512))]))
+    assert found["e.gate_up_proj"].fits((16, 128, 512))
+    assert found["e.gate_up_proj_scale"].role == "scale"
+
+
+def test_scales_of_the_cache_are_no_parameters() -> None:
+    headers = [*make.fp8_channels("layers.0.self_attn.k_proj", 64, 64), ("layers.0.self_attn.k_scale", "BF16", (1,))]
+    tensors = make.tensors([*headers, ("layers.0.self_attn.k_proj.k_scale", "F32", ())])
+    assert logical(tensors, packings(tensors)) == 4096
+    alone = make.tensors([("layers.0.self_attn.k_scale", "BF16", (1,))])
+    assert packings(alone) == {}
+
+
+def test_bitnet_where_it_is_declared() -> None:
+    tensors = make.tensors([("x.weight", "U8", (640, 2560)), ("x.weight_scale", "BF16", (1,))])
+    assert packings(tensors) == {}
+    assert packings(tensors, {"quant_method": "bitnet"})["x.weight"].shape == (2560, 2560)
+
+
+outputs = st.integers(1, 64).map(lambda n: 32 * n)
+inputs = st.tuples(st.integers(1, 32), st.sampled_from([32, 64, 128]))
+
+
+@given(o=outputs, i=inputs, bits=st.sampled_from([2, 3, 4, 8]), index=st.booleans())
+def test_gptq_is_right(o: int, i: tuple[int, int], bits: int, index: bool) -> None:
+    found = packings(make.tensors(make.gptq(bits, i[1], index)("x", o, prod(i))))["x.qweight"]
+    assert found.shape == (o, prod(i))
+
+
+@given(o=outputs, i=inputs, writer=st.sampled_from([make.awq, make.awq_gemv, make.awq_fast]))
+def test_awq_is_right(o: int, i: tuple[int, int], writer: Any) -> None:
+    assert packings(make.tensors(writer("x", o, prod(i), i[1])))["x.qweight"].fits((o, prod(i)))
+
+
+@given(o=st.integers(1, 300), i=inputs, bits=st.sampled_from([4, 8]), declared=st.booleans())
+def test_compressed_is_right_or_silent(o: int, i: tuple[int, int], bits: int, declared: bool) -> None:
+    tensors = make.tensors(make.compressed(bits, i[1], zeros=True)("x", o, prod(i)))
+    found = packings(tensors, {"bits": bits, "group_size": i[1]} if declared else None)["x.weight_packed"]
+    assert found.shape in ((o, prod(i)), None)
+    assert found.elements == (prod(found.shape) if found.shape else tensors[0].elements)
+    assert found.known or not declared

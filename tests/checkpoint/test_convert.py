@@ -1,0 +1,600 @@
+"""Conversions: bit for bit there and back, read by the packages that others have, and the same logits by an independent forward."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+gguf = pytest.importorskip("gguf")
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+import llamath  # noqa: E402
+from llamath.checkpoint.formats import checkpoint_files as checkpoint  # noqa: E402
+from llamath.convert.convert_checkpoint import Converted, Order, convert  # noqa: E402
+from llamath.convert.float_cast import cast  # noqa: E402
+from llamath.convert.write_pth import pickled  # noqa: E402
+from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
+from llamath.core.meta_args import SCALED  # noqa: E402
+
+pytestmark = pytest.mark.transformers
+SMALL: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 48, "intermediate_size": 112, "num_hidden_layers": 2, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+}  # fmt: skip
+TURNED = {"rope_theta": 500000.0, **SCALED}
+MODELS: dict[str, dict[str, Any]] = {
+    "grouped": {},
+    "tied": {"tie_word_embeddings": True},
+    "one head": {"num_attention_heads": 1, "num_key_value_heads": 1},
+    "one key head": {"num_key_value_heads": 1},
+    "Llama 3.1's positions": {"rope_parameters": TURNED, "hidden_size": 96, "max_position_embeddings": 131072},
+}
+TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+Make = Callable[..., Path]
+
+
+def made(path: Path, dtype: str = "BF16", shard: str = "5GB", kind: str = "Llama", **changes: Any) -> Path:
+    """A tiny random model, saved by transformers."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**{**SMALL, **changes})
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    for x in model.parameters():
+        torch.nn.init.normal_(x, std=0.3)
+    model.to(TYPES[dtype]).save_pretrained(path, max_shard_size=shard)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    known: dict[str, Path] = {}
+
+    def get(name: str = "grouped", dtype: str = "BF16") -> Path:
+        key = f"{name} {dtype}"
+        if key not in known:
+            known[key] = made(tmp_path_factory.mktemp("hf") / "hf", dtype, **MODELS[name])
+        return known[key]
+
+    return get
+
+
+def to(kind: str, source: Path, target: Path, **order: Any) -> Path:
+    convert(str(source), str(target), Order(to=kind, **order))
+    return target
+
+
+def weights(path: Path) -> dict[str, Any]:
+    """Every tensor of a folder of safetensors, by the reference's reader."""
+    return {name: x for file in sorted(path.glob("*.safetensors")) for name, x in load_file(file).items()}
+
+
+def bits(x: Any) -> Any:
+    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(x.dtype == b[name].dtype and torch.equal(bits(x), bits(b[name])) for name, x in a.items())
+
+
+def meta(path: Path) -> dict[str, Any]:
+    """The parts of a `consolidated.00.pth`, as the reference loads them; mapped and read, plainly and restricted, it is the same."""
+    file = path / "consolidated.00.pth"
+    ways = [torch.load(file, weights_only=safe, mmap=mapped) for safe in (True, False) for mapped in (True, False)]
+    assert all(same(ways[0], x) for x in ways)
+    found: dict[str, Any] = ways[0]
+    return found
+
+
+# ── there and back ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("kind", ["meta", "gguf", "hf"])
+def test_there_and_back_is_bit_for_bit(kind: str, name: str, dtype: str, model: Make, tmp_path: Path) -> None:
+    source = model(name, dtype)
+    there = to(kind, source, tmp_path / ("there.gguf" if kind == "gguf" else "there"))
+    context = {} if kind != "meta" else {"max_position_embeddings": MODELS[name].get("max_position_embeddings", 64)}
+    back = to("hf", there, tmp_path / "back", changes=context)
+    assert same(weights(back), weights(source))
+    a, b = (json.loads((x / "config.json").read_text()) for x in (source, back))
+    for config in (a, b):
+        config |= config.pop("rope_parameters", {})
+        config["dtype"] = config.pop("torch_dtype", config.get("dtype"))
+        if scaling := config.pop("rope_scaling", None):
+            config |= scaling
+    differing = {key for key in a.keys() & b.keys() if a[key] != b[key]}
+    assert not differing, {key: (a[key], b[key]) for key in differing}
+    assert (
+        b["architectures"] == ["LlamaForCausalLM"]
+        and llamath.load(str(back)).parameters.total == llamath.load(str(source)).parameters.total
+    )
+    if name.startswith("Llama"):
+        assert {key: b[key] for key in TURNED} == TURNED
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_transformers_computes_the_same_from_what_came_back(name: str, model: Make, tmp_path: Path) -> None:
+    source = model(name, "F32")
+    there = to("gguf", source, tmp_path / "there.gguf")
+    back = to("hf", to("meta", source, tmp_path / "meta"), tmp_path / "back")
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    tokens = torch.arange(24)[None] * 3 % 97
+    with torch.no_grad():
+        right = load(source, dtype=torch.float32)(tokens).logits
+        assert torch.equal(load(back, dtype=torch.float32)(tokens).logits, right)
+        if not name.startswith("Llama"):  # whose scaling transformers' GGUF reader does not take from rope_freqs.weight
+            assert torch.equal(load(tmp_path, gguf_file=there.name, dtype=torch.float32)(tokens).logits, right)
+
+
+def test_meta_to_gguf_is_what_hf_to_gguf_is(model: Make, tmp_path: Path) -> None:
+    for name in MODELS:
+        source = model(name)
+        context = {"max_position_embeddings": MODELS[name].get("max_position_embeddings", 64)}
+        there = to("meta", source, tmp_path / name / "meta")
+        (a, b) = (gguf.GGUFReader(to("gguf", x, tmp_path / name / f"{x.name}.gguf", changes=context)) for x in (source, there))
+        assert [(x.name, x.tensor_type, x.data_offset, x.data.tobytes()) for x in a.tensors] == [
+            (x.name, x.tensor_type, x.data_offset, x.data.tobytes()) for x in b.tensors
+        ] or [x.data.tobytes() for x in a.tensors] == [x.data.tobytes() for x in b.tensors]
+        facts = [{f.name: f.contents() for f in x.fields.values() if f.name.startswith("llama.")} for x in (a, b)]
+        assert {key: facts[0][key] for key in facts[1]} == facts[1]
+        assert facts[0].keys() - facts[1].keys() <= {"llama.attention.key_length", "llama.attention.value_length"}
+
+
+@pytest.mark.parametrize("kind", ["Mixtral", "Qwen2"])
+def test_mixtures_and_qwen_go_to_gguf_and_back(kind: str, tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", kind=kind, **({"num_local_experts": 3, "num_experts_per_tok": 2} if kind == "Mixtral" else {}))
+    there = to("gguf", source, tmp_path / "there.gguf")
+    back = to("hf", there, tmp_path / "back", changes={"rope_theta": 10000.0})
+    assert same(weights(back), weights(source))
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    tokens = torch.arange(24)[None]
+    with torch.no_grad():
+        right = load(source, dtype=torch.float32)(tokens).logits
+        assert torch.equal(load(back, dtype=torch.float32)(tokens).logits, right)
+        if kind == "Qwen2":
+            assert torch.equal(load(tmp_path, gguf_file=there.name, dtype=torch.float32)(tokens).logits, right)
+    with pytest.raises(ConvertError, match="llama family alone"):
+        to("meta", source, tmp_path / "meta")
+
+
+# ── an independent forward over Meta's files ────────────────────────────────────────────────────────────────────────
+
+
+def turned(x: Any, theta: float, scaled: bool) -> Any:
+    """Neighbouring pairs of a head as complex numbers, turned by position, as Meta's reference does it."""
+    n, _, h = x.shape
+    freqs = 1.0 / theta ** (torch.arange(0, h, 2).float() / h)
+    if scaled:
+        waves = 2 * torch.pi / freqs
+        smooth = (8192 / waves - 1) / 3
+        middle = (1 - smooth) * freqs / 8 + smooth * freqs
+        freqs = torch.where(waves > 8192, freqs / 8, torch.where(waves < 2048, freqs, middle))
+    angle = torch.outer(torch.arange(n).float(), freqs)[:, None, :]
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()], -1).flatten(-2)
+
+
+def normed(x: Any, weight: Any, eps: float) -> Any:
+    return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+def logits(folder: Path, tokens: Any) -> Any:
+    """Llama, from `params.json` and `consolidated.00.pth` alone."""
+    p, w = json.loads((folder / "params.json").read_text()), {name: x.float() for name, x in meta(folder).items()}
+    heads, kv = p["n_heads"], p["n_kv_heads"]
+    size, n, eps = p["dim"] // heads, len(tokens), p["norm_eps"]
+    x = w["tok_embeddings.weight"][tokens]
+    for i in range(p["n_layers"]):
+        own = {name.removeprefix(f"layers.{i}."): value for name, value in w.items() if name.startswith(f"layers.{i}.")}
+        y = normed(x, own["attention_norm.weight"], eps)
+        q, k, v = ((y @ own[f"attention.{name}.weight"].T).view(n, -1, size) for name in ("wq", "wk", "wv"))
+        q, k = (turned(z, p["rope_theta"], p.get("use_scaled_rope", False)) for z in (q, k))
+        k, v = (z.repeat_interleave(heads // kv, 1) for z in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q, k) / size**0.5 + torch.full((n, n), -torch.inf).triu(1)
+        x = x + torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).reshape(n, -1) @ own["attention.wo.weight"].T
+        y = normed(x, own["ffn_norm.weight"], eps)
+        gate, up = (y @ own[f"feed_forward.{name}.weight"].T for name in ("w1", "w3"))
+        x = x + (torch.nn.functional.silu(gate) * up) @ own["feed_forward.w2.weight"].T
+    return normed(x, w["norm.weight"], eps) @ w["output.weight"].T
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_an_independent_forward_over_metas_files_agrees(name: str, model: Make, tmp_path: Path) -> None:
+    source = model(name, "F32")
+    tokens = torch.arange(40) * 7 % 97
+    with torch.no_grad():
+        right = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)(tokens[None]).logits[0]
+        found = logits(to("meta", source, tmp_path / "meta"), tokens)
+    assert right.abs().max() > 1 and (found - right).abs().max() < 1e-4 * right.abs().max()
+
+
+# ── GGUF as others read it ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dtype", list(TYPES))
+def test_gguf_is_what_the_gguf_package_and_llama_cpp_expect(dtype: str, model: Make, tmp_path: Path) -> None:
+    source = model("Llama 3.1's positions", dtype)
+    reader = gguf.GGUFReader(to("gguf", source, tmp_path / "x.gguf"))
+    found = {x.name: x for x in reader.tensors}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
+    stored = weights(source)
+    matrix = {"F32": 0, "F16": 1, "BF16": 30}[dtype]
+    for name, x in stored.items():
+        there = found.pop(names.get_name(name, try_suffixes=(".weight",)))
+        assert list(there.shape[::-1]) == list(x.shape)
+        assert there.tensor_type == (0 if x.ndim == 1 else matrix) and there.data_offset % 32 == 0
+        if "q_proj" not in name and "k_proj" not in name:
+            assert there.data.tobytes() == (x.float() if x.ndim == 1 else x).contiguous().view(torch.uint8).numpy().tobytes()
+    q = stored["model.layers.1.self_attn.q_proj.weight"]  # llama.cpp's order: of each head's two halves, one row in turn
+    order = [head * 16 + half * 8 + i for head in range(6) for i in range(8) for half in (0, 1)]
+    again = {x.name: x for x in reader.tensors}["blk.1.attn_q.weight"]
+    assert again.data.tobytes() == q[order].contiguous().view(torch.uint8).numpy().tobytes()
+    divisors = found.pop("rope_freqs.weight")
+    assert not found and divisors.tensor_type == 0 and np.allclose(divisors.data, expected_divisors(16), rtol=1e-6)
+    facts = {x.name: (x.contents(), x.types[0].name) for x in reader.fields.values() if "." in x.name and not x.name.startswith("GGUF")}
+    assert facts.pop("llama.attention.layer_norm_rms_epsilon") == (struct.unpack("<f", struct.pack("<f", 1e-5))[0], "FLOAT32")
+    assert facts == {
+        "general.architecture": ("llama", "STRING"),
+        "general.type": ("model", "STRING"),
+        "general.name": ("hf", "STRING"),
+        "general.file_type": ({"F32": 0, "F16": 1, "BF16": 32}[dtype], "UINT32"),
+        "general.quantization_version": (2, "UINT32"),
+        "llama.block_count": (2, "UINT32"),
+        "llama.context_length": (131072, "UINT32"),
+        "llama.embedding_length": (96, "UINT32"),
+        "llama.feed_forward_length": (112, "UINT32"),
+        "llama.attention.head_count": (6, "UINT32"),
+        "llama.attention.head_count_kv": (2, "UINT32"),
+        "llama.attention.key_length": (16, "UINT32"),
+        "llama.attention.value_length": (16, "UINT32"),
+        "llama.vocab_size": (97, "UINT32"),
+        "llama.rope.dimension_count": (16, "UINT32"),
+        "llama.rope.freq_base": (500000.0, "FLOAT32"),
+        "tokenizer.ggml.model": ("none", "STRING"),
+    }
+
+
+def expected_divisors(h: int) -> Any:
+    """transformers' own frequencies without the scaling, over those with it."""
+    config = transformers.LlamaConfig(**{**SMALL, "hidden_size": 6 * h, "rope_parameters": TURNED, "max_position_embeddings": 131072})
+    scaled, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    return 1 / (500000.0 ** (np.arange(0, h, 2) / h)) / scaled.numpy()
+
+
+# ── Meta's sets of several files ────────────────────────────────────────────────────────────────────────────────────
+
+CUT = {"wq": 0, "wk": 0, "wv": 0, "w1": 0, "w3": 0, "output": 0, "wo": 1, "w2": 1}
+"""Which axis the reference's parallel layers cut, by name; what is not here is in every file."""
+
+
+def cut(folder: Path, target: Path, n: int, embedding: int, copies: int = 1) -> Path:
+    """A checkpoint for n processes, as the reference saves it: each with its part of every matrix."""
+    target.mkdir()
+    whole = meta(folder)
+    for i in range(n):
+        part = {}
+        for name, x in whole.items():
+            word = name.split(".")[-2]
+            axis = embedding if word == "tok_embeddings" else CUT.get(word)
+            times = copies if word in ("wk", "wv") else 1
+            part[name] = x.clone() if axis is None else x.chunk(n // times, axis)[i // times].clone()
+        part["rope.freqs"] = torch.ones(4)
+        torch.save(part, target / f"consolidated.{i:02}.pth")
+    (target / "params.json").write_bytes((folder / "params.json").read_bytes())
+    return target
+
+
+@pytest.mark.parametrize("embedding", [0, 1], ids=["by rows (Llama 3)", "by columns (Llama 1 and 2)"])
+@pytest.mark.parametrize("n", [2, 4])
+def test_sets_of_several_files_are_joined_axis_by_axis(n: int, embedding: int, tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", vocab_size=96, num_attention_heads=8, num_key_value_heads=4, hidden_size=64)
+    whole = to("meta", source, tmp_path / "meta")
+    parts = cut(whole, tmp_path / "parts", n, embedding)
+    assert same(meta(to("meta", parts, tmp_path / "joined")), meta(whole))
+    assert same(weights(to("hf", parts, tmp_path / "back")), weights(source))
+    a, b = (to("gguf", x, tmp_path / f"{x.name}.gguf", changes={"max_position_embeddings": 64}) for x in (whole, parts))
+    assert [x.data.tobytes() for x in gguf.GGUFReader(a).tensors] == [x.data.tobytes() for x in gguf.GGUFReader(b).tensors]
+
+
+def test_more_files_than_key_heads_hold_copies(tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", vocab_size=96, num_attention_heads=8, num_key_value_heads=2, hidden_size=64)
+    whole = to("meta", source, tmp_path / "meta")
+    parts = cut(whole, tmp_path / "parts", 4, 0, copies=2)
+    assert same(weights(to("hf", parts, tmp_path / "back")), weights(source))
+
+
+def spoiled(parts: Path, file: str, change: Callable[[dict[str, Any]], None]) -> None:
+    tensors = torch.load(parts / file, weights_only=True)
+    change(tensors)
+    torch.save(tensors, parts / file)
+
+
+def test_parts_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", vocab_size=96, num_attention_heads=8, num_key_value_heads=2, hidden_size=64)
+    whole = to("meta", source, tmp_path / "meta")
+
+    def refused(change: Callable[[dict[str, Any]], None], message: str, copies: int = 1) -> None:
+        parts = cut(whole, tmp_path / message.replace(" ", "-")[:30], 4 if copies > 1 else 2, 0, copies)
+        spoiled(parts, "consolidated.01.pth", change)
+        with pytest.raises(LlamathError, match=message):
+            to("hf", parts, tmp_path / "never")
+        assert not (tmp_path / "never").exists()
+
+    refused(lambda x: x["norm.weight"].add_(1), r"norm.weight should be the same in consolidated.00.pth and consolidated.01.pth")
+    refused(lambda x: x["layers.1.attention.wk.weight"].add_(1), r"layers.1.attention.wk.weight should be the same", copies=2)
+    refused(lambda x: x.pop("layers.1.attention.wq.weight"), r"wq is|wq has|wq")
+    refused(lambda x: x.update({"layers.0.feed_forward.w1.weight": torch.zeros(3, 64)}), r"w1")
+    parts = cut(whole, tmp_path / "hole", 4, 0, 2)
+    (parts / "consolidated.02.pth").unlink()
+    with pytest.raises(LlamathError, match=r"consolidated.03.pth is there and consolidated.02.pth is not"):
+        to("hf", parts, tmp_path / "never")
+
+
+def test_a_vocabulary_that_params_leaves_open_is_the_matrix_s(model: Make, tmp_path: Path) -> None:
+    folder = to("meta", model(), tmp_path / "meta")
+    params = json.loads((folder / "params.json").read_text())
+    (folder / "params.json").write_text(json.dumps({**params, "vocab_size": -1}))
+    back = to("hf", folder, tmp_path / "back")
+    assert json.loads((back / "config.json").read_text())["vocab_size"] == 97
+
+
+def test_a_tied_matrix_is_stored_once_and_named_twice(model: Make, tmp_path: Path) -> None:
+    source = model("tied")
+    folder = to("meta", source, tmp_path / "meta")
+    found = meta(folder)
+    assert found["output.weight"].data_ptr() == found["tok_embeddings.weight"].data_ptr()
+    names = {x.name: x.storage for x in checkpoint.read(str(folder)).tensors}
+    assert names["output.weight"] == names["tok_embeddings.weight"]
+    untied = {**load_file(source / "model.safetensors")}
+    untied["lm_head.weight"] = untied["model.embed_tokens.weight"].clone()
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    (twice / "config.json").write_bytes((source / "config.json").read_bytes())
+    save_file(untied, twice / "model.safetensors")
+    assert same(weights(to("hf", twice, tmp_path / "once")), weights(source))
+    untied["lm_head.weight"][0, 0] += 1
+    save_file(untied, twice / "model.safetensors")
+    with pytest.raises(ConvertError, match=r"share one matrix, and lm_head.weight is another"):
+        to("gguf", twice, tmp_path / "never.gguf")
+    kept = weights(to("hf", twice, tmp_path / "both", changes={"tie_word_embeddings": False}))
+    assert same(kept, untied)
+
+
+# ── shards, torch's own files, strides ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_shards_in_and_out(tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", shard="40KB")
+    assert len(list(source.glob("*.safetensors"))) > 2
+    back = to("hf", to("meta", source, tmp_path / "meta"), tmp_path / "back", shard=40_000)
+    files = sorted(back.glob("*.safetensors"))
+    assert [x.name for x in files] == [f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))] and len(files) > 2
+    index = json.loads((back / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(x.numel() * 2 for x in weights(source).values())
+    assert all(name in load_file(back / file) for name, file in index["weight_map"].items())
+    assert same(weights(back), weights(source)) and index["weight_map"].keys() == weights(source).keys()
+    assert all(sum(x.numel() * 2 for x in load_file(file).values()) <= 40_000 for file in files)
+    assert all(checkpoint.read_file(str(x)).metadata == {"format": "pt"} for x in files)
+    with torch.no_grad():
+        tokens = torch.arange(9)[None]
+        a, b = (transformers.AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32)(tokens).logits for x in (source, back))
+    assert torch.equal(a, b)
+    assert len(list(to("hf", source, tmp_path / "each", shard=1).glob("*.safetensors"))) == len(weights(source))
+
+
+def test_mixed_types_stay_and_lie_aligned(model: Make, tmp_path: Path) -> None:
+    source = tmp_path / "mixed"
+    source.mkdir()
+    (source / "config.json").write_bytes((model() / "config.json").read_bytes())
+    mixed = {name: x.float() if "norm" in name else x for name, x in weights(model()).items()}
+    save_file(mixed, source / "model.safetensors")
+    for kind in ("hf", "meta"):
+        there = to(kind, source, tmp_path / kind)
+        assert same(weights(there if kind == "hf" else to("hf", there, tmp_path / "back")), mixed)
+
+
+def test_a_bin_file_with_strides_and_views(model: Make, tmp_path: Path) -> None:
+    source = tmp_path / "bin"
+    source.mkdir()
+    (source / "config.json").write_bytes((model() / "config.json").read_bytes())
+    odd = dict(weights(model()))
+    for name, x in odd.items():
+        if "q_proj" in name:
+            odd[name] = x.T.contiguous().T  # columns lie together
+        elif "k_proj" in name:
+            odd[name] = torch.cat([x, x], 1)[:, : x.shape[1]]  # rows with a gap between
+        elif "layernorm" in name:
+            odd[name] = torch.stack([x, x], 1)[:, 0]
+    odd["model.layers.0.mlp.up_proj.weight"] = torch.full((1, 1), 0.5).expand(112, 48).bfloat16()
+    odd["model.layers.1.mlp.up_proj.weight"] = torch.arange(48.0).bfloat16().expand(112, 48)
+    torch.save(odd, source / "pytorch_model.bin")
+    assert any(x.strides for x in checkpoint.read(str(source)).tensors)
+    assert same(weights(to("hf", source, tmp_path / "hf")), {name: x.contiguous() for name, x in odd.items()})
+    again = to("meta", source, tmp_path / "meta")
+    assert same(weights(to("hf", again, tmp_path / "back")), {name: x.contiguous() for name, x in odd.items()})
+
+
+def test_the_archive_is_one_that_torch_would_write(model: Make, tmp_path: Path) -> None:
+    import pickletools
+    import zipfile
+
+    folder = to("meta", model(), tmp_path / "meta")
+    with zipfile.ZipFile(folder / "consolidated.00.pth") as archive:
+        assert archive.testzip() is None  # every checksum
+        names = [x.filename for x in archive.infolist()]
+        stream = archive.read("consolidated.00/data.pkl")
+        assert archive.read("consolidated.00/version") == b"3\n" and archive.read("consolidated.00/byteorder") == b"little"
+    assert names[0] == "consolidated.00/data.pkl" and len(set(names)) == len(names)
+    torch.save(meta(folder), tmp_path / "own.pth")
+    with zipfile.ZipFile(tmp_path / "own.pth") as archive:
+        own = archive.read("own/data.pkl")
+    mine, theirs = ({(op.name, arg) for op, arg, _ in pickletools.genops(x) if op.name in ("GLOBAL", "PROTO")} for x in (stream, own))
+    assert mine == theirs
+    assert all(x.start % 64 == 0 for x in checkpoint.read(str(folder)).tensors)
+
+
+def test_integers_of_any_size_are_pickled() -> None:
+    import pickle
+
+    from llamath.convert import write_pth
+
+    for value in (0, 255, 2**31 - 1, 2**31, 2**40):
+        assert pickle.loads(b"\x80\x02" + write_pth._integer(value) + b".") == value
+    assert pickle.loads(pickled([])) == {}
+
+
+# ── number types ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def every(dtype: str) -> Any:
+    return torch.arange(-32768, 32768, dtype=torch.int16).view(TYPES[dtype])
+
+
+@pytest.mark.parametrize("source", ["F16", "BF16"])
+def test_widening_is_torch_s_for_every_number(source: str) -> None:
+    x = every(source)
+    assert cast(x.view(torch.uint8).numpy().tobytes(), source, "F32") == x.float().view(torch.uint8).numpy().tobytes()
+
+
+def floats() -> Any:
+    """Every exponent and sign, both sides of every tie, and random ones."""
+    ties = torch.arange(0, 2**16, dtype=torch.int64)[:, None] * 65536 + torch.tensor(
+        [0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+    )
+    chosen = torch.randint(0, 2**32, (300_000,), generator=torch.Generator().manual_seed(1))
+    return torch.cat([ties.flatten(), chosen]).to(torch.int64).remainder(2**32).sub(2**31).to(torch.int32).view(torch.float32)
+
+
+@pytest.mark.parametrize("target", ["F16", "BF16"])
+@pytest.mark.parametrize("source", ["F32", "F16", "BF16"])
+def test_narrowing_is_torch_s_bit_for_bit(source: str, target: str) -> None:
+    x = floats() if source == "F32" else every(source)
+    right = x.to(TYPES[target])
+    held = ~(right.isinf() & ~x.float().isinf())
+    x, right = x[held], right[held]
+    found = torch.frombuffer(bytearray(cast(x.contiguous().view(torch.uint8).numpy().tobytes(), source, target)), dtype=TYPES[target])
+    nan = x.isnan()
+    assert torch.equal(found.isnan(), nan) and torch.equal(bits(found)[~nan], bits(right)[~nan])
+    if target == "F16" and source != "BF16":
+        assert torch.equal(bits(found), bits(right))  # NaN's payload too
+
+
+def test_numbers_too_large_are_refused_and_infinities_stay() -> None:
+    for value, target in ((65520.0, "F16"), (-1e30, "F16"), (3.4e38, "BF16")):
+        assert torch.tensor(value).to(TYPES[target]).isinf()
+        with pytest.raises(ConvertError, match=f"{target} cannot hold"):
+            cast(struct.pack("<f", value), "F32", target)
+    assert cast(struct.pack("<f", 65519.0), "F32", "F16") == b"\xff\x7b"
+    assert cast(struct.pack("<2f", np.inf, -np.inf), "F32", "F16") == b"\x00\x7c\x00\xfc"
+
+
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
+def test_a_type_that_is_asked_for(kind: str, dtype: str, model: Make, tmp_path: Path) -> None:
+    source = model("grouped", "F32")
+    there = to(kind, source, tmp_path / ("x.gguf" if kind == "gguf" else "x"), dtype=dtype)
+    back = there if kind == "hf" else to("hf", there, tmp_path / "back", dtype=dtype)
+    assert same(weights(back), {name: x.to(TYPES[dtype]) for name, x in weights(source).items()})
+    name = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[dtype]
+    config = json.loads((back / "config.json").read_text())
+    assert (config.get("dtype") or config.get("torch_dtype")) == name
+
+
+def test_a_number_that_the_type_cannot_hold_is_named_and_nothing_is_left(model: Make, tmp_path: Path) -> None:
+    source = tmp_path / "large"
+    source.mkdir()
+    (source / "config.json").write_bytes((model() / "config.json").read_bytes())
+    large = {name: x.float() for name, x in weights(model()).items()}
+    large["model.layers.1.mlp.down_proj.weight"][3, 3] = -1e6
+    save_file(large, source / "model.safetensors")
+    with pytest.raises(ConvertError, match=r"model.layers.1.mlp.down_proj.weight: F16 cannot hold -1e\+06"):
+        to("hf", source, tmp_path / "never", dtype="F16")
+    assert not (tmp_path / "never").exists()
+    to("hf", source, tmp_path / "fits", dtype="BF16")
+
+
+def test_vectors_that_gguf_widened_stay_wide_if_they_do_not_fit(model: Make, tmp_path: Path) -> None:
+    source = tmp_path / "mixed"
+    source.mkdir()
+    (source / "config.json").write_bytes((model() / "config.json").read_bytes())
+    mixed = {name: x.float() + 1e-7 if "norm" in name else x for name, x in weights(model()).items()}
+    save_file(mixed, source / "model.safetensors")
+    assert same(weights(to("hf", to("gguf", source, tmp_path / "x.gguf"), tmp_path / "back")), mixed)
+
+
+# ── what is refused, and what is said ───────────────────────────────────────────────────────────────────────────────
+
+
+def refusals() -> Iterator[Any]:
+    def without(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+        return lambda tensors, _: tensors.__delitem__(name)
+
+    yield pytest.param(without("model.layers.1.mlp.up_proj.weight"), "hf", "is not what its configuration says: .*missing", id="missing")
+    yield pytest.param(lambda t, _: t.update(extra=torch.zeros(3)), "hf", "is not what its configuration says: 1 tensors", id="extra")
+    yield pytest.param(lambda _, c: c.update(num_key_value_heads=3), "gguf", "is not what its configuration says", id="mis-shaped")
+    yield pytest.param(
+        lambda t, _: t.update({"lm_head.weight": t["lm_head.weight"].to(torch.float8_e4m3fn)}), "hf", "only F32, F16, BF16", id="FP8"
+    )
+    yield pytest.param(
+        lambda _, c: c.update(model_type="gemma", head_dim=8), "gguf", "of the gemma family, which is not converted", id="family"
+    )
+    yield pytest.param(lambda _, c: c.update(hidden_act="gelu"), "meta", "hidden_act is gelu", id="activation")
+    yield pytest.param(lambda _, c: c.update(hidden_act="gelu"), "gguf", "SwiGLU", id="activation in GGUF")
+    yield pytest.param(lambda _, c: c.update(rope_parameters={"rope_type": "linear", "factor": 2.0}), "meta", "only Llama 3.1", id="linear")
+    yield pytest.param(
+        lambda _, c: c.update(rope_parameters={**TURNED, "low_freq_factor": 2.0}), "meta", "cannot say .*low_freq", id="other ramp"
+    )
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), list(refusals()))
+def test_bad_sources_are_refused_before_anything_is_written(
+    change: Callable[[dict[str, Any], dict[str, Any]], None], kind: str, message: str, model: Make, tmp_path: Path
+) -> None:
+    source = tmp_path / "bad"
+    source.mkdir()
+    tensors, config = dict(weights(model())), json.loads((model() / "config.json").read_text())
+    change(tensors, config)
+    save_file(tensors, source / "model.safetensors")
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(LlamathError, match=message):
+        to(kind, source, tmp_path / "out" / "x")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_the_target_cannot_say_is_said(tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", kind="Mistral", sliding_window=16)
+    done: list[Converted] = [convert(str(source), str(tmp_path / kind), Order(to=kind)) for kind in ("meta", "gguf")]
+    assert all(any("no sliding window: it is the same model for up to 16 tokens" in note for note in x.notes) for x in done)
+    far = made(tmp_path / "far", rope_parameters={**TURNED, "factor": 32.0})
+    assert any("scaling factor 32" in x for x in convert(str(far), str(tmp_path / "far-meta"), Order(to="meta")).notes)
+
+
+def test_biases_and_heads_of_another_size_go_to_gguf_and_back(tmp_path: Path) -> None:
+    source = made(tmp_path / "hf", attention_bias=True, mlp_bias=True, head_dim=12)
+    there = to("gguf", source, tmp_path / "x.gguf")
+    assert same(weights(to("hf", there, tmp_path / "back")), weights(source))
+    reader = gguf.GGUFReader(there)
+    bias = weights(source)["model.layers.0.self_attn.k_proj.bias"].float()
+    order = [head * 12 + half * 6 + i for head in range(2) for i in range(6) for half in (0, 1)]
+    assert np.array_equal(next(x.data for x in reader.tensors if x.name == "blk.0.attn_k.bias"), bias[order].numpy())
+    assert reader.fields["llama.attention.key_length"].contents() == reader.fields["llama.rope.dimension_count"].contents() == 12
+    with pytest.raises(LlamathError, match="head_dim is 12"):
+        to("meta", source, tmp_path / "meta")
+
+
+def test_other_scalings_of_positions_come_back_from_gguf(tmp_path: Path) -> None:
+    for i, scaling in enumerate(
+        [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}]
+    ):
+        source = made(tmp_path / f"hf{i}", rope_parameters={"rope_theta": 10000.0, **scaling})
+        back = to("hf", to("gguf", source, tmp_path / f"{i}.gguf"), tmp_path / f"back{i}")
+        a, b = (llamath.load(str(x)).tree.layers[0].attn.rope for x in (source, back))  # type: ignore[attr-defined]
+        assert a == b

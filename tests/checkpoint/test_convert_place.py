@@ -1,0 +1,547 @@
+"""Where a conversion writes: nothing over what is there, nothing half done after a kill, full disks, little memory; and its tokenizers."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from llamath.checkpoint.formats import checkpoint_files as checkpoint
+from llamath.checkpoint.formats.gguf_values import values
+from llamath.checkpoint.formats.source import LocalFile
+from llamath.cli import cli
+from llamath.convert import staging as stage
+from llamath.convert.convert_checkpoint import Order, convert
+from llamath.core.errors import ConvertError, MissingExtra
+from llamath.render.progress import Bar, line
+from support import convert_kills
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+Data = Callable[[int, int], bytes]
+
+
+def numbers(i: int, size: int) -> bytes:
+    """Bytes that no two tensors share, finite as BF16."""
+    return bytes((i + j) % 61 for j in range(size)) if size < 1 << 20 else bytes([i % 61]) * size
+
+
+def written(folder: Path, config: dict[str, Any], data: Data | None = numbers) -> Path:
+    """A checkpoint by hand; without data, one of nothing but holes."""
+    import llamath
+
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    model = llamath.load(str(folder))
+    tensors = [(x.name, tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    header: dict[str, Any] = {}
+    at = 0
+    for name, shape in tensors:
+        size = 2
+        for n in shape:
+            size *= n
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for i, x in enumerate(header.values()):
+            begin, end = x["data_offsets"]
+            if data is not None:
+                file.write(data(i, end - begin))
+        file.truncate(8 + len(text) + at)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("source") / "tiny", LLAMA)
+
+
+@pytest.fixture
+def quick() -> Iterator[Path]:
+    """A folder in memory, where there is one: a disk that has to be waited for proves no more."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield Path(folder)
+
+
+def order(kind: str, **rest: Any) -> Order:
+    return Order(to=kind, **rest)
+
+
+# ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
+)
+def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, target: str, force: str, quick: Path) -> None:
+    source = written(quick / "source", {**LLAMA, "num_hidden_layers": 1})
+    args = [sys.executable, convert_kills.__file__, str(source), str(quick), kind, target, *([force] if force else [])]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=120, env={**os.environ, "SHARD": "12000"})
+    found = json.loads(done.stdout or "{}")
+    assert "wrong" not in found and found, (found, done.stderr[-2000:])
+    assert found["calls"] > 30 and found["moved"] > 3, found
+
+
+def test_a_killed_command_line_goes_on_where_it_was(tmp_path: Path) -> None:
+    large = written(tmp_path / "large", {**LLAMA, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 6})
+    right = tmp_path / "right"
+    convert(str(large), str(right), order("hf", shard=12_000_000))
+    args = [
+        sys.executable,
+        "-m",
+        "llamath",
+        "convert",
+        str(large),
+        str(tmp_path / "out"),
+        "--to",
+        "hf",
+        "--max-shard-size",
+        "12MB",
+        "--json",
+    ]
+    hidden = tmp_path / "out" / stage.HIDDEN
+    whole = 0
+    for wanted in (0, 2, 4):
+        child = subprocess.Popen(args, stdout=subprocess.DEVNULL)
+        while child.poll() is None and not (len(list(hidden.glob("*.safetensors"))) >= wanted and list(hidden.glob("*.part"))):
+            time.sleep(0.001)
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL and not (tmp_path / "out" / "config.json").exists()
+        assert len(list(hidden.glob("*.safetensors"))) >= max(wanted, whole)
+        whole = len(list(hidden.glob("*.safetensors")))
+    done = subprocess.run(args, capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["kept"]) == whole
+    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(right) and not hidden.exists()
+
+
+def test_another_conversion_begins_anew(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: stage.Stage, target: Any, *rest: Any) -> None:
+        if target.name == "config.json":
+            raise KeyboardInterrupt
+        real(self, target, *rest)
+
+    real = stage.Stage.write
+    monkeypatch.setattr(stage.Stage, "write", stopped)
+    stop = CliRunner().invoke(
+        cli, ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"], standalone_mode=False
+    )
+    assert (
+        isinstance(stop.exception, (KeyboardInterrupt, click.Abort))
+        and "files are whole; the same command goes on from there" in stop.output
+    )
+    monkeypatch.undo()
+    left = set(os.listdir(tmp_path / "out" / stage.HIDDEN))
+    assert "plan" in left and len([x for x in left if x.endswith(".safetensors")]) > 3 and not any(x.endswith(".part") for x in left)
+    again = convert(str(source), str(tmp_path / "out"), order("hf", shard=20_000))
+    assert again.kept == ()
+    with pytest.raises(ConvertError, match="already, and nothing is written over"):
+        convert(str(source), str(tmp_path / "out"), order("hf"))
+    whole = convert(str(source), str(tmp_path / "whole"), order("hf", shard=20_000))
+    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(tmp_path / "whole") and whole.files == again.files
+
+
+def test_an_interruption_before_the_first_file_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage.Stage, "write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        convert(str(source), str(tmp_path / "deep" / "out"), order("hf"))
+    assert not (tmp_path / "deep").exists()
+
+
+def test_two_conversions_to_one_place_do_not_meet(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meanwhile(self: stage.Stage, *rest: Any) -> None:
+        monkeypatch.setattr(stage.Stage, "write", real)
+        with pytest.raises(ConvertError, match="another conversion is writing to"):
+            convert(str(source), str(tmp_path / "out"), order("hf"))
+        real(self, *rest)
+
+    real = stage.Stage.write
+    monkeypatch.setattr(stage.Stage, "write", meanwhile)
+    convert(str(source), str(tmp_path / "out"), order("hf"))
+    assert set(os.listdir(tmp_path / "out")) == {"model.safetensors", "config.json"}
+
+
+# ── what is there already, and where not to write ───────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_written_over_without_force(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    convert(str(source), str(out), order("meta"))  # an empty folder is no obstacle
+    before = convert_kills.tree(out)
+    for kind in ("hf", "meta"):
+        with pytest.raises(ConvertError, match=r"has consolidated\.00\.pth already"):
+            convert(str(source), str(out), order(kind))
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"mine")
+    with pytest.raises(ConvertError, match=r"x\.gguf already"):
+        convert(str(source), str(file), order("gguf"))
+    with pytest.raises(ConvertError, match="is a file, and a folder is to be written"):
+        convert(str(source), str(file), order("hf"))
+    assert convert_kills.tree(out) == before and file.read_bytes() == b"mine"
+    assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
+    convert(str(source), str(file), order("gguf", force=True))
+    assert checkpoint.read(str(file)).format == "gguf"
+    assert convert(str(source), str(out), order("gguf")).files.keys() == {"model.gguf"}  # beside what is there
+
+
+def test_force_takes_away_what_would_be_read_as_part_of_it(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    convert(str(source), str(out), order("hf", shard=12_000))
+    (out / "notes.txt").write_text("mine")
+    convert(str(source), str(out), order("hf", force=True))
+    assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt"}
+    (out / "consolidated.00.pth").write_bytes(b"old")
+    (out / "consolidated.01.pth").write_bytes(b"old")
+    convert(str(source), str(out), order("meta", force=True))
+    assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt", "consolidated.00.pth", "params.json"}
+
+
+def test_the_source_is_not_written_to(source: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(source, mine)
+    before = convert_kills.tree(mine)
+    (tmp_path / "link").symlink_to(mine)
+    for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
+        with pytest.raises(ConvertError, match=r"lies in .*, which is read"):
+            convert(str(mine), str(target), order("gguf" if target.suffix else "hf", force=True))
+    with pytest.raises(ConvertError, match="is read, and would be written over"):
+        convert(str(mine / "model.safetensors"), str(mine), order("hf", force=True))
+    convert(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    with pytest.raises(ConvertError, match="is read, and would be written over"):
+        convert(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), order("gguf", force=True))
+    assert convert_kills.tree(mine) == before
+    convert(str(mine / "model.safetensors"), str(mine / "x.gguf"), order("gguf"))  # beside the file, asked for by name
+
+
+def test_a_place_that_cannot_be_written_is_said(source: Path, tmp_path: Path) -> None:
+    for target in ("/proc/self/nowhere/out", "/dev/null/out"):
+        with pytest.raises(ConvertError, match="cannot be written"):
+            convert(str(source), target, order("hf"))
+    if os.geteuid():
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o500)
+        with pytest.raises(ConvertError, match="cannot be written: Permission denied"):
+            convert(str(source), str(locked / "out"), order("hf"))
+
+
+# ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_room_is_looked_for_first(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000))  # type: ignore[attr-defined]
+    with pytest.raises(ConvertError, match=r"has no room: 6\d,\d{3} bytes are to be written, 1,000 are free"):
+        convert(str(source), str(tmp_path / "out"), order("meta"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
+def test_a_disk_that_fills_up_leaves_what_was_there(
+    call: str, kind: str, source: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(1000):
+        left, real = [at], getattr(os, call)
+
+        def full(*args: Any, left: list[int] = left, real: Any = real, **rest: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(*args, **rest)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, full)
+            try:
+                convert(str(source), str(quick / "out"), order(kind, shard=12_000))
+            except ConvertError as error:
+                assert "cannot be written: the disk or what you may use of it is full" in str(error)
+                if not (quick / "out" / stage.HIDDEN / "moving").exists():
+                    assert not os.listdir(quick)
+                    continue
+        if left[0] >= 0:
+            break
+        convert(str(source), str(quick / "out"), order(kind, shard=12_000))
+        shutil.rmtree(quick / "out")
+    assert at >= (1 if call in ("mkdir", "rename") else 2) and stage.HIDDEN not in os.listdir(quick / "out")
+
+
+def test_a_limit_on_file_sizes_is_a_full_disk(source: Path, tmp_path: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--to", "gguf"]
+    done = subprocess.run(args, capture_output=True, text=True, preexec_fn=limited)
+    assert done.returncode == 2 and "cannot be written: the disk or what you may use of it is full" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
+
+
+def test_a_small_disk(source: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        with pytest.raises(ConvertError, match=r"has no room: .* bytes are to be written"):
+            convert(str(source), str(disk / "out"), order("hf"))
+        assert not os.listdir(disk)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# ── memory and the command line ─────────────────────────────────────────────────────────────────────────────────────
+
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=2)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak(*args: str) -> int:
+    """The most memory that this command had, in bytes."""
+    done = subprocess.run([sys.executable, "-c", PEAK, sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    return int(done.stdout) * 1024
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("meta", ""), ("gguf", ""), ("hf", "f16")])
+def test_memory_is_less_than_the_largest_tensor(kind: str, dtype: str, quick: Path) -> None:
+    config = {**LLAMA, "vocab_size": 20000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 10}
+    large = written(quick / "large", {**config, "num_attention_heads": 8}, data=None)
+    largest = 20000 * 1024 * 2
+    assert os.path.getsize(large / "model.safetensors") > 7 * largest
+    rest = ["--dtype", dtype] if dtype else []
+    base = peak("convert", str(large), str(quick / "dry"), "--to", kind, *rest, "--dry-run")
+    assert peak("convert", str(large), str(quick / "out.gguf" if kind == "gguf" else quick / "out"), "--to", kind, *rest) < base + largest
+
+
+def test_numpy_is_asked_for_only_where_numbers_must_be_rounded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    convert(str(source), str(tmp_path / "x.gguf"), order("gguf"))
+    convert(str(tmp_path / "x.gguf"), str(tmp_path / "back"), order("hf"))
+    assert (tmp_path / "back" / "model.safetensors").read_bytes()[-1000:] == (source / "model.safetensors").read_bytes()[-1000:]
+    convert(str(source), str(tmp_path / "wide"), order("meta", dtype="F32"))
+    for dtype, where in (("F16", source), ("BF16", tmp_path / "wide")):
+        with pytest.raises(MissingExtra) as missing:
+            convert(str(where), str(tmp_path / "never"), order("hf", dtype=dtype))
+        assert "llamath[convert]" in missing.value.hint and not (tmp_path / "never").exists()
+
+
+def test_the_command_line(source: Path, tmp_path: Path) -> None:
+    def run(*args: str) -> Any:
+        return CliRunner().invoke(cli, ["convert", *args], standalone_mode=False)
+
+    done = run(str(source), str(tmp_path / "out"), "--to", "hf", "--dry-run")
+    assert done.output.startswith("would write 30 tensors") and not (tmp_path / "out").exists()
+    done = run(str(source), str(tmp_path / "out"), "--to", "meta", "--json")
+    found = json.loads(done.output)
+    assert found["files"][0] == {
+        "path": str(tmp_path / "out" / "consolidated.00.pth"),
+        "bytes": os.path.getsize(tmp_path / "out" / "consolidated.00.pth"),
+    }
+    assert found["tensors"] == 30 and found["dtype"] == "BF16" and found["kept"] == [] and "tokenizer" in found["notes"][0]
+    assert found["bytes"] == sum(x["bytes"] for x in found["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
+    for text in ("0", "5XB", "-1", "GB"):
+        assert "size" in str(run(str(source), "x", "--to", "hf", "--max-shard-size", text).exception) or text == "0"
+    assert isinstance(run(str(tmp_path / "nothing"), "x", "--to", "hf").exception, Exception)
+    from llamath.cli.convert import Size
+
+    sizes = {"5GB": 5 * 10**9, "1.5MiB": 3 << 19, "12": 12, "3 kb": 3000, "0.5G": 5 * 10**8}
+    assert {text: Size().convert(text, None, None) for text in sizes} == sizes
+
+
+def test_exit_codes_and_no_bar_where_nobody_watches(source: Path, tmp_path: Path) -> None:
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "llamath", "convert", *args], capture_output=True, text=True)
+
+    done = run(str(source), str(tmp_path / "out"), "--to", "hf")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("wrote 30 tensors")
+    done = run(str(source), str(tmp_path / "out"), "--to", "hf")
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "hint: --force" in done.stderr and not done.stdout
+    assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--to", "hf").returncode == 2
+
+
+def test_the_bar_waits_a_second_then_says_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = [100.0]
+    monkeypatch.setattr("llamath.render.progress.monotonic", lambda: now[0])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with Bar() as bar:
+        for done in range(0, 10**10, 10**9):
+            bar.update(done, 10**10)
+            now[0] += 0.4
+            assert bool(capsys.readouterr().err) == (now[0] > 101.5)
+    capsys.readouterr()
+    assert line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
+    assert line(0, 10**13, 10**9).endswith("2 h 46 min left") and line(0, 10**11, 10**9).endswith("1 min 40 s left")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with Bar() as bar:
+        bar.update(0, 10)
+        now[0] += 5
+        bar.update(5, 10)
+    assert capsys.readouterr().err == ""
+
+
+# ── tokenizers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def field(number: int, value: bytes | int | float) -> bytes:
+    """One field of a protobuf message."""
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    return (
+        varint(number << 3 | 5) + struct.pack("<f", value) if isinstance(value, float) else varint(number << 3) + varint(value % (1 << 64))
+    )
+
+
+def varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def sentencepiece(pieces: list[tuple[str, float, int]], kind: int = 2) -> bytes:
+    """A `tokenizer.model`: pieces, then the trainer's and the normaliser's facts."""
+    body = b"".join(field(1, field(1, text.encode()) + field(2, score) + (field(3, k) if k != 1 else b"")) for text, score, k in pieces)
+    return body + field(2, field(3, kind) + field(40, 0) + field(41, 1) + field(42, 2) + field(43, -1)) + field(3, field(3, 1))
+
+
+PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("<0x0A>", 0.0, 6), ("▁the", -1.0, 1), ("é", -2.5, 1)]
+
+
+def with_files(source: Path, target: Path, **files: bytes | dict[str, Any]) -> Path:
+    shutil.copytree(source, target)
+    for name, data in files.items():
+        path = target / name.replace("__", ".")
+        path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
+    return target
+
+
+def metadata(path: Path) -> dict[str, Any]:
+    found = checkpoint.read(str(path)).metadata
+    with LocalFile(path) as file:
+        return {
+            key: list(values(file, x)) if hasattr(x, "count") and hasattr(x, "start") else x for key, x in found.items() if "token" in key
+        }
+
+
+def test_a_sentencepiece_tokenizer_goes_into_gguf(source: Path, tmp_path: Path) -> None:
+    said = {"add_bos_token": True, "add_eos_token": False, "eos_token": {"content": "<end>"}, "chat_template": "{{ x }}"}
+    said["added_tokens_decoder"] = {"0": {"content": "<unk>", "special": True}, "7": {"content": "<end>", "special": True}}
+    mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=said)
+    (mine / "added_tokens.json").write_text(json.dumps({"<extra>": 6}))
+    done = convert(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    found = metadata(tmp_path / "x.gguf")
+    assert not any("no tokenizer" in note for note in done.notes)
+    assert found["tokenizer.ggml.model"] == "llama" and found["tokenizer.ggml.pre"] == "default"
+    assert found["tokenizer.ggml.tokens"] == [x[0] for x in PIECES] + ["<extra>", "<end>"] + [f"[PAD{i}]" for i in range(8, 100)]
+    assert found["tokenizer.ggml.scores"] == [x[1] for x in PIECES] + [-1000.0] * 2 + [-10000.0] * 92
+    assert found["tokenizer.ggml.token_type"] == [2, 3, 3, 6, 1, 1, 4, 3] + [5] * 92
+    ids = {key.removeprefix("tokenizer.ggml."): x for key, x in found.items() if key.endswith(("_id", "_token", "_prefix"))}
+    flags = {"add_bos_token": True, "add_eos_token": False, "add_space_prefix": True}
+    assert ids == {"bos_token_id": 1, "eos_token_id": 7, "unknown_token_id": 0, **flags}
+    assert found["tokenizer.chat_template"] == "{{ x }}"
+
+
+def test_a_tokenizer_that_llama_cpp_might_read_otherwise_is_left_out_and_said(source: Path, tmp_path: Path) -> None:
+    tiktoken = b"".join(b"%b %d\n" % (x, i) for i, x in enumerate([b"IQ==", b"Ig==", b"Iw=="]))
+    odd: dict[str, tuple[dict[str, Any], str]] = {
+        "unigram": ({"tokenizer__model": sentencepiece(PIECES, kind=1)}, "not of the merging kind"),
+        "long": ({"tokenizer__model": sentencepiece(PIECES * 20)}, "it has a token 100 and the model 100 rows"),
+        "tiktoken": ({"tokenizer__model": tiktoken}, "tiktoken's, and does not say its special tokens"),
+        "garbage": ({"tokenizer__model": b"\xff\xff"}, "not sentencepiece's"),
+        "word": ({"tokenizer__json": {"model": {"type": "WordLevel", "vocab": {"a": 0}}}}, "not known to be the same"),
+        "other cut": ({"tokenizer__json": {"model": {"type": "BPE", "vocab": {}, "merges": []}}}, "not known to be the same"),
+        "broken": ({"tokenizer__json": b"{"}, "is not JSON"),
+        "none": ({}, "there is none beside the checkpoint"),
+    }
+    for name, (files, message) in odd.items():
+        mine = with_files(source, tmp_path / name, **files)
+        done = convert(str(mine), str(tmp_path / f"{name}.gguf"), order("gguf"))
+        assert any(x.startswith("the GGUF file has no tokenizer: ") and message in x for x in done.notes), (name, done.notes)
+        assert metadata(tmp_path / f"{name}.gguf") == {"tokenizer.ggml.model": "none"}
+
+
+def test_tokenizer_files_go_along(source: Path, tmp_path: Path) -> None:
+    mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer__json=b"{}", README__md=b"no")
+    convert(str(mine), str(tmp_path / "meta"), order("meta"))
+    assert set(os.listdir(tmp_path / "meta")) == {"consolidated.00.pth", "params.json", "tokenizer.model", "tokenizer.json"}
+    done = convert(str(tmp_path / "meta"), str(tmp_path / "back"), order("hf"))
+    assert (tmp_path / "back" / "tokenizer.model").read_bytes() == sentencepiece(PIECES)
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2) and not any("no tokenizer" in x for x in done.notes)
+    above = tmp_path / "7B"  # as LLaMA 1 came: one tokenizer above all sizes
+    shutil.copytree(tmp_path / "meta", above / "7B")
+    (above / "7B" / "tokenizer.model").rename(above / "tokenizer.model")
+    convert(str(above / "7B"), str(tmp_path / "beside"), order("hf"))
+    assert (tmp_path / "beside" / "tokenizer.model").exists()
+    lines = b"".join(b"%b %d\n" % (b"YQ==", i) for i in range(98))
+    three = with_files(tmp_path / "meta", tmp_path / "three", tokenizer__model=lines)
+    (three / "tokenizer.json").unlink()
+    done = convert(str(three), str(tmp_path / "four"), order("hf"))
+    config = json.loads((tmp_path / "four" / "config.json").read_text())
+    assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("tiktoken's" in x for x in done.notes)
+
+
+TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "naïve café 你好 🙂", "<|begin|>x<|end|>", "\t\r\n ..."]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("kind", ["llama-bpe", "qwen2"])
+def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind: str, source: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    from llamath.convert.write_gguf_tokenizer import CUTS
+
+    cut = next(text for text, (name, _) in CUTS.items() if name == kind)
+    own = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama-bpe"))
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(cut), "isolated")
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [split, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    own.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=[], initial_alphabet=alphabet, show_progress=False)
+    own.train_from_iterator([*TEXTS, "the then them there their"] * 3, trainer)
+    own.add_special_tokens(["<|begin|>", "<|end|>"])
+    if kind == "llama-bpe":
+        pieces = {"single": "<|begin|> $A", "special_tokens": [("<|begin|>", own.token_to_id("<|begin|>"))]}
+        own.post_processor = tokenizers.processors.Sequence(
+            [tokenizers.processors.ByteLevel(trim_offsets=False), tokenizers.processors.TemplateProcessing(**pieces)]
+        )
+    mine = written(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
+    own.save(str(mine / "tokenizer.json"))
+    (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))
+    done = convert(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    assert not any("no tokenizer" in x for x in done.notes), done.notes
+    found = metadata(tmp_path / "x.gguf")
+    size = own.get_vocab_size()
+    assert found["tokenizer.ggml.tokens"][:size] == [own.id_to_token(i) for i in range(size)]
+    assert found["tokenizer.ggml.token_type"] == [1] * (size - 2) + [3, 3] + [5] * (320 - size)
+    assert found["tokenizer.ggml.pre"] == kind and found["tokenizer.ggml.model"] == "gpt2"
+    assert (found["tokenizer.ggml.bos_token_id"], found["tokenizer.ggml.eos_token_id"]) == (size - 2, size - 1)
+    assert found["tokenizer.ggml.add_bos_token"] == (kind == "llama-bpe")
+    if kind == "llama-bpe":
+        read = transformers.AutoTokenizer.from_pretrained(str(tmp_path), gguf_file="x.gguf")
+        for text in TEXTS:
+            assert read(text, add_special_tokens=False)["input_ids"] == own.encode(text, add_special_tokens=False).ids, text

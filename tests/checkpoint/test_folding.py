@@ -1,0 +1,105 @@
+"""Names folded over numbers: nothing is lost, whatever the names are, and it is done before anybody notices."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamath.analysis.count.name_folding import folded, groups, unfolded
+
+PART = st.sampled_from(["layers", "w1", "w2", "", "{", "}", "{0..3}", "{{1}}", "0", "00", "01", "é", "٣", "\n", "a\nb", "12345678901"])
+NUMBER = st.integers(0, 12).map(str)
+NAME = st.lists(PART | NUMBER, min_size=1, max_size=5).map(".".join)
+LAYERS = st.builds(lambda i, e, x: f"layers.{i}.experts.{e}.{x}", st.integers(0, 9), st.integers(0, 5), st.sampled_from(["up", "down"]))
+
+
+def back(names: Sequence[str]) -> Counter[str]:
+    return Counter(name for pattern, _ in folded(names) for name in unfolded(pattern))
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        ([f"model.layers.{i}.self_attn.q_proj.weight" for i in range(32)], ["model.layers.{0..31}.self_attn.q_proj.weight"]),
+        ([f"l.{i}.experts.{e}.up" for i in range(3, 61) for e in range(256)], ["l.{3..60}.experts.{0..255}.up"]),
+        (["a.0", "a.1", "a.2", "a.5"], ["a.{0..2,5}"]),
+        (["a.1", "a.0"], ["a.{0,1}"]),
+        ([f"a.{i}" for i in range(0, 31, 2)], ["a.{0..30..2}"]),
+        (["a.1", "a.5", "a.9", "a.10", "a.11", "a.12"], ["a.{1..9..4,10..12}"]),
+        (["a.7"], ["a.7"]),
+        (["w1.weight", "w2.weight", "w3.weight"], ["w1.weight", "w2.weight", "w3.weight"]),
+        (["0.w1", "0.w2", "1.w1", "1.w2"], ["{0,1}.w1", "{0,1}.w2"]),
+        (["a.0.b.0", "a.0.b.1", "a.1.b.0"], ["a.0.b.{0,1}", "a.1.b.0"]),
+        (["a.00", "a.0", "a.01", "a.1"], ["a.00", "a.0", "a.01", "a.1"]),
+        (["x.0", "x.0", "x.1"], ["x.{0,1}", "x.0"]),
+        (["{0..3}", "a{.1", "a{.2"], ["{{0..3}}", "a{{.{1,2}"]),
+        (["", "."], ["", "."]),
+        ([], []),
+    ],
+)
+def test_patterns(names: list[str], patterns: list[str]) -> None:
+    assert sorted(x.pattern for x in folded(names)) == sorted(patterns)
+    assert back(names) == Counter(names)
+
+
+@given(st.lists(NAME | LAYERS, max_size=60))
+def test_nothing_is_lost(names: list[str]) -> None:
+    assert back(names) == Counter(names)
+    assert sum(x.copies for x in folded(names)) == len(names)
+
+
+@given(st.lists(st.text(max_size=12), max_size=20))
+def test_nothing_is_lost_of_any_text(names: list[str]) -> None:
+    assert back(names) == Counter(names)
+
+
+@given(st.lists(st.tuples(LAYERS, st.integers(0, 2)), max_size=60))
+def test_only_what_agrees_is_folded(rows: list[tuple[str, int]]) -> None:
+    names, keys = [x for x, _ in rows], [x for _, x in rows]
+    found = groups(names, keys)
+    assert Counter((name, keys[x.first]) for x in found for name in unfolded(x.pattern)) == Counter(rows)
+    assert [x.first for x in found] == sorted(x.first for x in found)
+    assert all(names[x.first] in set(unfolded(x.pattern)) for x in found)
+
+
+def deepseek() -> list[str]:
+    experts = [
+        f"model.layers.{i}.mlp.experts.{e}.{x}_proj.weight" for i in range(3, 61) for e in range(256) for x in ("down", "gate", "up")
+    ]
+    return experts + [f"model.layers.{i}.self_attn.{x}.weight" for i in range(61) for x in "abcdefghijklmn"]
+
+
+HOSTILE = {
+    "deepseek": deepseek(),
+    "shuffled": sorted(deepseek(), key=lambda x: hash((x, 7))),
+    "nothing alike": [f"{i:x}{'.' * (i % 7)}" for i in range(45_000)],
+    "one name": ["model.layers.0.weight"] * 45_000,
+    "one name among others": [*(f"a.{i}" for i in range(20_000)), *(["a.7"] * 20_000)],
+    "a scattered lattice": [f"a.{i}.{j}" for i in range(300) for j in range(300) if (i * j + i) % 3],
+    "many numbers": [".".join(str(i >> k & 1) for k in range(15)) for i in range(1 << 15)],
+    "a megabyte of dots": ["." * (1 << 20), "." * (1 << 20) + "1"],
+    "a megabyte of numbers": [".".join("0123456789" * 50_000), ".".join("1234567890" * 50_000)],
+    "a megabyte of digits": ["a." + "1" * (1 << 20), "a." + "2" * (1 << 20)],
+    "braces": ["{" * (1 << 16), "}" * (1 << 16)],
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_no_names_take_a_second(case: str) -> None:
+    names = HOSTILE[case]
+    start = time.process_time()
+    found = folded(names)
+    took = time.process_time() - start
+    assert sum(x.copies for x in found) == len(names)
+    print(f"{case}: {took:.3f} s")
+    assert took < 1, f"{took:.2f} s"
+    assert back(names) == Counter(names)
+
+
+def test_deepseek_folds_to_a_screen() -> None:
+    assert len(folded(deepseek())) == 3 + 14

@@ -1,0 +1,469 @@
+"""GGUF metadata as a configuration: the headers that llama.cpp's converter writes give back the tree that was converted."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import llamath
+from llamath.analysis.count.header_count import header_count
+from llamath.analysis.verify.check_checkpoint import check
+from llamath.checkpoint.formats.checkpoint_files import read
+from llamath.checkpoint.formats.gguf import Array
+from llamath.checkpoint.formats.manifest import Tensor
+from llamath.checkpoint.gguf_metadata import ARCHITECTURES, config_beside, from_gguf
+from llamath.checkpoint.gguf_metadata.gguf_architectures import ARCHS
+from llamath.checkpoint.gguf_metadata.gguf_header import Header, short
+from llamath.checkpoint.gguf_metadata.gguf_to_config import _keys
+from llamath.core.config import Config
+from llamath.core.errors import LlamathError, UnknownModel
+from llamath.core.record_type import Record
+from llamath.core.tree import Stack
+from llamath.families import FAMILIES, find
+from support.gguf_files import CONVERTED, configs, of, shapes, write, write_header
+
+CONFIGS = configs()
+EPS = "attention.layer_norm_rms_epsilon"
+
+WRONG = {
+    "falcon-11B: one norm, grouped": "four times the width is written, whatever it is",
+    "gpt2-untied, narrow": "four times the width",
+    "gpt_bigcode-multi-head, narrow, untied, unscaled": "four times the width",
+    "mpt-learned positions, biased": "four times the width",
+    "phi-plain": "four times the width",
+    "phimoe-biased, head too, wide heads, windows": "the size of the heads is not written",
+}
+"""Where the converter writes metadata that do not describe its tensors, and why: these are refused, and counted from the header."""
+
+DROPPED = {"gemma-biased, untied": "head.weight", "gemma2-biased, untied, listed": "head.weight"}
+"""Weights that the converter leaves out: Gemma's heads are tied for it."""
+
+LOST = {
+    "bloom-untied, six heads, other keys": "layers",
+    "cohere2-listed": "rope window",
+    "cohere2-plain": "rope window",
+    "deepseek-grouped, biased, tied, nothing shared": "normalise",
+    "deepseek_v3-without a latent query, biased, tied, one group, halves": "interleaved",
+    "falcon-parallel, multi-head": "theta",
+    "gemma-biased, untied": "theta tied",
+    "gemma2-biased, untied, listed": "scale window tied",
+    "gemma2-plain": "scale",
+    "gemma3-biased, untied, listed": "rope scale window",
+    "gemma3-both ways": "causal scale window",
+    "gemma3-plain": "rope scale window",
+    "gpt_neox-serial, no attention bias, tied, all rotary": "theta",
+    "gpt_oss-without attention biases, tied, listed layers": "limit window",
+    "internlm2-plain": "rope",
+    "llama-mistral": "window",
+    "llama4-dense between, biased, tied, no norms of queries": "chunk k_norm after_rope q_norm rope temperature",
+    "llama4-listed layers, one expert": "chunk k_norm after_rope q_norm rope temperature",
+    "minicpm-untied-grouped": "rope",
+    "ministral3-window-tied": "window",
+    "mistral4-without a latent query, biased, tied, one dense": "interleaved scale",
+    "mpt-grouped, rotary": "logit_scale rope",
+    "mpt-six heads, untied, clipped": "scale",
+    "nemotron_h-latent experts, biased": "activation",
+    "olmoe-grouped, biased, clipped, tied": "clip normalise",
+    "phimoe-tied, long": "scales",
+    "qwen-biased-partial": "dim original",
+    "qwen-plain": "original",
+    "qwen-short": "rope temperature",
+    "qwen2-late layers with a window": "window",
+    "qwen2-layer types": "window",
+    "qwen2_moe-windows in turn": "window",
+    "qwen3-biased, window": "window",
+    "smollm3-listed": "rope",
+    "smollm3-window": "rope window",
+    "smollm3-window-listed": "rope window",
+    "stablelm-2: biased, tied": "theta",
+    "starcoder2-grouped, no biases, untied, windowed": "window",
+}
+"""Facts without weights that the converter does not write, or that llama.cpp has no key for."""
+
+
+def differing(a: Any, b: Any, name: str = "") -> set[str]:
+    """The innermost facts in which two trees differ."""
+    if a == b:
+        return set()
+    if type(a) is type(b) and isinstance(a, Record):
+        return {x for field in a.fields for x in differing(getattr(a, field), getattr(b, field), field)}
+    if isinstance(a, Stack) and isinstance(b, Stack) and len(a) == len(b):
+        return {x for one, other in zip(a, b, strict=True) for x in differing(one, other, name)}
+    return {name}
+
+
+def tree(config: dict[str, Any]) -> Any:
+    return find(config["model_type"])(Config(config))
+
+
+def converted(label: str, folder: Path) -> Path:
+    entry = CONVERTED[label]
+    return write(folder / "model.gguf", entry["arch"], entry["keys"], shapes(entry), entry["tokens"], entry.get("values"))
+
+
+@pytest.mark.parametrize("label", sorted(set(CONVERTED) - set(WRONG)))
+def test_what_the_converter_writes_gives_the_tree_back(label: str, tmp_path: Path) -> None:
+    config, model = CONVERTED[label]["config"], llamath.load(converted(label, tmp_path))
+    family, whole = find(config["model_type"]), tree(config)
+    assert family.gguf is not None and family.arch.removesuffix("_moe") == CONVERTED[label]["arch"].removesuffix("_moe")
+    ours = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
+    if label in DROPPED:
+        del ours["output.weight"]
+    assert of(model) == ours
+    assert model.parameters.total == sum(x.elements for x in read(str(tmp_path / "model.gguf")).tensors) - _aside(label)
+    assert differing(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
+    assert not any("assumed" in x or "not read" in x for x in model.notes), model.notes
+
+
+def _aside(label: str) -> int:
+    """Numbers in the file that are no weights: rotary factors."""
+    return sum(len(x) for x in CONVERTED[label].get("values", {}).values())
+
+
+@pytest.mark.parametrize("label", sorted(WRONG))
+def test_metadata_that_do_not_describe_the_tensors_are_refused_and_the_header_is_counted(label: str, tmp_path: Path) -> None:
+    path = converted(label, tmp_path)
+    with pytest.raises(UnknownModel, match="its tensors hold") as caught:
+        llamath.load(path)
+    assert "llamath count" in caught.value.hint
+    true = llamath.load(CONVERTED[label]["config"]).parameters.total
+    assert header_count("", "", read(str(path))).total == true
+    assert llamath.load(path, held=False).parameters.total != true
+
+
+EXPERTS = {"block_count": 4, "attention.head_count_kv": 2, "feed_forward_length": 56}
+HEADS = {"attention.key_length": None, "attention.value_length": None}
+GPTJ = {
+    "block_count": 2, "context_length": 48, "embedding_length": 32, "attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5,
+}  # fmt: skip
+UNWRITTEN: dict[str, tuple[str, dict[str, Any], str]] = {
+    "cohere-biased, untied": ("cohere-head norms", {"block_count": 2, "logit_scale": 0.0625, "rope.freq_base": 500000.0}, ""),
+    "cohere2-biased, untied": (
+        "cohere2-plain",
+        {"block_count": 4, "attention.head_count_kv": 2, "logit_scale": 0.25, "attention.sliding_window": 4096},
+        "",
+    ),
+    "falcon-7B: multi-query, biased, untied": ("falcon-plain", {"feed_forward_length": 56}, ""),
+    "falcon-1B: serial, multi-head, alibi": ("falcon-plain", {"attention.head_count_kv": 6}, "alibi rope"),
+    "gemma2-defaults, no caps": (
+        "gemma2-plain",
+        {"attention.head_count_kv": 4, "attention.key_length": 10, "attention.value_length": 10, "attention.sliding_window": 4096},
+        "scale softcap",
+    ),
+    "gptj-plain": ("gptj", GPTJ | {"feed_forward_length": 128, "rope.dimension_count": 4}, ""),
+    "gptj-narrow, tied": ("gptj", GPTJ | {"feed_forward_length": 40, "rope.dimension_count": 8}, "activation"),
+    "lfm2-biased, untied, width as given, layers listed": (
+        "lfm2-plain",
+        {"block_count": 3, "feed_forward_length": 52, "attention.head_count_kv": [0, 0, 2], "shortconv.l_cache": 4},
+        "",
+    ),
+    "phi-grouped, head norms, tied": (
+        "phi-plain",
+        {"feed_forward_length": 56, "attention.head_count_kv": 2, "attention.layer_norm_epsilon": 1e-6, "rope.dimension_count": 2},
+        "activation theta",
+    ),
+    "phi-msft": ("phi-plain", {}, ""),
+    "phi3-phi4": ("phi3-plain", {"attention.head_count_kv": 2}, ""),
+    "qwen2_moe-no biases, tied, every second layer sparse, one dense": ("qwen2_moe-plain", EXPERTS, "normalise"),
+    "qwen3_moe-biased, tied, every second layer sparse, one dense, windows": ("qwen3_moe-plain", EXPERTS | HEADS, "normalise window"),
+    "qwen3_next-biased, tied, one layer dense, every second full": (
+        "qwen3_next-plain",
+        {"block_count": 3, "feed_forward_length": 56, "full_attention_interval": 2},
+        "",
+    ),
+    "qwen3_next-layers listed, every second sparse": (
+        "qwen3_next-plain",
+        {"feed_forward_length": 56, "rope.freq_base": 1e7, "rope.dimension_count": 8},
+        "",
+    ),
+    "stablelm-12B: parallel, grouped, a norm for each head": (
+        "stablelm-plain",
+        {"attention.head_count": 4, "rope.dimension_count": 6, "use_parallel_residual": True},
+        "",
+    ),
+    "internlm2-biased": ("internlm2-plain", {"attention.head_count_kv": 6, "rope.freq_base": 10000.0, EPS: 1e-6}, ""),
+    "minicpm-moe": ("minicpm-plain", {"attention.head_count_kv": 2, "expert_count": 5, "expert_used_count": 2, EPS: 1e-6}, ""),
+}
+"""What the converter cannot write at all (GPT-J), or not with these options: the metadata of a relative, changed as the options want, and
+what is lost. The tensors are those of our scheme."""
+
+
+@pytest.mark.parametrize("label", UNWRITTEN)
+def test_what_the_converter_does_not_write_is_read_by_the_same_keys(label: str, tmp_path: Path) -> None:
+    relative, changes, lost = UNWRITTEN[label]
+    entry, config = CONVERTED.get(relative, {"arch": relative, "keys": {}}), CONFIGS[label]
+    said = {key: x for key, x in (entry["keys"] | changes).items() if x is not None}
+    family, whole = find(config["model_type"]), tree(config)
+    assert family.gguf is not None
+    tensors = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
+    model = llamath.load(write(tmp_path / "model.gguf", entry["arch"], said, tensors, 99))
+    assert of(model) == tensors
+    assert differing(whole, model.tree) - {"context", "mtp"} == set(lost.split())
+
+
+def test_every_family_with_an_architecture_is_written_here() -> None:
+    left = {label for label, x in CONFIGS.items() if find(x["model_type"]).arch} - set(CONVERTED) - set(UNWRITTEN)
+    assert left == {
+        "deepseek_v2-plain attention",  # llama.cpp has another architecture for it, deepseek2-ocr
+        "qwen-first-names",  # the converter reads none of them
+        "gpt2-scores not scaled",  # llama.cpp scales them by the size of a head, always
+        "gpt2-scores scaled layer by layer",
+        "gemma2-tight caps",  # other numbers for the keys that are written in gemma2's others
+    }
+
+
+def test_every_architecture_of_every_family_is_known() -> None:
+    for module, types in FAMILIES.items():
+        import_module(f"llamath.families.{module}")
+        for model_type in types.split():
+            if arch := find(model_type).arch:
+                assert arch in ARCHITECTURES, model_type
+    for name, arch in ARCHS.items():
+        declared = find(arch.model_type).arch
+        assert name.split()[0] == declared or (name, declared) == ("nemotron_h", "nemotron_h_moe")
+
+
+def test_architectures_and_keys_are_those_of_the_gguf_package() -> None:
+    assert set(gguf.MODEL_ARCH_NAMES.values()) >= ARCHITECTURES - {"mistral4"}
+    known = {x for group in vars(gguf.Keys).values() if isinstance(group, type) for x in vars(group).values() if isinstance(x, str)}
+    known |= {x for x in vars(gguf.Keys.Attention.Indexer).values() if isinstance(x, str)}
+    for entry in CONVERTED.values():
+        metadata = {"general.architecture": entry["arch"], **{f"{entry['arch']}.{key}": _read(x) for key, x in entry["keys"].items()}}
+        header = Header(metadata, [Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in shapes(entry).items()], "header")
+        _keys(ARCHS[entry["arch"]], header)
+        unknown = {x for x in header.read if f"{{arch}}.{x}" not in known}
+        assert unknown <= {"rope.scale_linear"}  # the name that linear scaling had in 2023
+
+
+def _read(value: Any) -> Any:
+    return Array("UINT32", len(value), 0, 0, "<", tuple(value)) if isinstance(value, list) else value
+
+
+RMS, THETA, VOCAB, TURNED = EPS, "rope.freq_base", "vocab_size", "rope.dimension_count"
+KEY, VALUE, WINDOW, YARN = "attention.key_length", "attention.value_length", "attention.sliding_window", "rope.scaling"
+
+
+def keys(layers: int, width: int, inner: int, heads: tuple[int, ...], context: int, more: dict[str, Any]) -> dict[str, Any]:
+    """What every header has."""
+    counts = dict(zip(("attention.head_count", "attention.head_count_kv"), heads, strict=False))
+    return {"block_count": layers, "embedding_length": width, "feed_forward_length": inner, "context_length": context} | counts | more
+
+
+LLAMA = {RMS: 1e-5, THETA: 500000.0, VOCAB: 128256}
+CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+LATENT = {
+    "attention.kv_lora_rank": 512, KEY: 576, VALUE: 512, f"{KEY}_mla": 192, f"{VALUE}_mla": 128, TURNED: 64, VOCAB: 102400,
+    "expert_count": 64, "expert_used_count": 6, "expert_feed_forward_length": 1408, "expert_shared_count": 2, "expert_weights_scale": 1.0,
+    "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 1, "leading_dense_block_count": 1, RMS: 1e-6, THETA: 1e4,
+    f"{YARN}.type": "yarn", f"{YARN}.factor": 40.0, f"{YARN}.original_context_length": 4096, f"{YARN}.yarn_beta_fast": 32.0,
+    f"{YARN}.yarn_beta_slow": 1.0, f"{YARN}.yarn_log_multiplier": 0.0707,
+}  # fmt: skip
+SPARSE = {RMS: 1e-5, THETA: 1e6, "expert_count": 8, "expert_used_count": 2, TURNED: 128, VOCAB: 32000}
+LONG = {f"{YARN}.original_context_length": 4096, RMS: 1e-5, TURNED: 96, THETA: 1e4, WINDOW: 2047}
+PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "llama-3-8b": ("llama", keys(32, 4096, 14336, (32, 8), 8192, LLAMA | {TURNED: 128}), 8_030_261_248),
+    "llama-3.2-1b": ("llama", keys(16, 2048, 8192, (32, 8), 131072, LLAMA | {KEY: 64, VALUE: 64, TURNED: 64}), 1_235_814_400),
+    "mixtral-8x7b": ("llama", keys(32, 4096, 14336, (32, 8), 32768, SPARSE), 46_702_792_704),
+    "qwen2.5-0.5b": ("qwen2", keys(24, 896, 4864, (14, 2), 32768, {RMS: 1e-6, THETA: 1e6}), 494_032_768),
+    "gemma-2-2b": ("gemma2", keys(26, 2304, 9216, (8, 4), 8192, CAPS | {RMS: 1e-6, KEY: 256, VALUE: 256, WINDOW: 4096}), 2_614_341_888),
+    "gpt2": ("gpt2", keys(12, 768, 3072, (12,), 1024, {"attention.layer_norm_epsilon": 1e-5}), 124_439_808),
+    "phi-3-mini": ("phi3", keys(32, 3072, 8192, (32, 32), 4096, LONG), 3_821_079_552),
+    "deepseek-v2-lite": ("deepseek2", keys(27, 2048, 10944, (16, 1), 163840, LATENT), 15_706_484_224),
+}
+"""Preset → architecture, the metadata of its published files, and how many parameters it has."""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_by_their_headers(name: str, tmp_path: Path) -> None:
+    arch, said, total = PRESETS[name]
+    preset = llamath.load(name)
+    tensors: dict[str, tuple[int, ...]] = of(preset) | ({"rope_freqs.weight": (32,)} if name == "llama-3.2-1b" else {})
+    tokens = 0 if name == "qwen2.5-0.5b" else int(preset.tree.vocab)
+    model = llamath.load(write_header(tmp_path / "model.gguf", arch, said, tensors, tokens))
+    assert model.parameters.total == preset.parameters.total == total
+    assert of(model) == of(preset)
+    assert differing(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
+    assert (model.tree.head is not None and model.tree.head.weight.tied == "embed.weight") == ("output.weight" not in tensors)
+
+
+SMALL = CONVERTED["llama-plain"]
+
+
+def small(folder: Path, keys: dict[str, Any] | None = None, arch: str = "llama", drop: str = "", tokens: int = 99, **tensors: Any) -> Path:
+    """The plain Llama, changed; a key that is None is left out."""
+    kept = {key: x for key, x in (SMALL["keys"] | (keys or {})).items() if x is not None}
+    found = {name: shape for name, shape in shapes(SMALL).items() if not drop or drop not in name}
+    return write(folder / "model.gguf", arch, kept, found | {name.replace("_s_", "."): x for name, x in tensors.items()}, tokens)
+
+
+REFUSED = {
+    "unknown": ({"arch": "mamba"}, "architecture 'mamba' is not one whose weights are known here"),
+    "near": ({"arch": "llama5"}, "nearest known: llama"),
+    "an adapter": ({"keys": {"general.type": "adapter"}}, "which is no model"),
+    "keys and values": ({"keys": {"attention.key_length": 8, "attention.value_length": 16}}, "keys of 8 and values of 16"),
+    "uneven widths": ({"keys": {"feed_forward_length": [56, 56, 64]}}, r"feed_forward_length differs from layer to layer \(56, 64\)"),
+    "uneven heads": ({"keys": {"attention.head_count_kv": [4, 2, 4]}}, r"head_count_kv differs from layer to layer \(2, 4\)"),
+    "too few layers": ({"keys": {"feed_forward_length": [56, 56]}}, "a count for each of the 3 layers"),
+    "no blocks": ({"keys": {"block_count": None}}, "block_count is 0"),
+    "a billion blocks": ({"keys": {"block_count": 1_000_000_000}}, "in a file of 30 tensors"),
+    "blocks as text": ({"keys": {"block_count": "3"}}, "should be a count, not '3'"),
+    "no width": ({"keys": {"embedding_length": None}}, "embedding_length is missing"),
+    "heads as a number": ({"keys": {"attention.head_count": 4.0}}, "should be a count, not 4.0"),
+    "heads that do not divide": ({"keys": {"attention.head_count": 5, "attention.head_count_kv": 5, KEY: None, VALUE: None}}, "not divide"),
+    "eps as text": ({"keys": {"attention.layer_norm_rms_epsilon": "small"}}, "should be a number, not 'small'"),
+    "one block too many": ({"keys": {"block_count": 4}}, "blk.3.attn_norm.weight is absent"),
+    "a tensor too few": ({"drop": "blk.1.ffn_up"}, "blk.1.ffn_up.weight is absent"),
+    "a tensor too many": ({"blk_s_0_s_attn_x_s_weight": (4, 4)}, "and should be absent"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_family_can_say_is_refused(case: str, tmp_path: Path) -> None:
+    changes, message = REFUSED[case]
+    with pytest.raises(UnknownModel, match=message) as caught:
+        llamath.load(small(tmp_path, **changes))
+    assert "llamath count FILE" in caught.value.hint
+
+
+def test_an_architecture_that_is_missing_is_refused() -> None:
+    with pytest.raises(UnknownModel, match=r"general\.architecture is missing"):
+        from_gguf({}, [])
+
+
+def test_a_key_of_the_family_that_the_user_changes_is_not_held_against_the_file(tmp_path: Path) -> None:
+    assert llamath.load(small(tmp_path), changes={"num_hidden_layers": 5}).tree.layers.n == 5
+
+
+def test_a_file_that_is_too_short_is_a_finding_and_no_model(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    assert check(str(path)).verdict.ok
+    path.write_bytes(path.read_bytes()[:-100])
+    for place in (path, tmp_path):
+        (finding,) = check(str(place)).verdict.findings
+        assert (finding.code, finding.severity) == ("truncated", "error") and "is 100 bytes short" in finding.message
+    with pytest.raises(llamath.FormatError, match="is 100 bytes short"):
+        llamath.load(path)
+
+
+def test_verify_sees_what_load_refuses(tmp_path: Path) -> None:
+    path = small(tmp_path, drop="blk.1.ffn_up")
+    assert not check(str(path)).verdict.ok
+    assert check(str(small(tmp_path))).verdict.ok
+
+
+VOCABULARIES = {
+    "stated": ({}, 99, "", 99),
+    "listed": ({"vocab_size": None}, 99, "", 99),
+    "neither": ({"vocab_size": None}, 0, "", 99),
+    "listed, and stated before tokens were added": ({"vocab_size": 97}, 99, "a vocabulary of 97 and 99; token_embd.weight has 99 rows", 99),
+}
+
+
+@pytest.mark.parametrize("case", VOCABULARIES)
+def test_the_vocabulary_is_stated_or_listed_or_the_rows_of_the_embedding(case: str, tmp_path: Path) -> None:
+    keys, tokens, note, rows = VOCABULARIES[case]
+    model = llamath.load(small(tmp_path, keys=keys, tokens=tokens))
+    assert model.tree.vocab == rows
+    assert note in "\n".join(model.notes)
+
+
+def test_a_vocabulary_that_no_tensor_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel, match=r"token_embd\.weight is \[99, 32\], and should be \[98, 32\]"):
+        llamath.load(small(tmp_path, keys={"vocab_size": 98}, tokens=98))
+
+
+def test_unread_keys_are_reported_and_those_that_say_nothing_new_are_not(tmp_path: Path) -> None:
+    notes = llamath.load(small(tmp_path, keys={"attention.causal": False, "rope.freq_base_swa": 10000.0, "spiral": 3})).notes
+    assert notes == ("not read: attention.causal, spiral",)
+
+
+def test_unscaled_positions_have_the_base_of_llama_cpp(tmp_path: Path) -> None:
+    assert llamath.load(small(tmp_path, keys={"rope.freq_base": None})).tree.layers[0].attn.rope.theta == 10000.0
+
+
+def test_older_layouts_with_as_many_parameters_are_counted_with_a_note(tmp_path: Path) -> None:
+    """Until April 2025 k_up and v_up were one matrix, and keys and values of latent attention were not described apart."""
+    entry = CONVERTED["deepseek_v2-plain"]
+    heads, nope, value, latent = 4, 10, 12, 14
+    keys = {key: x for key, x in entry["keys"].items() if not key.endswith("_mla")}
+    keys |= {"attention.key_length": 16, "attention.value_length": value, "attention.head_count_kv": heads}
+    old = {name: shape for name, shape in shapes(entry).items() if "attn_k_b" not in name and "attn_v_b" not in name}
+    old |= {f"blk.{i}.attn_kv_b.weight": [heads * (nope + value), latent] for i in range(3)}
+    model = llamath.load(write(tmp_path / "model.gguf", "deepseek2", keys, old, 99))
+    assert differing(tree(entry["config"]), model.tree) == {"context"}
+    assert "9 tensors are not as llama.cpp writes them now, with as many parameters in all" in "\n".join(model.notes)
+
+
+def test_experts_one_by_one_as_the_first_mixtrals_had_them(tmp_path: Path) -> None:
+    entry = CONVERTED["mixtral-plain"]
+    old: dict[str, Any] = {}
+    for name, shape in shapes(entry).items():
+        parts = {name.replace("_exps.", f".{e}."): shape[1:] for e in range(shape[0])} if "_exps." in name else {name: shape}
+        old |= parts
+    model = llamath.load(write(tmp_path / "model.gguf", "llama", entry["keys"], old, 99))
+    assert model.family.name == "mixtral" and differing(tree(entry["config"]), model.tree) == {"context"}
+    assert any("as many parameters in all" in x for x in model.notes)
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    entry = CONVERTED["glm4_moe-plain"]
+    layers = entry["keys"]["block_count"] - entry["keys"]["nextn_predict_layers"]
+    last = {f"blk.{layers}.{name}": shape for name, shape in {"nextn.eh_proj.weight": [32, 64], "attn_norm.weight": [32]}.items()}
+    model = llamath.load(write(tmp_path / "model.gguf", "glm4moe", entry["keys"], shapes(entry) | last, 99))
+    assert model.tree.layers.n == layers and any("predict further tokens: they are not counted" in x for x in model.notes)
+
+
+def test_rotary_factors_that_cannot_be_read_or_made_out_are_reported() -> None:
+    entry = CONVERTED["llama-grouped, biased, tied"]
+    tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4 * 6) for name, shape in shapes(entry).items()]
+    metadata = {"general.architecture": "llama", **{f"llama.{key}": x for key, x in entry["keys"].items()}}
+    for values in (None, b"\0" * 24, b"\xff" * 24, b"\0\0\x80\x7f" * 6, b"\0\0\x80\x3f" * 6):
+        notes: list[str] = []
+        keys = from_gguf(metadata, tensors, notes=notes, read=None if values is None else lambda _, x=values: x)
+        assert "rope_scaling" not in keys
+        assert notes == ["rope_freqs.weight holds rotary factors that could not be read or are of no kind known here: none are assumed"]
+
+
+def test_config_beside_gives_what_the_file_says_and_where(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    keys, source = config_beside(str(path))
+    assert keys is not None and keys["hidden_size"] == 32 and source == str(path)
+    (tmp_path / "empty").mkdir()
+    assert config_beside(str(tmp_path / "empty")) == (None, str(tmp_path / "empty"))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+def test_short_numbers_are_the_same_in_single_precision(value: float) -> None:
+    import struct
+
+    assert struct.pack("<f", short(value)) == struct.pack("<f", value)
+    ours, theirs = (len(Decimal(repr(x)).normalize().as_tuple().digits) for x in (short(value), value))
+    assert ours <= theirs
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_metadata_end_in_anything_but_a_configuration_or_a_refusal(data: st.DataObject) -> None:
+    entry = CONVERTED[data.draw(st.sampled_from(sorted(CONVERTED)))]
+    arch = entry["arch"]
+    odd = st.one_of(
+        st.none(), st.booleans(), st.integers(0, 2**64 - 1), st.integers(-(2**63), 9), st.floats(), st.text(max_size=9),
+        st.lists(st.one_of(st.integers(0, 99), st.floats(), st.text(max_size=3), st.booleans()), max_size=9).map(_read),
+        st.builds(Array, st.just("UINT32"), st.integers(0, 2**40), st.just(0), st.just(0), st.just("<"), st.just(())),
+    )  # fmt: skip
+    keys = data.draw(st.dictionaries(st.sampled_from(sorted(entry["keys"])), odd, min_size=1, max_size=4))
+    metadata = {"general.architecture": arch, **{f"{arch}.{key}": _read(x) for key, x in (entry["keys"] | keys).items()}}
+    tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in shapes(entry).items()]
+    values = data.draw(st.binary(min_size=400, max_size=400))
+    try:
+        config = Config(from_gguf(metadata, tensors, notes=[], read=lambda x: values[: x.bytes]))
+        find(config.data["model_type"])(config)
+    except (LlamathError, ArithmeticError):
+        pass

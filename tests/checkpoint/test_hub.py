@@ -1,0 +1,312 @@
+"""Checkpoints elsewhere: a server on loopback speaks the hub's protocol, and what it gives is what is on disk."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.checkpoint.formats import checkpoint_files as checkpoint
+from llamath.checkpoint.hub import HttpFile, read_config, read_remote
+from llamath.checkpoint.open import read_checkpoint
+from llamath.cli import cli
+from llamath.core.errors import FormatError, RemoteError
+from support import hub_server
+from support.hostile_pth import VALID, VALID_OLD, legacy, zipped
+from support.hub_server import (
+    COMMIT,
+    CONFIG,
+    DATA,
+    SHARDS,
+    TOKEN,
+    Handler,
+    Hub,
+    Site,
+    file,
+    header_length,
+    indexed,
+    on_disk,
+    safetensors,
+    same,
+    status,
+)
+
+pytestmark = pytest.mark.usefixtures("alone")
+Pair = tuple[Site, Site]
+
+
+# what works
+
+
+def test_a_single_file_reads_as_it_does_on_disk(pair: Pair, tmp_path: Path) -> None:
+    files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a.weight": (4096, 3), "b": ()})}
+    Hub(*pair, files)
+    for text in ("org/name", "hf://org/name", "hf://org/name@main", f"hf://org/name@{COMMIT}", f"{pair[0].url}/org/name/tree/main"):
+        manifest, config, revision = read_remote(text)
+        same(manifest, on_disk(tmp_path, files))
+        assert (config, revision) == (CONFIG, COMMIT)
+
+
+def test_shards_come_in_order_and_only_their_headers_are_read(pair: Pair, tmp_path: Path) -> None:
+    endpoint, store = pair
+    files = indexed(SHARDS)
+    Hub(endpoint, store, files)
+    remote = read_remote("org/name", config=False).manifest
+    same(remote, on_disk(tmp_path, files))
+    assert remote.index is not None and remote.index["missing"] == []
+    assert store.sent == sum(24 + header_length(x) for x in SHARDS.values()), "24 bytes to tell size and format, and the header"
+    assert len(store.seen) == 2 * len(SHARDS)
+    assert len(endpoint.seen) == 1 + 2 + len(SHARDS), "the API, the index and its redirect, one redirect for each shard"
+    assert all("range" in x.headers for x in store.seen)
+    assert sum(map(len, SHARDS.values())) > 30 * store.sent
+
+
+def test_shards_that_are_missing_are_named(pair: Pair) -> None:
+    files = indexed(SHARDS)
+    gone = "model-00005-of-00012.safetensors"
+    del files[gone]
+    Hub(*pair, files)
+    manifest = read_remote("org/name").manifest
+    assert len(manifest.files) == 11 and manifest.index is not None and manifest.index["missing"] == [gone]
+
+
+def test_gguf_whole_and_split(pair: Pair, tmp_path: Path) -> None:
+    def shard(number: int) -> bytes:
+        keys = {"split.no": (2, "H", number), "split.count": (2, "H", 2), "split.tensors.count": (5, "i", 2)}
+        return hub_server.gguf({f"blk.{number}.attn_q.weight": (32, 32)}, keys)
+
+    whole = hub_server.gguf({"token_embd.weight": (64, 32)})
+    files = {"Q8/x-00001-of-00002.gguf": shard(0), "Q8/x-00002-of-00002.gguf": shard(1), "x.gguf": whole}
+    Hub(*pair, files)
+    on_disk(tmp_path, {**files, "config.json": b"{}"})
+    same(read_remote("hf://org/name/Q8").manifest, checkpoint.read(str(tmp_path / "Q8")))
+    same(read_remote("hf://org/name/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read(str(tmp_path / "Q8")))
+    same(read_remote("hf://org/name/x.gguf").manifest, checkpoint.read(str(tmp_path / "x.gguf")))
+    same(read_remote(f"{pair[1].url}/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read(str(tmp_path / "Q8")))
+
+
+@pytest.mark.parametrize("data", [zipped(VALID), legacy(VALID_OLD)], ids=["zip", "legacy"])
+def test_torch_files(pair: Pair, tmp_path: Path, data: bytes) -> None:
+    files = {"original/consolidated.00.pth": data, "original/params.json": b'{"dim": 8, "n_layers": 2, "n_heads": 2, "vocab_size": 32}'}
+    Hub(*pair, files)
+    on_disk(tmp_path, {**files, "config.json": b"{}", "model.safetensors": DATA})
+    same(read_remote("hf://org/name/original").manifest, checkpoint.read(str(tmp_path / "original")))
+    model = llamath.load("hf://org/name/original")
+    assert model.parameters.total == llamath.load(str(tmp_path / "original")).parameters.total
+    assert model.source == f"hf://org/name@{COMMIT}/original/params.json"
+
+
+def test_load_takes_the_configuration_alone(pair: Pair) -> None:
+    endpoint, store = pair
+    Hub(endpoint, store, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})})
+    wanted = llamath.load(CONFIG).parameters.total
+    model = llamath.load("hf://org/name")
+    assert (model.name, model.parameters.total, model.source) == ("name", wanted, f"hf://org/name@{COMMIT}/config.json")
+    assert not store.seen
+    store.pages["/some/folder/config.json"] = file(json.dumps(CONFIG).encode())
+    assert llamath.load(f"{store.url}/some/folder/config.json").parameters.total == wanted
+    assert llamath.load(f"{store.url}/some/folder/").name == "folder"
+    assert llamath.load(f"{endpoint.url}/org/name/blob/main/config.json?download=true").source == f"hf://org/name@{COMMIT}/config.json"
+
+
+def test_a_bare_id_never_asks_the_network_for_a_model(pair: Pair) -> None:
+    assert llamath.load("meta-llama/Meta-Llama-3-8B").parameters.total == 8_030_261_248
+    with pytest.raises(llamath.UnknownModel):
+        llamath.load("org/name")
+    assert not pair[0].seen
+
+
+def test_importing_llamath_or_reading_a_file_imports_no_network(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(safetensors({"a": (2,)}))
+    code = f"import sys, llamath.checkpoint.open; llamath.checkpoint.open.read_checkpoint({str(tmp_path / 'a.safetensors')!r}); print(*sys.modules)"
+    modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert not modules & {"http.client", "urllib.request", "ssl", "socket", "fsspec", "huggingface_hub", "llamath.checkpoint.hub"}
+
+
+def test_what_is_on_disk_is_meant_first(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    (tmp_path / "org" / "name" / "model.safetensors").write_bytes(safetensors({"here": (2,)}))
+    (tmp_path / "org" / "name" / "config.json").write_text(json.dumps(CONFIG))
+    found = read_checkpoint("org/name", config=True)
+    assert [x.name for x in found.manifest.tensors] == ["here"] and found.config == CONFIG and not found.note
+    for text in ("org/nothing.safetensors", "nothing", "./org/nothing"):
+        with pytest.raises(FormatError):
+            read_checkpoint(text)
+    assert not pair[0].seen
+    Hub(*pair, {"model.safetensors": safetensors({"there": (2,)})}, repo="org/other")
+    assert read_checkpoint("org/other").note == f"org/other is at commit {COMMIT}"
+
+
+def test_an_empty_file_and_a_short_one_are_no_checkpoints(site: Site) -> None:
+    for size, code in ((0, "unknown_format"), (3, "unknown_format"), (23, "unknown_format")):
+        site.pages["/x"] = file(bytes(size))
+        with pytest.raises(FormatError) as found:
+            read_remote(f"{site.url}/x")
+        assert found.value.code == code
+        with HttpFile(f"{site.url}/x") as source:
+            assert source.size == size and source.read(0, size) == bytes(size)
+
+
+def test_every_range_is_the_bytes_of_the_file(site: Site) -> None:
+    data = random.Random(1).randbytes(5000)
+    site.pages["/x"] = file(data)
+    with HttpFile(f"{site.url}/x") as source:
+        for start, end in [(0, 5000), (0, 24), (3, 9), (23, 25), (24, 24), (4999, 5000), (100, 4000), (5000, 5000)]:
+            assert source.read(start, end - start) == data[start:end]
+        asked = len(site.seen)
+        with pytest.raises(FormatError):
+            source.read(4990, 11)
+        assert len(site.seen) == asked
+    assert len({x.headers["host"] for x in site.seen}) == 1
+
+
+def test_one_file_is_read_within_a_budget(site: Site) -> None:
+    site.pages["/x"] = file(bytes(5000))
+    with HttpFile(f"{site.url}/x", budget=3000) as source:
+        source.read(0, 2000)
+        with pytest.raises(RemoteError, match="more than is read") as found:
+            source.read(1000, 2000)
+        assert found.value.code == "too_large"
+
+
+def test_connections_are_kept(site: Site) -> None:
+    site.pages["/x"] = file(bytes(5000))
+    ports: set[int] = set()
+    inner = site.pages["/x"]
+
+    def page(handler: Handler) -> None:
+        ports.add(handler.client_address[1])
+        inner(handler)
+
+    site.pages["/x"] = page
+    with HttpFile(f"{site.url}/x") as source:
+        for at in range(100, 1000, 100):
+            source.read(at, 10)
+    assert len(ports) == 1
+
+
+# what the hub refuses
+
+
+@pytest.mark.parametrize(
+    ("code", "headers", "expected", "says"),
+    [
+        (401, {"X-Error-Code": "RepoNotFound"}, "unauthorized", "there is no such model, or it is private"),
+        (401, {"X-Error-Code": "GatedRepo"}, "unauthorized", "it is gated"),
+        (403, {}, "forbidden", "access is denied"),
+        (404, {"X-Error-Code": "RevisionNotFound"}, "missing", "there is no such revision"),
+        (404, {}, "missing", "there is no such thing"),
+        (429, {}, "busy", "too many requests"),
+        (500, {}, "server", "the server has failed"),
+        (204, {}, "status", "nobody asked for"),
+        (416, {}, "status", "416"),
+    ],
+)
+def test_refusals_are_explained(pair: Pair, code: int, headers: dict[str, str], expected: str, says: str) -> None:
+    hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
+    pair[0].pages[hub.api] = status(code, headers, b"" if code == 204 else b"no")
+    with pytest.raises(RemoteError, match=says) as found:
+        read_remote("org/name")
+    assert found.value.code == expected
+    assert "\x1b" not in str(found.value)
+
+
+def test_a_token_that_does_not_suffice_is_said_to_have_been_sent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
+    pair[0].pages[hub.resolve("model.safetensors")] = status(403, {"X-Error-Code": "GatedRepo"})
+    hints = []
+    for token in ("", TOKEN):
+        monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(RemoteError) as found:
+            read_remote("org/name")
+        hints.append(found.value.hint)
+    assert "HF_TOKEN" in hints[0] and "your token was sent" in hints[1]
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_means_offline(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1")
+    for read in (read_remote, read_config):
+        with pytest.raises(RemoteError) as found:
+            read("hf://org/name")
+        assert found.value.code == "offline"
+    assert not pair[0].seen
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf://",
+        "hf://datasets/org/name",
+        "hf://../name",
+        "hf://org/..",
+        "hf://org/name@",
+        "hf://org name",
+        "hf://org/name\r\nX: y",
+        "hf://a..b/c",
+    ],
+)
+def test_ids_that_are_none(pair: Pair, text: str) -> None:
+    with pytest.raises(RemoteError) as found:
+        read_remote(text)
+    assert found.value.code in ("id", "missing") and "\r" not in str(found.value)
+
+
+@pytest.mark.parametrize("scheme", ["file", "ftp", "local", "reference", "simplecache::memory", "github", "sftp", "data", "javascript"])
+def test_schemes_that_are_not_known_are_refused(scheme: str) -> None:
+    for read in (read_remote, read_config):
+        with pytest.raises(RemoteError) as found:
+            read(f"{scheme}://somewhere/model.safetensors")
+        assert found.value.code == "scheme"
+
+
+def test_the_commit_is_pinned(pair: Pair) -> None:
+    endpoint, _ = pair
+    hub = Hub(*pair, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})})
+    hub.api_answer(endpoint.pages[hub.api], "a/branch")
+    hub.api_answer(endpoint.pages[hub.api], "refs/pr/1")
+    for text in ("hf://org/name@a%2Fbranch", "hf://org/name@refs/pr/1"):
+        endpoint.seen.clear()
+        assert read_remote(text).revision == COMMIT
+        assert all(f"/{COMMIT}/" in x.path for x in endpoint.seen[1:])
+    other = "f" * 40
+    hub.api_answer(endpoint.pages[hub.api], other)
+    with pytest.raises(RemoteError, match="gives 0123") as found:
+        read_remote(f"hf://org/name@{other}")
+    assert found.value.code == "api"
+
+
+# on the command line
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(cli, args)
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_commands_say_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    model = llamath.load(CONFIG)
+    shapes = {x.name: tuple(map(int, x.shape)) for x in model.scheme("hf").tensors(model.tree)}
+    files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors(shapes)}
+    hub = Hub(*pair, files)
+    note = f"{{}} is at commit {COMMIT}\n"
+    for name in ("org/name", "hf://org/name"):
+        code, out, err = run("ls", name, "--json")
+        assert (code, err) == (0, note.format(name)) and len(json.loads(out)["tensors"]) == len(shapes)
+        code, out, err = run("verify", name, "--json")
+        assert (code, err) == (0, note.format(name)) and json.loads(out)["ok"]
+    code, out, err = run("count", "hf://org/name", "--json")
+    assert json.loads(out)["source"] == f"hf://org/name@{COMMIT}/config.json"
+    hub.store.pages["/model.safetensors"] = file(files["model.safetensors"][:-99])
+    code, out, err = run("verify", "hf://org/name", "--json")
+    assert (code, [x["code"] for x in json.loads(out)["findings"]]) == (1, ["truncated"])
+    assert TOKEN not in out + err

@@ -1,0 +1,314 @@
+"""Servers that misbehave, each with the code of the error: wrong ranges, bombs, redirects, silence, names that lead elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
+from llamath.checkpoint.hub.web_location import place
+from llamath.core.errors import FormatError, LlamathError, RemoteError
+from support.hub_server import (
+    COMMIT,
+    DATA,
+    QUICK,
+    SHARDS,
+    Handler,
+    Hub,
+    Page,
+    Site,
+    file,
+    indexed,
+    raw,
+    redirect,
+    safetensors,
+    status,
+)
+
+pytestmark = pytest.mark.usefixtures("alone")
+Pair = tuple[Site, Site]
+
+
+# names and answers of the API
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [
+        (status(200, {}, b"<!doctype html><html>log in</html>"), "json"),
+        (status(200, {}, b""), "json"),
+        (status(200, {}, b"[]"), "json"),
+        (status(200, {}, b'{"sha": NaN}'), "json"),
+        (status(200, {}, b"{" * 100_000), "json"),
+        (status(200, {}, b'{"sha": "\xff"}'), "json"),
+        (status(200, {}, b"{}"), "api"),
+        (status(200, {}, b'{"sha": "../../evil", "siblings": []}'), "api"),
+        (status(200, {}, b'{"sha": "0123456789abcdef0123456789abcdef01234567\\n"}'), "api"),
+        (status(200, {}, json.dumps({"sha": COMMIT, "siblings": {}}).encode()), "api"),
+        (status(200, {"Content-Length": "9000000000"}), "too_large"),
+        (raw(b"HTTP/1.1 200 OK\r\n\r\n", *[b" " * (1 << 20)] * 10), "long"),
+        (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *[b"100000\r\n" + b" " * (1 << 20) + b"\r\n"] * 10), "long"),
+        (raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", *[b" " * (1 << 20)] * 10), "long"),
+        (status(200, {"Content-Encoding": "gzip"}, gzip.compress(b" " * 1_000_000)), "encoding"),
+    ],
+)  # fmt: skip
+def test_an_api_that_answers_anything(pair: Pair, page: Page, code: str) -> None:
+    hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
+    pair[0].pages[hub.api] = page
+    with pytest.raises(RemoteError) as found:
+        read_remote("org/name", limits=Limits(answer=10))
+    assert found.value.code == code
+
+
+NAMES = ["../../../etc/passwd", "/etc/passwd", "..", "a/b.safetensors", "a\r\nX-Injected: 1", "a\0b", "\\\\host\\x", "", "x" * 300, "C:x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_in_an_index_are_plain(pair: Pair, name: str) -> None:
+    endpoint, store = pair
+    index = json.dumps({"weight_map": {"a": name}}).encode()
+    Hub(endpoint, store, {"model.safetensors.index.json": index, "evil": b"x"})
+    store.pages["/model.safetensors.index.json"] = file(index)
+    for text in ("org/name", f"{store.url}/model.safetensors.index.json"):
+        with pytest.raises(FormatError) as found:
+            read_remote(text, config=False)
+        assert found.value.code == "shard_name"
+        assert not set(str(found.value)) & set("\r\n\0")
+    assert [x.path for x in store.seen] == ["/model.safetensors.index.json"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "\ud800.safetensors"])
+def test_names_that_the_api_lists_are_strangers_text(pair: Pair, name: str) -> None:
+    hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
+    siblings = [{"rfilename": x} for x in (name, "model.safetensors")] + [None, {"rfilename": 7}, {}]
+    hub.api_answer(status(200, {}, json.dumps({"sha": COMMIT, "siblings": siblings}).encode()))
+    assert len(read_remote("org/name").manifest.tensors) == 1
+    hub.api_answer(status(200, {}, json.dumps({"sha": COMMIT, "siblings": siblings[:1]}).encode()))
+    with pytest.raises((FormatError, RemoteError)):
+        read_remote("org/name")
+    assert not any("x-injected" in x.headers or ".." in x.path for x in pair[0].seen)
+
+
+def test_odd_but_plain_names_are_quoted(pair: Pair) -> None:
+    files = {"100% größer?#&=+ x.safetensors": safetensors({"a": (2,)})}
+    Hub(*pair, files)
+    remote = read_remote("org/name").manifest
+    assert remote.files[0].name == f"hf://org/name@{COMMIT}/100% größer?#&=+ x.safetensors"
+
+
+# servers that misbehave
+
+HEAD = f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-23/{len(DATA)}\r\n".encode()
+
+
+def ranged(change: Callable[[int, int, Handler], None]) -> Page:
+    """Answers a range as `change` wants; gets its first and last byte."""
+
+    def page(handler: Handler) -> None:
+        first, last = handler.headers["Range"].removeprefix("bytes=").split("-")
+        change(int(first), int(last), handler)
+
+    return page
+
+
+def answered(content_range: str, extra: int = 0, headers: Mapping[str, str] | None = None, code: int = 206) -> Page:
+    """A 206 with this Content-Range, and a body that is `extra` bytes longer than the range."""
+
+    def page(first: int, last: int, handler: Handler) -> None:
+        written = content_range.format(first=first, last=last, size=len(DATA), before=first - 1, after=last + 1)
+        body = (DATA + bytes(99))[first : last + 1 + extra]
+        handler.answer(code, body, {"Content-Range": written, **(headers or {})})
+
+    return ranged(page)
+
+
+GOOD = "bytes {first}-{last}/{size}"
+HOSTILE: dict[str, tuple[Page, str]] = {
+    "ignores Range": (status(200, {}, DATA), "range"),
+    "ignores Range, endless": (raw(b"HTTP/1.1 200 OK\r\n\r\n", *[bytes(1 << 20)] * 5), "range"),
+    "starts later": (answered("bytes {after}-{last}/{size}"), "range"),
+    "ends earlier": (answered("bytes {first}-{first}/{size}"), "range"),
+    "ends later": (answered("bytes {first}-{after}/{size}", 1), "range"),
+    "no Content-Range": (raw(b"HTTP/1.1 206 OK\r\nContent-Length: 24\r\n\r\n", DATA[:24]), "range"),
+    "size unknown": (answered("bytes {first}-{last}/*"), "range"),
+    "size smaller than range": (answered("bytes {first}-{last}/3"), "range"),
+    "range in items": (answered("items {first}-{last}/{size}"), "range"),
+    "range negative": (answered("bytes -{first}-{last}/{size}"), "range"),
+    "range in other digits": (raw(HEAD.replace(b"0-23", "٠-23".encode()) + b"Content-Length: 24\r\n\r\n", DATA[:24]), "range"),
+    "multipart": (raw(b"HTTP/1.1 206 OK\r\nContent-Type: multipart/byteranges\r\nContent-Length: 24\r\n\r\n", DATA[:24]), "range"),
+    "206 that says 416": (answered("bytes */{size}", code=416), "range"),
+    "longer body": (answered(GOOD, 7), "range"),
+    "shorter body": (answered(GOOD, -7), "range"),
+    "shorter than promised": (raw(HEAD + b"Content-Length: 24\r\n\r\n", DATA[:7]), "dropped"),
+    "shorter than promised, and waits": (answered(GOOD, -7, {"Content-Length": "24"}), "timeout"),
+    "longer, chunked": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1f\r\n" + DATA[:31] + b"\r\n0\r\n\r\n"), "long"),
+    "longer, until the end": (raw(HEAD + b"\r\n", DATA[:31]), "long"),
+    "shorter, until the end": (raw(HEAD + b"\r\n", DATA[:7]), "dropped"),
+    "shorter, chunked": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"7\r\n" + DATA[:7] + b"\r\n0\r\n\r\n"), "dropped"),
+    "chunk without end": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", *[bytes(1 << 19)] * 4), "long"),
+    "chunk of nonsense": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), "dropped"),
+    "gzip": (raw(HEAD + b"Content-Encoding: gzip\r\nContent-Length: 24\r\n\r\n", gzip.compress(bytes(10_000_000), 1)[:24]), "encoding"),
+    "gzip twice": (answered(GOOD, headers={"Content-Encoding": "identity, gzip"}), "encoding"),
+    "brotli": (answered(GOOD, headers={"Content-Encoding": "br"}), "encoding"),
+    "redirects to itself": (redirect("/x"), "redirect"),
+    "redirects nowhere": (status(302), "redirect"),
+    "redirects to a file": (redirect("file:///etc/passwd"), "redirect"),
+    "redirects to ftp": (redirect("ftp://127.0.0.1/x"), "redirect"),
+    "redirects to gopher": (redirect("gopher://127.0.0.1:1/x"), "redirect"),
+    "redirects with a password": (redirect("http://user:word@127.0.0.1/x"), "redirect"),
+    "redirects to no port": (redirect("http://127.0.0.1:99999/x"), "redirect"),
+    "redirects to a strange host": (redirect("http://a%0d%0ab/x"), "redirect"),
+    "redirects to a closed port": (redirect("http://127.0.0.1:1/x"), "dropped"),
+    "redirects to no URL": (redirect("http://[/x"), "redirect"),
+    "304": (status(304, {}, b""), "status"),
+    "no HTTP": (raw(b"220 ftp ready\r\n"), "network"),
+    "nothing": (raw(), "dropped"),
+    "HTTP/9": (raw(b"HTTP/9.9 206 OK\r\n\r\n"), "network"),
+    "many headers": (raw(b"HTTP/1.1 206 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n"), "network"),
+    "long header": (raw(b"HTTP/1.1 206 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"), "network"),
+    "endless 100": (raw(*[b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000] * 5), "long"),
+    "endless trailers": (
+        raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n18\r\n" + DATA[:24] + b"\r\n0\r\n", *[b"X: yyyyyyyy\r\n" * 10_000] * 5), "long",
+    ),
+    "slow headers": (raw(*[b"HTTP/1.1 206 OK\r\n"] + [b"X: y\r\n"] * 20, pause=0.1), "timeout"),
+    "slow body": (raw(HEAD + b"Content-Length: 24\r\n\r\n", *[b"x"] * 23, pause=0.1), "timeout"),
+    "silent": (raw(b"", pause=3), "timeout"),
+    "silent in the body": (raw(HEAD + b"Content-Length: 24\r\n\r\n", pause=3), "timeout"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_servers(site: Site, name: str) -> None:
+    site.pages["/x"], code = HOSTILE[name]
+    start = time.monotonic()
+    with pytest.raises(RemoteError) as found:
+        read_remote(f"{site.url}/x", config=False, limits=QUICK if code == "timeout" else None)
+    assert found.value.code == code, str(found.value)
+    assert time.monotonic() - start < 5
+    assert len(str(found.value)) < 400
+
+
+def test_https_does_not_lead_to_http() -> None:
+    with pytest.raises(RemoteError, match="from https to http"):
+        place("https://127.0.0.1/x").follow("http://127.0.0.1/x")
+    assert place("http://127.0.0.1/x").follow("https://127.0.0.1/y").url == "https://127.0.0.1/y"
+    assert place("https://127.0.0.1/x/y").follow("../z?q").url == "https://127.0.0.1/z?q"
+    there = place("https://127.0.0.1/x")._replace(trusted=True)
+    assert [there.follow(x).trusted for x in ("/y", "https://127.0.0.1:443/", "https://127.0.0.1:444/", "https://127.0.0.2/")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert not there.follow("https://127.0.0.2/").follow("https://127.0.0.1/x").trusted
+
+
+def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
+    for i in range(1, 8):
+        site.pages[f"/{i}"] = redirect(f"/{i - 1}", random.Random(i).choice([301, 302, 303, 307, 308]))
+    site.pages["/0"] = file(DATA)
+    assert len(read_remote(f"{site.url}/5", config=False).manifest.tensors) == 1
+    with pytest.raises(RemoteError) as found:
+        read_remote(f"{site.url}/6", config=False)
+    assert found.value.code == "redirect"
+
+
+@pytest.mark.parametrize("second", ["size", "tag", "bytes"])
+def test_a_file_that_changes_while_it_is_read(site: Site, second: str) -> None:
+    later = {"size": file(DATA + b"x"), "tag": file(DATA, '"two"'), "bytes": file(bytes(len(DATA)))}[second]
+
+    def page(handler: Handler) -> None:
+        (file(DATA) if len(site.seen) == 1 else later)(handler)
+
+    site.pages["/x.safetensors"] = page
+    with pytest.raises(LlamathError) as found:
+        read_remote(f"{site.url}/x.safetensors", config=False)
+    assert getattr(found.value, "code", "") == ("header_text" if second == "bytes" else "changed")
+
+
+def test_a_dropped_connection_is_tried_once_more(site: Site) -> None:
+    drops = 1
+
+    def page(handler: Handler) -> None:
+        nonlocal drops
+        if drops:
+            drops -= 1
+            handler.close_connection = True
+            return
+        file(DATA)(handler)
+
+    site.pages["/x"] = page
+    assert len(read_remote(f"{site.url}/x", config=False).manifest.tensors) == 1
+    drops, site.seen[:] = 2, []
+    with pytest.raises(RemoteError) as found:
+        read_remote(f"{site.url}/x", config=False)
+    assert found.value.code == "dropped" and len(site.seen) == 2
+
+
+def test_a_connection_that_was_kept_and_then_closed_is_opened_again(site: Site) -> None:
+    def page(handler: Handler) -> None:
+        file(DATA)(handler)
+        handler.close_connection = True
+
+    site.pages["/x"] = page
+    with HttpFile(f"{site.url}/x") as source:
+        for at in range(100, 500, 100):
+            source.read(at, 10)
+
+
+def test_http_1_0_and_chunks_are_understood(site: Site) -> None:
+    def old(first: int, last: int, handler: Handler) -> None:
+        span = f"Content-Range: bytes {first}-{last}/{len(DATA)}\r\n"
+        raw(f"HTTP/1.0 206 OK\r\n{span}\r\n".encode(), DATA[first : last + 1])(handler)
+
+    def chunked(first: int, last: int, handler: Handler) -> None:
+        head = f"HTTP/1.1 206 OK\r\nContent-Range: bytes {first}-{last}/{len(DATA)}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        pieces = [DATA[x : min(x + 5, last + 1)] for x in range(first, last + 1, 5)]
+        handler.wfile.write(head.encode() + b"".join(b"%x\r\n%b\r\n" % (len(x), x) for x in pieces) + b"0\r\n\r\n")
+
+    for answer in (old, chunked):
+        site.pages["/x"] = ranged(answer)
+        assert len(read_remote(f"{site.url}/x", config=False).manifest.tensors) == 1
+
+
+def test_the_whole_reading_ends_in_time(site: Site) -> None:
+    site.pages["/x"] = file(DATA)
+    with HttpFile(f"{site.url}/x", Session(limits=Limits(whole=0.5))) as source:
+        time.sleep(0.51)
+        with pytest.raises(RemoteError) as found:
+            source.read(100, 10)
+    assert found.value.code == "timeout"
+
+
+def test_of_several_errors_the_first_shards_istold(pair: Pair) -> None:
+    hub = Hub(*pair, indexed(SHARDS))
+    for number in (3, 7, 11):
+        pair[1].pages[f"/model-{number:05}-of-00012.safetensors"] = status(200, {}, b"whole")
+    with pytest.raises(RemoteError, match="model-00003-of"):
+        read_remote("org/name")
+    problems: list[FormatError] = []
+    for number in (7, 3, 11):
+        pair[1].pages[f"/model-{number:05}-of-00012.safetensors"] = file(b"no checkpoint " * number)
+    manifest = read_remote("org/name", problems=problems).manifest
+    assert len(manifest.files) == 9 and ["model-00003" in str(problems[0]), "model-00011" in str(problems[2])] == [True, True]
+    assert hub.repo == "org/name"
+
+
+def test_random_answers_raise_nothing_of_their_own(site: Site) -> None:
+    head = HEAD + b"Content-Length: 24\r\nETag: x\r\nLocation: /y\r\nTransfer-Encoding: chunked\r\n\r\n"
+    good = head + b"18\r\n" + DATA[:24] + b"\r\n0\r\n\r\n"
+    marks = [b"", b"\r\n", b"\0", b"-", b"9", b"\xff", b":", b" ", b"f"]
+    chance = random.Random(7)
+    for _ in range(250):
+        data = bytearray(good)
+        for _ in range(chance.randint(1, 6)):
+            at = chance.randrange(len(data))
+            data[at : at + chance.choice([0, 1, 1, 9])] = chance.choice(marks)
+        if chance.random() < 0.2:
+            data[9:12] = chance.choice([b"302", b"200", b"416", b"100", b"999", b"000"])
+        site.pages["/x"] = site.pages["/y"] = raw(bytes(data))
+        with contextlib.suppress(LlamathError):
+            read_remote(f"{site.url}/x", config=False, limits=QUICK)

@@ -1,0 +1,101 @@
+"""Checkpoints in object stores, of which fsspec's memory is one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.checkpoint.hub import read_remote
+from llamath.core.errors import FormatError, LlamathError, RemoteError
+from support.hub_server import (
+    CONFIG,
+    DATA,
+    SHARDS,
+    header_length,
+    indexed,
+    on_disk,
+    same,
+    told,
+)
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    yield store
+    store.store.clear()
+
+
+def test_object_stores(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)}
+    for name, data in files.items():
+        memory.pipe(f"/bucket/model/{name}", data)
+    read: list[int] = []
+    cat_file = type(memory).cat_file
+
+    def counted(self: Any, path: str, start: int, end: int) -> bytes:
+        read.append(end - start)
+        return bytes(cat_file(self, path, start=start, end=end))
+
+    monkeypatch.setattr(type(memory), "cat_file", counted)
+    remote = read_remote("memory://bucket/model", config=False).manifest
+    same(remote, on_disk(tmp_path, files))
+    headers = sum(9 + 8 + header_length(x) for x in SHARDS.values())
+    assert sum(read) == headers + len(files["model.safetensors.index.json"])
+    same(read_remote("memory://bucket/model/model.safetensors.index.json").manifest, remote)
+    one = read_remote("memory://bucket/model/model-00002-of-00012.safetensors")
+    assert one.config == CONFIG and one.revision == "" and one.manifest.files[0].name.startswith("memory://bucket/model/")
+    assert llamath.load("memory://bucket/model").parameters.total == llamath.load(CONFIG).parameters.total
+
+
+def test_object_stores_that_fail(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe("/bucket/model.safetensors", DATA)
+    with pytest.raises(FormatError):
+        read_remote("memory://bucket/other.safetensors")
+    with pytest.raises(RemoteError) as found:
+        read_remote("memory://user:sealed@bucket/model.safetensors")
+    assert found.value.code == "scheme"
+    failures = {PermissionError("sealed"): "forbidden", RuntimeError("sealed"): "network", FileNotFoundError(): "missing"}
+    for failure, code in failures.items():
+
+        def fail(*_: Any, error: Exception = failure, **__: Any) -> bytes:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(memory), "cat_file", fail)
+            with pytest.raises(RemoteError) as found:
+                read_remote("memory://bucket/model.safetensors", config=False)
+            assert found.value.code == code and "sealed" not in told(found.value)
+    for answer in (b"short", DATA + b"x", None):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(memory), "cat_file", lambda *_, answer=answer, **__: answer)
+            with pytest.raises(RemoteError) as found:
+                read_remote("memory://bucket/model.safetensors", config=False)
+            assert found.value.code == "range"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_store_whose_package_is_missing_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec")
+    package = {"s3": "s3fs", "gs": "gcsfs"}[scheme]
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(llamath.MissingExtra, match=f"needs {package}") as found:
+        read_remote(f"{scheme}://bucket/model.safetensors")
+    assert found.value.hint == "pip install 'llamath[hub]'"
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(LlamathError, match="needs adlfs") as found:
+        read_remote("az://bucket/model.safetensors")
+    assert found.value.hint == "pip install adlfs"
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(llamath.MissingExtra, match="fsspec"):
+        read_remote(f"{scheme}://bucket/model.safetensors")

@@ -1,0 +1,298 @@
+"""`llamath ls`: what the reference packages wrote, read back; sums that hold; a contract for programs; strangers' text kept harmless."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from llamath.analysis.count.name_folding import unfolded
+from llamath.analysis.verify.listing import Row, Total, listing
+from llamath.checkpoint.formats.manifest import File, Manifest, Tensor
+from llamath.cli.ls import command
+from llamath.render.text.ls_data import ls_csv
+from llamath.render.text.ls_text import ls_text
+from support import packed as make
+
+EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]
+
+
+def ls(path: Path, *options: str) -> str:
+    found = CliRunner().invoke(command, [str(path), *options], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def write(path: Path, headers: list[make.Header], metadata: dict[str, str] | None = None) -> Path:
+    """A safetensors file whose tensors take room and have no bytes."""
+    entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    for x in make.tensors(headers):
+        entries[x.name] = {"dtype": x.dtype, "shape": list(x.shape), "data_offsets": [x.start, x.end]}
+    data = json.dumps(entries, separators=(",", ":")).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(len(data).to_bytes(8, "little") + data)
+        file.truncate(8 + len(data) + sum(x.bytes for x in make.tensors(headers)))
+    return path
+
+
+GOLDEN = """\
+FOLDER: safetensors, 2 files, 291 tensors
+
+tensor                                               dtype  shape
+model.embed_tokens.weight                            BF16   [128256, 4096]
+model.layers.{0..31}.self_attn.q_proj.weight         BF16   [4096, 4096] × 32
+model.layers.{0..31}.self_attn.k_proj.weight         BF16   [1024, 4096] × 32
+model.layers.{0..31}.self_attn.v_proj.weight         BF16   [1024, 4096] × 32
+model.layers.{0..31}.self_attn.o_proj.weight         BF16   [4096, 4096] × 32
+model.layers.{0..31}.input_layernorm.weight          BF16   [4096] × 32
+model.layers.{0..31}.mlp.gate_proj.weight            BF16   [14336, 4096] × 32
+model.layers.{0..31}.mlp.up_proj.weight              BF16   [14336, 4096] × 32
+model.layers.{0..31}.mlp.down_proj.weight            BF16   [4096, 14336] × 32
+model.layers.{0..31}.post_attention_layernorm.weight BF16   [4096] × 32
+model.norm.weight                                    BF16   [4096]
+lm_head.weight                                       BF16   [128256, 4096]
+"""
+
+
+def llama(folder: Path) -> Path:
+    headers = make.plain("llama-3.1-8b")
+    halves = {"model-00001-of-00002.safetensors": headers[:150], "model-00002-of-00002.safetensors": headers[150:]}
+    for name, half in halves.items():
+        write(folder / name, half, {"format": "pt"})
+    weight_map = {name: file for file, half in halves.items() for name, _, _ in half}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return folder
+
+
+def test_a_llama_on_one_screen(tmp_path: Path) -> None:
+    text = ls(llama(tmp_path))
+    head, _, rest = text.partition("\nparameters")
+    names = [line.split()[0] for line in GOLDEN.splitlines()[2:]]
+    assert sorted(line.split()[0] for line in head.splitlines()[2:]) == sorted(names)
+    assert {re.sub(" +", " ", x) for x in head.splitlines()[2:]} == {re.sub(" +", " ", x) for x in GOLDEN.splitlines()[2:]}
+    assert head.splitlines()[0] == f"{tmp_path}: safetensors, 2 files, 291 tensors"
+    assert all(len(line) <= 80 for line in text.splitlines()[1:])
+    assert "8,030,261,248" in rest
+    assert "16,060,522,496 bytes (16.06 GB, 14.96 GiB)" in rest
+    assert re.search(r"^bits +16 per weight$", rest, re.MULTILINE)
+    assert re.search(r"^  BF16 +291 +8,030,261,248 +8,030,261,248 +16,060,522,496$", rest, re.MULTILINE)
+    assert re.search(r"^  format +pt$", rest, re.MULTILINE)
+
+
+def test_printed_rows_add_up_to_the_printed_total(tmp_path: Path) -> None:
+    text = ls(llama(tmp_path))
+    rows = re.findall(r"\[([0-9, ]+)\](?: × ([0-9,]+))?$", text, re.MULTILINE)
+    total = sum(prod(map(int, dims.split(", "))) * int(copies.replace(",", "") or 1) for dims, copies in rows)
+    assert f"parameters  {total:,}\n" in text
+    files = re.findall(r"^  model-\S+ +([0-9,]+) +([0-9,]+) +[0-9,]+$", text, re.MULTILINE)
+    assert [sum(int(x[i].replace(",", "")) for x in files) for i in (0, 1)] == [291, 16_060_522_496]
+
+
+def test_json_is_what_safetensors_reads(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    kinds = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
+    given = {f"layers.{i}.w": torch.zeros(i + 1, 3).to(kinds[i % 5]) for i in range(12)} | {"scalar": torch.tensor(1.0)}
+    path = tmp_path / "model.safetensors"
+    safetensors.save_file(given, path, metadata={"format": "pt", "note": "n"})
+    found = json.loads(ls(path, "--json"))
+    assert found["format"] == "safetensors"
+    assert {x["name"]: tuple(x["shape"]) for x in found["tensors"]} == {name: tuple(x.shape) for name, x in given.items()}
+    assert found["elements"] == found["parameters"] == sum(x.numel() for x in given.values())
+    assert found["bytes"] == sum(x.numel() * x.element_size() for x in given.values())
+    assert found["metadata"] == {"format": "pt", "note": "n"}
+    data = path.read_bytes()
+    for x in found["tensors"]:
+        assert x["file"] == "model.safetensors"
+        assert x["elements"] == given[x["name"]].numel()
+        assert data[x["offset"] : x["offset"] + x["bytes"]] == given[x["name"]].reshape(-1).view(torch.uint8).numpy().tobytes()
+    assert set(found["tensors"][0]) == {"name", "dtype", "shape", "elements", "bytes", "file", "offset"}
+    assert found["files"][0] | {"path": ""} == {
+        "name": "model.safetensors", "path": "", "size": len(data), "header": len(data) - found["bytes"], "tensors": 13,
+        "bytes": found["bytes"],
+    }  # fmt: skip
+
+
+def test_gguf_is_what_its_package_reads(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    np = pytest.importorskip("numpy")
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_token_list(["a", "b", "c"])
+    writer.add_chat_template("{{ messages }}")
+    for i in range(2):
+        q = gguf.quants.quantize(np.zeros((64, 256), dtype=np.float32), gguf.GGMLQuantizationType.Q8_0)
+        writer.add_tensor(f"blk.{i}.attn_q.weight", q, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("output_norm.weight", np.zeros(256, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    read = gguf.GGUFReader(path)
+    found = json.loads(ls(path, "--json"))
+    assert [(x["name"], x["dtype"], x["elements"], x["bytes"], x["offset"]) for x in found["tensors"]] == [
+        (x.name, x.tensor_type.name, int(x.n_elements), int(x.n_bytes), int(x.data_offset)) for x in read.tensors
+    ]
+    assert found["parameters"] == 2 * 64 * 256 + 256
+    assert found["metadata"]["tokenizer.ggml.tokens"] == "STRING × 3"
+    assert found["metadata"]["tokenizer.chat_template"] == "{{ messages }}"
+    text = ls(path)
+    assert re.search(r"^blk\.\{0,1\}\.attn_q\.weight +Q8_0 +ggml +\[64, 256\] × 2 ", text, re.MULTILINE)
+    assert re.search(r"^  ggml +2 +32,768 +34,816 +8\.5$", text, re.MULTILINE)
+
+
+def test_torch_ties_and_views(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    matrix, qkv = torch.zeros(100, 16), torch.zeros(48, 16)
+    state = {"embed.weight": matrix, "head.weight": matrix, "q": qkv[:16], "k": qkv[16:32], "v": qkv[32:], "turned": matrix.t()}
+    state["wide"] = torch.zeros(1, 16).expand(1000, 16)
+    path = tmp_path / "model.pth"
+    torch.save({"model": state, "epoch": 3, "big": 10**300}, path)
+    unique = 100 * 16 + 48 * 16 + 16
+    report = json.loads(ls(path, "--json"))
+    assert (report["parameters"], report["bytes"]) == (unique, 4 * unique)
+    assert report["elements"] == sum(x.numel() for x in state.values())
+    assert [(x["names"], x["same"], x["bytes"]) for x in report["shared"]] == [
+        (["model.embed.weight", "model.head.weight", "model.turned"], True, 6400),
+        (["model.q", "model.k", "model.v"], False, 3072),
+    ]
+    assert sum(x["bytes"] for x in report["files"]) == 4 * unique
+    assert (report["metadata"]["epoch"], report["metadata"]["big"]) == ("3", "an integer of 997 bits")
+    text = ls(path)
+    assert "model.embed.weight, model.head.weight, model.turned: tied, the same 6,400 bytes" in " ".join(text.split())
+    assert re.search(r"^model\.head\.weight +F32 +\[100, 16\] tied", text, re.MULTILINE)
+    assert f"parameters  {unique:,}\n" in text
+
+
+def test_a_configuration_beside_it_says_how_it_is_packed(tmp_path: Path) -> None:
+    headers = list(make.packed(make.plain("llama-3.1-8b"), make.compressed(4, 128)))
+    write(tmp_path / "model.safetensors", headers)
+    before = json.loads(ls(tmp_path, "--json"))
+    assert before["parameters"] < 8_030_261_248
+    assert "224 weights are packed as compressed-int" in before["notes"][0]
+    assert (before["known"], before["bits_per_weight"]) == (False, None)
+    text = ls(tmp_path)
+    assert f"parameters  {before['parameters']:,} at the least\n" in text
+    assert "per weight\n" not in text.replace("bits per weight\n", "")
+    groups = {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"config_groups": groups}}))
+    after = json.loads(ls(tmp_path, "--json"))
+    assert (after["parameters"], after["notes"], list(after["codecs"])) == (8_030_261_248, [], ["compressed-int4"])
+    assert after["codecs"]["compressed-int4"]["tensors"] == 3 * 224
+    q = next(x for x in after["tensors"] if x["name"] == "model.layers.0.self_attn.k_proj.weight_packed")
+    assert (q["weight"], q["logical_shape"], q["role"]) == ("model.layers.0.self_attn.k_proj.weight", [1024, 4096], "values")
+    (tmp_path / "config.json").write_text("{")
+    found = CliRunner().invoke(command, [str(tmp_path), "--json"])
+    assert json.loads(found.stdout)["parameters"] == before["parameters"]
+    assert "note: " in found.stderr
+
+
+def test_csv_has_every_tensor_and_the_same_sums(tmp_path: Path) -> None:
+    headers = list(make.packed(make.plain("llama-3.1-8b"), make.awq))
+    path = write(tmp_path / "model.safetensors", headers)
+    tables = [list(csv.DictReader(io.StringIO(ls(path, "--csv", *more)))) for more in ((), ("--unfold",))]
+    whole = json.loads(ls(path, "--json"))
+    for rows in tables:
+        sums = [sum(int(x[column]) for x in rows) for column in ("copies", "elements", "parameters", "bytes")]
+        assert sums == [len(headers), whole["elements"], whole["parameters"], whole["bytes"]]
+    assert whole["parameters"] == 8_030_261_248
+    assert Counter(name for x in tables[0] for name in unfolded(x["name"])) == Counter(x["name"] for x in tables[1])
+    assert [(x["name"], int(x["offset"])) for x in tables[1]] == [(x["name"], x["offset"]) for x in whole["tensors"]]
+
+
+def test_the_tree_sums_its_branches(tmp_path: Path) -> None:
+    text = ls(llama(tmp_path), "--tree")
+    rows = re.findall(r"^( *)(\S.*?)  +([0-9,]+)  +([0-9,]+)$", text.partition("\nparameters")[0], re.MULTILINE)
+    found = {name.split()[0]: int(n.replace(",", "")) for _, name, n, _ in rows}
+    assert found["model"] == 8_030_261_248 - 128256 * 4096
+    assert found["layers.{0..31}"] == found["self_attn"] + found["mlp"] + 2 * 32 * 4096
+    assert found["model"] == found["layers.{0..31}"] + 128256 * 4096 + 4096
+    assert found["lm_head.weight"] == 128256 * 4096
+
+
+def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
+    lines = ls(llama(tmp_path), "--unfold").splitlines()
+    names = [x for x, _, _ in make.plain("llama-3.1-8b")]
+    assert Counter(line.split()[0] for line in lines if line.startswith(("model.", "lm_head"))) == Counter(names)
+
+
+@pytest.mark.parametrize("options", [(), ("--unfold",), ("--tree",), ("--csv",), ("--csv", "--unfold"), ("--json",)])
+def test_strangers_text_is_harmless(tmp_path: Path, options: tuple[str, ...]) -> None:
+    headers: list[make.Header] = [(name, "F32", (2,)) for name in EVIL]
+    path = write(tmp_path / "model.safetensors", headers, {name[:5000]: name for name in EVIL})
+    text = ls(path, *options)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202e]", text)
+    if options == ("--json",):
+        assert [x["name"] for x in json.loads(text)["tensors"]] == EVIL
+    if "--csv" in options:
+        assert [x[0] for x in csv.reader(io.StringIO(text))][6] == "'=cmd()"
+        assert all(len(x) == (11 if "--unfold" in options else 9) for x in csv.reader(io.StringIO(text)))
+    else:
+        assert len(text) < 2 * len(EVIL[6]) if options == ("--json",) else len(text) < 10_000
+
+
+def test_a_name_of_a_megabyte_is_cut(tmp_path: Path) -> None:
+    report = listing(make.manifest([(f"{x * (1 << 20)}.{i}.w", "F32", (2,)) for x in ("a", "\x1b", "3", ".") for i in range(3)]))
+    for lines in (ls_text("x", report, False, False), ls_text("x", report, True, False), ls_text("x", report, False, True)):
+        text = "\n".join(lines)
+        assert "\x1b" not in text
+        assert len(text) < 50_000
+    assert "\x1b" not in ls_csv(report, True)
+
+
+def test_a_name_as_a_path_is_harmless(tmp_path: Path) -> None:
+    path = write(tmp_path / "a\x1b[31m.safetensors", [("x", "F32", (2,))])
+    assert "\x1b" not in ls(path)
+
+
+def test_an_empty_checkpoint(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.safetensors", [])
+    for options in ((), ("--tree",), ("--unfold",), ("--csv",)):
+        ls(path, *options)
+    found = json.loads(ls(path, "--json"))
+    assert (found["tensors"], found["parameters"], found["bits_per_weight"]) == ([], 0, None)
+
+
+def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
+    llama(tmp_path)
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    text = ls(tmp_path)
+    assert "1 files that the index names are not here" in text
+    twice = tuple(Tensor("x.0", "F32", (2,), i, 8, 16) for i in range(3))
+    report = listing(Manifest(format="safetensors", files=(File("a", 16), File("b", 16), File("c", 16)), tensors=twice))
+    assert report.notes == ("2 tensors have the name of another, and are counted with it",)
+    assert report.total == Total(3, 6, 6, 24)
+
+
+def test_unknown_integers_are_said() -> None:
+    report = listing(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
+    assert report.notes == ("1 matrices of integers (x.W_q, …) belong to no packing known here: stored numbers are counted",)
+
+
+def test_rows_have_the_order_of_a_tree() -> None:
+    names = ["b.0.up", "a", "b.1.attn.q", "b.0.attn.q", "b.0.attn.k", "c"]
+    report = listing(make.manifest((x, "F32", (2,)) for x in names))
+    assert [x.pattern for x in report.rows] == ["b.0.up", "b.{0,1}.attn.q", "b.0.attn.k", "a", "c"]
+    assert all(isinstance(x, Row) for x in report.unfolded())
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b'\x02\0\0\0\0\0\0\0{"', b"GGUF", b"PK\x03\x04"])
+def test_what_cannot_be_read_ends_with_a_sentence_and_2(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    command = [sys.executable, "-m", "llamath", "ls", str(tmp_path / "model.safetensors")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("error: ")
+    assert "Traceback" not in found.stderr

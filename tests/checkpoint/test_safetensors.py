@@ -1,0 +1,296 @@
+"""Safetensors headers: bytes written by hand, hostile files, every prefix, every flipped bit, and the reference beside the reader."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llamath.checkpoint.formats.dtypes import PLAIN
+from llamath.checkpoint.formats.manifest import Manifest
+from llamath.checkpoint.formats.safetensors import LIMIT, read
+from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
+from llamath.core.errors import FormatError, safe
+from support import hostile_safetensors
+from support.hostile_safetensors import entry, file, header, mutants, valid
+from support.limits import peak, within
+
+safetensors = pytest.importorskip("safetensors")
+numpy = pytest.importorskip("safetensors.numpy")
+
+HOSTILE = hostile_safetensors.hostile()
+ODD = hostile_safetensors.odd()
+FLOODS = [name for name in HOSTILE if re.search(r"\d{2,3},\d{3}|16 M|million|starts of|spaces between|tensors without", name)]
+MIB = 1 << 20
+
+STRICTER = {
+    "space first", "newline first", "tensor is a sequence, as serde would take it", "a fourth field", "a fourth field first",
+    "a fourth field, nested", "strides", "field without a name", "65 dimensions", "name of 1 MB", "name of 65,537 letters",
+    "dtype is an object, as serde would take it", "name twice, in one place", "metadata key twice", "a million dimensions",
+    "metadata key twice, once escaped", "metadata of 100,000 strings",
+}  # fmt: skip
+"""Hostile files that the reference reads all the same; so it does those of several MiB that are refused for what they cost."""
+
+
+def attempt(data: bytes | Source) -> Manifest | FormatError:
+    try:
+        return read(Bytes(data) if isinstance(data, bytes) else data)
+    except FormatError as error:
+        return error
+
+
+def refusal(data: bytes | Source) -> FormatError:
+    found = attempt(data)
+    assert isinstance(found, FormatError)
+    return found
+
+
+def reference(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]] | None:
+    """What the Rust crate reads, if it does: name, dtype, shape and bytes of every tensor."""
+    try:
+        found = safetensors.deserialize(data)
+    except safetensors.SafetensorError:
+        return None
+    return sorted((name, x["dtype"], tuple(x["shape"]), bytes(x["data"])) for name, x in found)
+
+
+def agree(data: bytes, found: Manifest) -> None:
+    """The reference reads the same tensors in the same bytes."""
+    assert reference(data) == sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in found.tensors), data
+
+
+def agree_on_metadata(data: bytes, found: Manifest, path: Path) -> None:
+    path.write_bytes(data)
+    with safetensors.safe_open(path, "numpy") as theirs:
+        assert (theirs.metadata() or {}) == dict(found.metadata), data
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+
+
+class Sparse(Source):
+    """A start and nothing but a size after it; counts what is read."""
+
+    def __init__(self, start: bytes, size: int) -> None:
+        self.name, self.start, self.size, self.calls, self.bytes = "sparse", start, size, 0, 0
+
+    def fetch(self, start: int, length: int) -> bytes:
+        self.calls, self.bytes = self.calls + 1, self.bytes + length
+        return self.start[start : start + length].ljust(length, b"\0")
+
+
+# what a valid file says
+
+
+def test_every_field_of_a_file_written_by_hand_is_read() -> None:
+    data = valid()
+    base = len(data) - 38
+    found = read(Bytes(data, "a.safetensors"))
+    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file, t.strides, t.storage) for t in found.tensors] == [
+        ("w", "F32", (2, 3), 0, 24, 0, None, ""),
+        ("b", "BF16", (3,), 24, 6, 0, None, ""),
+        ("none", "I64", (0, 7), 30, 0, 0, None, ""),
+        ("s", "F64", (), 30, 8, 0, None, ""),
+    ]
+    assert found.metadata == {"format": "pt", "by": "hand"}
+    assert (found.format, found.files, found.index) == ("safetensors", (("a.safetensors", len(data), base),), None)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_the_reference_reads_is_read_alike(name: str, tmp_path: Path) -> None:
+    data = ODD[name]()
+    found = read(Bytes(data))
+    agree(data, found)
+    agree_on_metadata(data, found, tmp_path / "a.safetensors")
+
+
+def test_tensors_are_listed_as_the_header_has_them() -> None:
+    assert [x.name for x in read(Bytes(ODD["out of order"]())).tensors] == ["b", "a"]
+
+
+def test_types_are_the_references() -> None:
+    for name, dtype in PLAIN.items():
+        assert reference(file(header(entry("a", f'"{name}"', f"[{dtype.block}]", f"[0,{dtype.bytes}]")), bytes(dtype.bytes)))
+    with pytest.raises(safetensors.SafetensorError, match="unknown variant") as caught:
+        safetensors.deserialize(file(header(entry(dtype='"X"')), b"x"))
+    assert set(re.findall("`([A-Z0-9_]+)`", str(caught.value))) - {"X"} == PLAIN.keys()
+
+
+def test_what_the_reference_writes_is_read(tmp_path: Path) -> None:
+    import numpy as np
+
+    arrays = {f"layers.{i}.w": np.full((i, 3), i, kind) for i in range(4) for kind in ("float32", "int8", "bool")}
+    data = numpy.save(arrays | {"scalar": np.array(7.0), "é\n\x1b": np.zeros(2, "uint16")}, {"format": "np", "quoted": '"\\\n'})
+    found = read(Bytes(data))
+    agree(data, found)
+    agree_on_metadata(data, found, tmp_path / "a.safetensors")
+
+
+def test_the_header_alone_is_read_in_two_reads() -> None:
+    sizes = [1 << 40] * 300
+    entries = [entry(f"t{i}", shape=f"[{n}]", offsets=f"[{i << 40},{i + 1 << 40}]") for i, n in enumerate(sizes)]
+    start = file(header(*entries))
+    source = Sparse(start, len(start) + sum(sizes))
+    assert len(read(source).tensors) == 300
+    assert (source.calls, source.bytes) == (2, len(start))
+    lying = Sparse((1 << 40).to_bytes(8, "little"), 1 << 62)
+    assert refusal(lying).code == "header_length" and lying.bytes == 8
+
+
+# what a hostile file gets
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused(name: str) -> None:
+    code, make = HOSTILE[name]
+    data = make()
+    error = within(1, lambda: refusal(data))
+    assert error.code == code, error
+    assert (error.manifest is not None) == (code in LAYOUT and len(data) >= 8)
+    assert len(str(error)) < 1500 and str(error).isprintable()
+    if len(data) < 4 * MIB:
+        assert (reference(data) is not None) == (name in STRICTER)
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(HOSTILE) > 350 and len(FLOODS) > 20
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_costs_little_memory(name: str) -> None:
+    source = Bytes(HOSTILE[name][1]())
+    assert peak(lambda: attempt(source)) < 160 * MIB
+
+
+def test_as_many_tensors_as_may_be_cost_little() -> None:
+    form = '"%06d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+    data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
+    assert len(within(1, lambda: read(Bytes(data))).tensors) == 1 << 18
+    values = file('{"__metadata__":{"\U0001f999":"' + "a" * (LIMIT - 40) + '"}}')
+    assert peak(lambda: read(Bytes(values))) < 200 * MIB
+
+
+def test_every_prefix_is_refused() -> None:
+    data = valid()
+    for size in range(len(data)):
+        error = refusal(data[:size])
+        assert error.code == ("truncated" if size < 8 or size >= len(data) - 38 else "header_length")
+        if size >= len(data) - 38:
+            assert f"is {len(data) - size} bytes short" in str(error)
+
+
+def test_every_flipped_bit_is_refused_or_read_as_the_reference_reads_it() -> None:
+    data = valid()
+    accepted = 0
+    for bit in range(len(data) * 8):
+        flipped = flip(data, bit)
+        found = attempt(flipped)
+        if isinstance(found, Manifest):
+            agree(flipped, found)
+            accepted += 1
+    assert accepted > 38 * 8
+
+
+LAYOUT = {"hole", "overlap", "truncated", "trailing"}
+
+
+@pytest.mark.parametrize("name", [name for name, (code, _) in HOSTILE.items() if code in LAYOUT and not name.startswith("file of")])
+def test_an_error_of_layout_brings_what_the_header_says(name: str) -> None:
+    data = HOSTILE[name][1]()
+    found = refusal(data).manifest
+    assert isinstance(found, Manifest)
+    base = found.files[0].header
+    said = json.loads(data[8:base])
+    said.pop("__metadata__", None)
+    assert said == {x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in found.tensors}
+
+
+def test_a_short_file_is_said_to_be_short_by_so_many_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(file(header(entry(shape="[5000]", offsets="[0,5000]")), bytes(3766)))
+    with LocalFile(path) as source:
+        error = refusal(source)
+    assert str(error).startswith(f"{path} is 1,234 bytes short: a ends at byte ")
+
+
+def test_strangers_text_stays_inert() -> None:
+    for name in ("name with terminal escapes", "name that turns the line round"):
+        found = read(Bytes(ODD[name]()))
+        assert safe(found.tensors[0].name).isprintable()
+
+
+# the reference
+
+
+def differ(files: Callable[[], bytes], count: int, path: Path) -> Counter[str]:
+    """Read so many files here and there; count what came of them."""
+    seen: Counter[str] = Counter()
+    for i in range(count):
+        data = files()
+        found = attempt(data)
+        seen[found.code if isinstance(found, FormatError) else "read"] += 1
+        if isinstance(found, Manifest):
+            agree(data, found)
+            if i % 40 == 0:
+                agree_on_metadata(data, found, path)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_read_here_the_reference_reads_alike(seed: int, tmp_path: Path) -> None:
+    seen = differ(mutants(seed).__next__, 10_000, tmp_path / "a.safetensors")
+    assert seen["read"] > 2000 and len(seen) > 7
+
+
+NAMES = st.text(max_size=8)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> bytes:
+    """Mostly valid files, as `json` writes them; now and then one byte is another."""
+    at, entries = 0, dict[str, object]()
+    if draw(st.booleans()):
+        entries["__metadata__"] = draw(st.dictionaries(NAMES, NAMES, max_size=3))
+    for name in draw(st.lists(NAMES, max_size=4, unique=True)):
+        dtype = PLAIN[draw(st.sampled_from([*PLAIN]))]
+        shape = [dtype.block, *draw(st.lists(st.integers(0, 4), max_size=3))]
+        size = dtype.size(shape[0])
+        for n in shape[1:]:
+            size *= n
+        entries[name] = {"dtype": dtype.name, "shape": shape, "data_offsets": [at, at := at + size]}
+    space = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n")]))
+    text = json.dumps(entries, ensure_ascii=draw(st.booleans()), separators=space)
+    data = bytearray(file(text.encode("utf-8", "surrogatepass"), bytes(i % 251 for i in range(at))))
+    if draw(st.integers(0, 3)) == 0:
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+@settings(max_examples=500, deadline=None)
+@given(files())
+def test_what_json_writes_is_read_as_the_reference_reads_it(data: bytes) -> None:
+    found = attempt(data)
+    if isinstance(found, Manifest):
+        agree(data, found)
+    else:
+        assert reference(data) is None or found.code in ("duplicate", "header_text")
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from([b"", file("{}")[:9], valid()[:100], valid()]))
+def test_any_bytes_end_in_a_manifest_or_an_error(data: bytes, start: bytes) -> None:
+    found = attempt(start + data)
+    if isinstance(found, Manifest):
+        agree(start + data, found)
+
+
+def test_the_generator_makes_no_two_alike() -> None:
+    assert len(set(islice(mutants(7), 2000))) > 1700

@@ -1,0 +1,265 @@
+"""Bytes of weights: llama.cpp's table and its own snapshots of types, published indexes, what writers of packed checkpoints lay out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamath
+from conftest import TRUTH, tiny_configs, truth
+from llamath.analysis.inference.weight_bytes import GGUF, Storage, _tensors, stored, traits
+from llamath.checkpoint.formats.dtypes import DTYPES
+from llamath.checkpoint.quantization import gguf_mixes as rules
+from llamath.checkpoint.quantization.gguf_mixes import FILE_TYPES, Tensor, mixture
+from llamath.checkpoint.quantization.sizes import NAMES, packer
+from llamath.core.errors import LlamathError
+from llamath.model import Model
+from support import packed
+
+
+def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> Storage:
+    found = llamath.load(model, changes=changes) if isinstance(model, str) else model
+    gguf = found.family.gguf
+    return stored(found.tree, packer(name), GGUF(gguf, found.family.arch) if gguf else None, imatrix)
+
+
+def published(name: str) -> list[list[Any]]:
+    path = TRUTH / "published.json"
+    rows: list[list[Any]] = json.loads(path.read_text())["gguf"]["llama31_8b_table"]["rows"] if path.exists() else []
+    return rows if name == "gguf" else []
+
+
+@pytest.mark.parametrize("row", published("gguf"), ids=lambda x: x[0])
+def test_llama_cpp_s_table_of_bits_per_weight_to_its_printed_digits(row: list[Any]) -> None:
+    name, bits, gib = row
+    found = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
+    assert round(found.bits, 4) == bits
+    assert round(found.bytes / 2**30, 2) == gib
+
+
+SECTIONS = """F32 F16 Q4_0 Q4_1 Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS IQ3_XXS
+    IQ1_S IQ4_NL IQ3_S IQ3_M IQ2_S IQ2_M IQ4_XS IQ1_M BF16 TQ1_0 TQ2_0 MXFP4_MOE"""
+FIRST, LATER = "", "# Snapshot version: 1\n"
+SNAPSHOTS = {
+    "llama-3.1-70b": (
+        FIRST,
+        106_598,
+        "Meta-Llama-3.1-70B-Instruct",
+        "n_embd=8192, n_ff=28672, n_vocab=128256, n_layer=80, n_head=64, n_head_kv=8",
+    ),
+    "deepseek-v3": (
+        FIRST,
+        61_280,
+        "DeepSeek-V3.1",
+        "n_embd=7168, n_ff=18432, n_vocab=129280, n_layer=61, n_head=128, n_head_kv=1, n_expert=256",
+    ),
+    "gpt-oss-120b": (FIRST, 44_616, "gpt-oss-120b", "n_embd=2880, n_ff=2880, n_vocab=0, n_layer=36, n_head=64, n_head_kv=8, n_expert=128"),
+    "qwen3.5-27b": (FIRST, 65_490, "Qwen3.5-27B", "n_embd=5120, n_ff=17408, n_vocab=248320, n_layer=64, n_head=24, n_head_kv=4"),
+    "qwen3.5-397b-a17b": (
+        FIRST,
+        79_303,
+        "Qwen3.5-397B-A17B",
+        "n_embd=4096, n_ff=0, n_vocab=248320, n_layer=60, n_head=32, n_head_kv=2, n_expert=512",
+    ),
+    "qwen3-0.6b": (LATER, 32_536, "Qwen3-0.6B", "n_embd=1024, n_ff=3072, n_vocab=151936, n_layer=28, n_head=16, n_head_kv=8"),
+    "qwen3-14b": (LATER, 51_256, "Qwen3-14B", "n_embd=5120, n_ff=17408, n_vocab=151936, n_layer=40, n_head=40, n_head_kv=8"),
+    "nemotron-3-nano-30b": (
+        LATER,
+        102_391,
+        "Nemotron-Nano-3-30B-A3B",
+        "n_embd=2688, n_ff=0, n_vocab=131072, n_layer=52, n_head=32, n_head_kv=2, n_expert=128",
+    ),
+}
+"""Preset → the version, the number of characters and the head of the file of that model in `tests/snapshots` of ggml-org/llama.cpp, where
+llama.cpp lists every tensor that has another type than its file's own, for 33 file types. In the first version types do not give way to
+rows that they do not fit, and F32, F16 and BF16 are treated as if they were quantised."""
+
+
+def written(tensor_types: Iterable[tuple[Tensor, str]], base: str) -> Iterator[str]:
+    return (f"{x.name} {ggml(kind)}\n" for x, kind in tensor_types if x.quantised and kind != base)
+
+
+def ggml(kind: str) -> str:
+    return kind.lower().replace("_k", "_K")
+
+
+@pytest.mark.parametrize("slug", SNAPSHOTS)
+def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, length, title, sizes = SNAPSHOTS[slug]
+    model = llamath.load(slug, changes={"tie_word_embeddings": False})
+    if version == FIRST:
+        monkeypatch.setattr(rules, "fitting", lambda chosen, _: chosen)
+    assert model.family.gguf is not None
+    tensors, facts = [x.tensor for x in _tensors(model.tree, model.family.gguf)], traits(model.tree, model.family.arch)
+    text = f"{version}# Model: {title}\n# {sizes}\n"
+    for name in SECTIONS.split():
+        base = FILE_TYPES[name]
+        text += f"\n[{name}] {ggml(base)}\n"
+        if DTYPES[base].block > 1:
+            text += "".join(written(mixture(name, tensors, facts), base))
+        elif version == FIRST:
+            text += "output.weight q6_K\n"
+    assert len(text) == length
+
+
+def test_the_types_of_qwen3_0_6b_in_q4_k_m_are_those_of_llama_cpp_s_snapshot() -> None:
+    model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
+    assert model.family.gguf is not None
+    tensors = [x.tensor for x in _tensors(model.tree, model.family.gguf)]
+    many = {f"blk.{i}.{x}.weight" for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27) for x in ("attn_v", "ffn_down")}
+    found = mixture("Q4_K_M", tensors, traits(model.tree, "qwen3"))
+    assert {x.name for x, kind in found if kind == "Q6_K"} == many | {"output.weight"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "other"), [(576, "Q4_K", "Q5_0"), (64, "IQ4_XS", "IQ4_NL"), (100, "Q6_K", "F16"), (512, "Q3_K", "Q3_K")]
+)
+def test_a_type_gives_way_where_rows_are_no_whole_number_of_blocks(columns: int, kind: str, other: str) -> None:
+    assert rules.fitting(kind, columns) == other
+
+
+def test_eight_experts_have_rules_of_their_own() -> None:
+    types = {x.leaf.pattern.removeprefix("layers.{l}."): x.codec for x in storage("mixtral-8x7b", "q4_k_m").kept}
+    assert types["attn.v.weight"] == types["attn.k.weight"] == "Q8_0"
+    assert types["attn.o.weight"] == "Q5_K"
+    assert types["mlp.router.weight"] == "F32"
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
+def test_files_that_are_converted_here_have_the_bytes_that_are_said(name: str, tmp_path: Any) -> None:
+    pytest.importorskip("numpy")
+    from llamath.checkpoint.formats import checkpoint_files as checkpoint
+    from llamath.convert.convert_checkpoint import Order, convert
+
+    convert("examples/tiny-llama", str(tmp_path / "x.gguf"), Order(to="gguf", dtype=name.upper()))
+    made = checkpoint.read(str(tmp_path / "x.gguf"))
+    assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(x.bytes for x in made.tensors)
+    convert("examples/tiny-llama", str(tmp_path / "hf"), Order(to="hf", dtype=name.upper()))
+    assert storage("examples/tiny-llama", name).bytes == sum(x.bytes for x in checkpoint.read(str(tmp_path / "hf")).tensors)
+
+
+WRITERS: dict[str, Any] = {
+    "awq": packed.awq,
+    "gptq": packed.gptq(4),
+    "gptq-8bit": packed.gptq(8),
+    "gptq-2bit-g64": packed.gptq(2, 64),
+    "gptq-3bit": packed.gptq(3),
+    "fp8": packed.fp8_blocks,
+    "bnb-int8": packed.bnb8,
+    "bnb-nf4": packed.bnb4(nested=False),
+    "bnb-nf4-dq": packed.bnb4(),
+    "nvfp4": packed.nvfp4,
+}
+"""Scheme → what its writer stores of a matrix, as the readers' tests have it."""
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("model", ["llama-3.2-1b", "mixtral-8x7b"])
+def test_packed_schemes_take_what_their_writers_store(name: str, model: str) -> None:
+    headers = [x for x in packed.plain(model) if "block_sparse_moe" not in x[0]]
+    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in packed.plain(model) if ".experts." in x]
+    router = [x for x in packed.plain(model) if "block_sparse_moe.gate" in x[0]]
+    made = packed.tensors(packed.packed([*headers, *experts, *router], WRITERS[name]))
+    assert storage(model, name).bytes == sum(x.bytes for x in made if ".quant_state." not in x.name)
+
+
+@pytest.mark.parametrize(
+    ("out", "into", "single", "double"),
+    [(512, 1024, 262_144 + 32_768 + 64, 262_144 + 8_192 + 64 + 128 + 1_024), (192, 320, 34_624, 32_784), (100, 70, 4_004, 4_702)],
+)
+def test_four_bits_of_bitsandbytes_are_what_it_makes(out: int, into: int, single: int, double: int) -> None:
+    """Bytes of `quantize_4bit(…).as_dict(packed=True)` of bitsandbytes 0.50.2, values included, the JSON of its state left out."""
+    for name, size in (("bnb-nf4", single), ("bnb-nf4-dq", double)):
+        made = packer(name).bytes
+        assert made is not None and made(out, into) == size
+
+
+INDEXES = {x["name"]: x for x in truth("indexes.jsonl")}
+CONFIGS = {x["name"]: x["config"] for x in truth("configs.jsonl")}
+SAME = [name for name, x in INDEXES.items() if str(x["match"]).startswith("exact") and x["config"] in CONFIGS]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_bytes_of_published_indexes(name: str) -> None:
+    entry = INDEXES[name]
+    model = llamath.load(CONFIGS[entry["config"]])
+    dtype = "fp32" if "x 4" in entry["match"] else "bf16"
+    again = [x for x in llamath.walk(model.tree) if x.weight.tied] if entry["tied_stored"] else []
+    twice = sum(int(x.weight.size) * DTYPES[packer(dtype).rest].bytes for x in again)
+    whole = entry["total_size"] if "text_config" not in CONFIGS[entry["config"]] else None
+    if whole is None:
+        pytest.skip("the text model is a part of it")
+    assert storage(model, dtype).bytes + twice == whole
+
+
+def test_enough_published_indexes_are_held_against() -> None:
+    assert not INDEXES or len(SAME) > 25
+
+
+@pytest.mark.skipif(not INDEXES, reason="published facts are not here")
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", 2), ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", 4)],
+)
+def test_int8_of_bitsandbytes_in_published_indexes(name: str, rest: int) -> None:
+    found = storage("llama-3.1-8b", "int8")
+    plain = sum(x.elements for x in found.sums() if x.codec == "F16")
+    assert found.bytes + (rest - 2) * plain == INDEXES[name]["total_size"]
+
+
+def test_mxfp4_is_what_gpt_oss_has() -> None:
+    """`total_size` in the index of openai/gpt-oss-20b; and the model card's sizes of the checkpoints."""
+    assert storage("gpt-oss-20b", "mxfp4").bytes == 13_761_264_768
+    path = TRUTH / "published.json"
+    if path.exists():
+        card = json.loads(path.read_text())["gpt_oss_model_card_table1"]["rows"]["Checkpoint size"]
+        assert [f"{storage(x, 'mxfp4').bytes / 2**30:.1f} GiB" for x in ("gpt-oss-120b", "gpt-oss-20b")] == card
+
+
+@pytest.mark.skipif(not TRUTH.exists(), reason="published facts are not here")
+def test_fp8_is_what_minimax_m2_has_but_for_its_routers_in_single_precision() -> None:
+    entries = json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]
+    (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
+    found = storage("minimax-m2", "fp8")
+    routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in found.kept if x.leaf.group == "router")
+    assert found.bytes + 2 * routers == weights
+
+
+SCHEMES = [*NAMES, "gptq-8bit-g32", "awq-g64"]
+
+
+@given(config=st.sampled_from([x.values[0] for x in tiny_configs()]), name=st.sampled_from(SCHEMES))
+@settings(deadline=None)
+def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> None:
+    model = llamath.load(config)
+    if packer(name).mix and model.family.gguf is None:
+        with pytest.raises(LlamathError, match="no names for this family"):
+            storage(model, name)
+        return
+    found = storage(model, name)
+    assert found.elements == sum(x.elements for x in found.sums()) == model.parameters.total
+    assert found.bytes == sum(x.bytes for x in found.sums()) > 0
+    assert sum(int(x.leaf.live) for x in found.kept) <= sum(int(x.leaf.copies) for x in found.kept)
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_a_file_of_one_block_type_has_its_bits(slug: str) -> None:
+    """Matrices of whole blocks take the type's own bits."""
+    found = storage(slug, "q8_0-pure")
+    for x in found.kept:
+        if x.codec == "Q8_0":
+            assert x.bytes * 32 == prod(map(int, x.leaf.weight.shape)) * 34
+    assert {x.codec for x in found.kept} <= {"Q8_0", "F32", "F16"}
+
+
+@pytest.mark.parametrize("name", ["q4km", "bf17", "awq-8bit", "gptq-g33", "gptq-5bit", "q8_1-pure", ""])
+def test_an_unknown_scheme_is_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(LlamathError) as problem:
+        packer(name)
+    assert problem.value.hint

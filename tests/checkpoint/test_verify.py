@@ -1,0 +1,280 @@
+"""Is a checkpoint what its configuration says? Each cause is one finding, and the threads' cases have the threads' right answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from test_codec import WRITERS
+
+import llamath
+from llamath.analysis.verify.check_checkpoint import Check, check
+from llamath.checkpoint.naming.scheme import canonical, fused
+from llamath.cli import cli
+from llamath.render.text.verify_text import verdict_json
+from support import packed as make
+from support.headers import Header, header_of, write_config, write_safetensors, write_sharded
+
+SMALL = "smollm-135m"
+
+
+def checked(folder: Path, model: llamath.Model, header: Header, **changes: Any) -> Check:
+    write_config(folder, model, **changes)
+    write_safetensors(folder / "model.safetensors", header)
+    return check(str(folder))
+
+
+def codes(result: Check) -> dict[str, str]:
+    return {x.code: x.severity for x in result.verdict.findings}
+
+
+def messages(result: Check) -> str:
+    return "\n".join(f"{x.message} | {x.hint}" for x in result.verdict.findings)
+
+
+@pytest.mark.parametrize(
+    "slug", ["llama-3-8b", "mixtral-8x7b", "gpt2", "gemma-2-2b", "deepseek-v2-lite", "gpt-oss-20b", "llama-4-scout", "falcon-7b"]
+)
+def test_a_whole_checkpoint_is_whole(slug: str, tmp_path: Path) -> None:
+    model = llamath.load(slug)
+    result = checked(tmp_path, model, header_of(model))
+    assert result.verdict.ok and not result.verdict.findings and result.verdict.scheme == "hf"
+    assert result.verdict.matched == result.verdict.expected
+
+
+def test_the_scheme_is_found_by_overlap(tmp_path: Path) -> None:
+    model, mixture = llamath.load("llama-3-8b"), llamath.load("mixtral-8x7b")
+    meta = checked(tmp_path, model, header_of(model, "meta"))
+    assert (meta.verdict.scheme, meta.verdict.ok) == ("meta", True)
+    bare = {name.removeprefix("model."): x for name, x in header_of(model).items() if not name.startswith("lm_head")}
+    headless = checked(tmp_path, model, bare)
+    assert headless.verdict.scheme == "hf-bare" and codes(headless) == {"missing": "error"}
+    for scheme in (fused(mixture.family.hf), canonical(mixture.tree)):
+        assert scheme is not None
+        header = {x.name: ("BF16", tuple(map(int, x.shape))) for x in scheme.tensors(mixture.tree)}
+        other = checked(tmp_path, mixture, header)
+        assert (other.verdict.scheme, other.verdict.ok) == (scheme.name, True)
+
+
+def test_kv_heads_are_one_diagnosis_not_64_lines(tmp_path: Path) -> None:
+    """meta-llama/llama#427, transformers#30381."""
+    model = llamath.load("llama-2-7b")
+    result = checked(tmp_path, model, header_of(model), num_key_value_heads=8)
+    (finding,) = result.verdict.findings
+    assert "k_proj and v_proj of all 32 layers are [4096, 4096]" in finding.message
+    assert "(K·h, d) = (1024, 4096)" in finding.message and "num_key_value_heads should be 32" in finding.message
+    assert len(finding.tensors) == 64 and finding.code == "shape"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "truth"),
+    [("vocab_size", 32003, 32000), ("intermediate_size", 11264, 11008), ("num_key_value_heads", 1, 32), ("hidden_size", 4608, 4096)],
+)
+def test_one_wrong_key_is_named(key: str, value: int, truth: int, tmp_path: Path) -> None:
+    model = llamath.load("llama-2-7b")
+    result = checked(tmp_path, model, header_of(model), **{key: value}, head_dim=128)
+    assert [x.code for x in result.verdict.findings] == ["shape"]
+    assert f"{key} should be {truth}" in messages(result)
+
+
+def test_two_wrong_keys_are_two_diagnoses(tmp_path: Path) -> None:
+    model = llamath.load("llama-3-8b")
+    result = checked(tmp_path, model, header_of(model), num_key_value_heads=4, intermediate_size=11008)
+    text = messages(result)
+    assert "num_key_value_heads should be 8" in text and "intermediate_size should be 14336" in text
+    assert len(result.verdict.findings) == 2
+
+
+def test_one_of_eight_shards_of_the_vocabulary(tmp_path: Path) -> None:
+    """optimum-neuron#368."""
+    model = llamath.load("llama-2-7b")
+    header = header_of(model) | {"model.embed_tokens.weight": ("F16", (4000, 4096))}
+    result = checked(tmp_path, model, header)
+    assert "embed_tokens has 4,000 rows = one of 8 shards of 32,000" in messages(result)
+    assert codes(result)["shard"] == "error"
+
+
+def test_half_of_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
+    """slowllama#16."""
+    model = llamath.load("llama-2-13b")
+    header: Header = {"layers.0.attention.wq.weight": ("F16", (2560, 5120))}
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header)
+    assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(check(str(tmp_path)))
+
+
+def test_a_whole_rank_of_a_parallel_run(tmp_path: Path) -> None:
+    model = llamath.load("llama-2-7b")
+    cut = {
+        "q_proj": 0,
+        "k_proj": 0,
+        "v_proj": 0,
+        "gate_proj": 0,
+        "up_proj": 0,
+        "embed_tokens": 0,
+        "lm_head": 0,
+        "o_proj": 1,
+        "down_proj": 1,
+    }
+    header = {}
+    for name, (dtype, shape) in header_of(model).items():
+        axis = cut.get(name.split(".")[-2])
+        header[name] = (dtype, tuple(n // 4 if i == axis else n for i, n in enumerate(shape)))
+    result = checked(tmp_path, model, header)
+    assert codes(result) == {"shard": "error"} and "one of 4 shards" in messages(result)
+
+
+def test_padded_vocabulary_rows_are_no_fault(tmp_path: Path) -> None:
+    """peft#2415: 151,665 tokens, 151,936 rows."""
+    model = llamath.load("qwen2.5-0.5b")
+    vocab = {f"t{i}": i for i in range(151_643)}
+    added = [{"content": f"<|{i}|>", "id": 151_643 + i} for i in range(22)]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": added}))
+    result = checked(tmp_path, model, header_of(model))
+    assert result.verdict.ok and codes(result) == {"padded_vocabulary": "info"}
+    assert "271 padded vocabulary rows" in messages(result)
+
+
+def test_fewer_layers_than_said(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    header = {name: x for name, x in header_of(model).items() if not any(f".{i}." in name for i in range(24, 30))}
+    result = checked(tmp_path, model, header)
+    assert codes(result) == {"layers": "error"} and "num_hidden_layers should be 24" in messages(result)
+
+
+def test_what_is_missing_and_what_is_too_much(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    header = header_of(model)
+    del header["model.layers.3.mlp.up_proj.weight"]
+    header["model.layers.0.self_attn.q_proj.lora_A.weight"] = ("BF16", (8, 576))
+    header["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", (32,))
+    header["lm_head.weight"] = ("BF16", (49152, 576))
+    result = checked(tmp_path, model, header)
+    assert codes(result) == {"missing": "error", "unexpected": "warning", "buffer": "info", "tied_copy": "info"}
+    assert "model.layers.3.mlp.up_proj.weight" in messages(result) and "884,736 parameters" in messages(result)
+
+
+def test_wrong_dtype(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    result = checked(tmp_path, model, header_of(model, dtype="F32"), torch_dtype="bfloat16")
+    assert codes(result) == {"dtype": "warning"} and "2 times the memory" in messages(result)
+
+
+def test_a_truncated_file_says_by_how_much(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)
+    result = check(str(tmp_path))
+    assert codes(result) == {"truncated": "error"} and "1,234 bytes short" in messages(result)
+
+
+def test_shards_and_their_index(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_sharded(tmp_path, header_of(model), 4)
+    assert check(str(tmp_path)).verdict.ok
+    write_sharded(tmp_path, header_of(model), 4, total_size=7)
+    assert codes(check(str(tmp_path))) == {"total_size": "warning"}
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    index["weight_map"]["model.norm.weight"] = "model-00001-of-00004.safetensors"
+    index["metadata"] = {}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert codes(check(str(tmp_path))) == {"index": "error"}
+    (tmp_path / "model-00002-of-00004.safetensors").unlink()
+    assert codes(check(str(tmp_path)))["missing_shard"] == "error" and "missing" not in codes(check(str(tmp_path)))
+
+
+def test_a_name_in_two_shards(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_sharded(tmp_path, header_of(model), 2)
+    header = dict(list(header_of(model).items())[-5:]) | {"model.embed_tokens.weight": ("BF16", (49152, 576))}
+    shard = tmp_path / "model-00002-of-00002.safetensors"
+    write_safetensors(shard, dict(list(header_of(model).items())[len(header_of(model)) // 2 :]) | header)
+    assert codes(check(str(tmp_path)))["duplicate"] == "error"
+
+
+def test_packed_weights_are_what_they_stand_for(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    header: Header = {}
+    for name, (dtype, shape) in header_of(model).items():
+        if "_proj" in name:
+            header[name] = ("U8", (shape[0] * shape[1] // 2, 1))
+            header[f"{name}.absmax"] = ("U8", (shape[0] * shape[1] // 64,))
+            header[f"{name}.quant_map"] = ("F32", (16,))
+            header[f"{name}.quant_state.bitsandbytes__nf4"] = ("U8", (180,))
+        else:
+            header[name] = (dtype, shape)
+    result = checked(tmp_path, model, header)
+    assert result.verdict.ok and codes(result) == {"packed": "info"}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_quantised_checkpoint_with_its_configuration_is_whole(name: str, tmp_path: Path) -> None:
+    writer, kind, declared = WRITERS[name]
+    model = llamath.load("llama-3.1-8b")
+    header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
+    result = checked(tmp_path, model, header, **({"quantization_config": declared} if declared else {}))
+    assert result.verdict.ok and result.verdict.matched == 291 and f"stored as {kind}" in messages(result)
+    write_config(tmp_path, model, num_key_value_heads=4, **({"quantization_config": declared} if declared else {}))
+    assert not check(str(tmp_path)).verdict.ok
+
+
+def test_what_only_the_configuration_tells_is_taken_from_it(tmp_path: Path) -> None:
+    model = llamath.load("llama-3.1-8b")
+    writer, _, declared = WRITERS["gptq-declared"]
+    header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
+    assert declared and checked(tmp_path, model, header, quantization_config=declared).verdict.ok
+    result = checked(tmp_path, model, header, quantization_config={**declared, "bits": 8})
+    assert codes(result)["shard"] == "error" and "q_proj has 2,048 columns" in messages(result)
+
+
+def test_the_experts_of_gpt_oss_lie_the_other_way_round(tmp_path: Path) -> None:
+    header = {x: (dtype, shape) for x, dtype, shape in make.gpt_oss("gpt-oss-20b")}
+    result = checked(tmp_path, llamath.load("gpt-oss-20b"), header)
+    assert result.verdict.ok and codes(result) == {"packed": "info"}
+
+
+def test_a_vocabulary_that_is_too_large_to_count_is_said(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    (tmp_path / "tokenizer.json").write_bytes(b'{"model":{"vocab":[' + b"[]," * (1 << 20) + b"[]]}}")
+    result = checked(tmp_path, model, header_of(model))
+    assert result.verdict.ok and codes(result) == {"tokenizer": "info"} and "more than 1,048,576 values" in messages(result)
+
+
+def test_against_another_model(tmp_path: Path) -> None:
+    model = llamath.load("llama-2-7b")
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model))
+    assert check(str(tmp_path), "llama-2-7b").verdict.ok
+    assert not check(str(tmp_path), "llama-3-8b").verdict.ok
+    assert check(str(tmp_path), "llama-2-7b", {"num_key_value_heads": 8}).verdict.findings
+
+
+def test_exit_codes_and_the_json_contract(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model))
+    run = CliRunner().invoke
+    whole = run(cli, ["verify", str(tmp_path), "--json"])
+    assert whole.exit_code == 0
+    assert json.loads(whole.stdout) == verdict_json(check(str(tmp_path)))
+    write_config(tmp_path, model, num_key_value_heads=9)
+    findings = run(cli, ["verify", str(tmp_path), "--json"])
+    assert findings.exit_code == 1
+    made = json.loads(findings.stdout)
+    assert made.keys() >= {"ok", "scheme", "findings"} and made["ok"] is False
+    assert all(x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in made["findings"])
+    (tmp_path / "model.safetensors").write_bytes(b"no checkpoint")
+    assert isinstance(run(cli, ["verify", str(tmp_path)]).exception, (llamath.FormatError, SystemExit))
+
+
+def test_names_of_a_file_are_escaped(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model) | {"\x1b[2Jmodel\u202e.layers": ("BF16", (1,))})
+    text = CliRunner().invoke(cli, ["verify", str(tmp_path)]).stdout
+    assert "\x1b" not in text and "\u202e" not in text and "\\u{1b}" in text

@@ -1,0 +1,151 @@
+"""Meta's `params.json` in every published form, and its rounding both ways."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.core.config import Config
+from llamath.core.meta_args import from_hf, hidden, to_hf, widths
+
+LLAMA1 = {"multiple_of": 256, "norm_eps": 1e-06, "vocab_size": -1}
+PUBLISHED: list[tuple[dict[str, Any], int, int]] = [  # params.json, vocabulary, total
+    (LLAMA1 | {"dim": 4096, "n_heads": 32, "n_layers": 32}, 32000, 6_738_415_616),
+    (LLAMA1 | {"dim": 5120, "n_heads": 40, "n_layers": 40}, 32000, 13_015_864_320),
+    (LLAMA1 | {"dim": 6656, "n_heads": 52, "n_layers": 60}, 32000, 32_528_943_616),
+    (LLAMA1 | {"dim": 8192, "n_heads": 64, "n_layers": 80}, 32000, 65_285_660_672),
+    (
+        LLAMA1 | {"dim": 8192, "multiple_of": 4096, "ffn_dim_multiplier": 1.3, "n_heads": 64, "n_kv_heads": 8, "n_layers": 80},
+        32000,
+        68_976_648_192,
+    ),
+    ({"dim": 4096, "n_layers": 32, "n_heads": 32, "multiple_of": 256, "ffn_dim_multiplier": 1.0, "norm_eps": 1e-5, "rope_theta": 1000000}, 32016, 6_738_546_688),
+    ({"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3, "norm_eps": 1e-05, "rope_theta": 500000.0}, 128256, 8_030_261_248),
+    ({"dim": 8192, "ffn_dim_multiplier": 1.3, "multiple_of": 4096, "n_heads": 64, "n_kv_heads": 8, "n_layers": 80, "norm_eps": 1e-05, "rope_theta": 500000.0, "use_scaled_rope": True, "vocab_size": 128256}, 128256, 70_553_706_496),
+    ({"dim": 16384, "ffn_dim_multiplier": 1.2, "multiple_of": 4096, "n_heads": 128, "n_kv_heads": 8, "n_layers": 126, "norm_eps": 1e-05, "rope_theta": 500000.0, "use_scaled_rope": True, "vocab_size": 128256}, 128256, 405_853_388_800),
+    ({"dim": 3072, "ffn_dim_multiplier": 1.0, "multiple_of": 256, "n_heads": 24, "n_kv_heads": 8, "n_layers": 28, "norm_eps": 1e-05, "rope_theta": 500000.0, "use_scaled_rope": True, "vocab_size": 128256}, 128256, 3_212_749_824 + 128256 * 3072),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)
+def test_published_params_json(params: dict[str, Any], vocabulary: int, total: int, tmp_path: Path) -> None:
+    path = tmp_path / "params.json"
+    path.write_text(json.dumps(params))
+    model = llamath.load(path, vocab_size=vocabulary if params.get("vocab_size", -1) == -1 else None)
+    assert model.parameters.total == total
+    folder = llamath.load(tmp_path, vocab_size=vocabulary if params.get("vocab_size", -1) == -1 else None)
+    assert folder.parameters == model.parameters
+
+
+def test_llama_3_2_ties_what_params_json_cannot_say() -> None:
+    model = llamath.load(PUBLISHED[-1][0], changes={"tie_word_embeddings": True})
+    assert model.parameters.total == 3_212_749_824
+    assert any("one matrix" in note for note in model.notes)
+
+
+def test_the_vocabulary_comes_from_the_tokenizer_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text(json.dumps(PUBLISHED[0][0]))
+    with pytest.raises(llamath.ConfigError, match="vocab_size is −1") as error:
+        llamath.load(tmp_path)
+    assert "--vocab-size" in error.value.hint
+    pieces = b"".join(b"\n\x05\n\x03" + f"{i:03}".encode()[-3:] for i in range(32000))
+    (tmp_path / "tokenizer.model").write_bytes(pieces + b"\x12\x02\x08\x01")
+    assert llamath.load(tmp_path).parameters.total == 6_738_415_616
+    (tmp_path / "tokenizer.model").write_bytes(b"".join(base64.b64encode(b"x%d" % i) + b" %d\n" % i for i in range(128000)))
+    assert llamath.load(tmp_path).tree.vocab == 128256
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\n\xff\xff\xff\xff\xff\xff", b"\x08\x01", b"IQ== 1\n", b"\n\x05abc"])
+def test_a_broken_tokenizer_is_refused(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text(json.dumps(PUBLISHED[0][0]))
+    (tmp_path / "tokenizer.model").write_bytes(data)
+    with pytest.raises(llamath.FormatError):
+        llamath.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dim", "F", "first"),
+    [
+        (4096, 11008, (256, None)),
+        (4096, 14336, (1024, 1.3)),
+        (8192, 28672, (1024, 1.3)),
+        (16384, 53248, (1024, 1.2)),
+        (2048, 8192, (1024, 1.5)),
+    ],
+)
+def test_the_width_gives_the_arguments_back(dim: int, F: int, first: tuple[int, float | None]) -> None:
+    found = list(widths(dim, F))
+    assert found[0] == first
+    assert all(hidden(dim, m, x) == F for m, x in found)
+
+
+@pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)
+def test_hf_and_back_is_the_same_model(params: dict[str, Any], vocabulary: int, total: int) -> None:
+    model = llamath.load(params | {"vocab_size": vocabulary})
+    args = from_hf(model.config)
+    assert to_hf(args) == dict(model.config.data)
+    assert llamath.load(args).parameters.total == total
+
+
+@pytest.mark.parametrize(
+    "key", ["dim", "n_layers", "n_heads", "multiple_of", "n_kv_heads", "ffn_dim_multiplier", "norm_eps", "rope_theta", "use_scaled_rope"]
+)
+@pytest.mark.parametrize("value", [0, -1, "x", [], {}, float("nan"), 10**400], ids=["0", "-1", "text", "list", "object", "nan", "huge"])
+def test_nonsense_is_refused(key: str, value: object) -> None:
+    harmless = {"norm_eps": (0, -1), "rope_theta": (0, -1)}
+    if value in harmless.get(key, ()):
+        pytest.skip("changes no weight")
+    with pytest.raises(llamath.LlamathError):
+        llamath.load(PUBLISHED[7][0] | {key: value})
+
+
+def test_what_the_reference_cannot_say_is_said() -> None:
+    base = to_hf(llamath.ModelArgs(vocab_size=32000))
+    for change, word in [
+        ({"attention_bias": True}, "biases"),
+        ({"head_dim": 64}, "dim / n_heads"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaling"),
+    ]:
+        with pytest.raises(llamath.ConfigError, match=word):
+            from_hf(Config(base | change))
+
+
+def test_the_arguments_given_are_the_arguments_shown() -> None:
+    """70B: 1024 and 1.3 would give the same width, and are not what the file says."""
+    model = llamath.load(PUBLISHED[7][0])
+    assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (4096, 1.3)
+    assert llamath.load(PUBLISHED[7][0], changes={"num_hidden_layers": 3}).args is None
+
+
+MISTRAL = {
+    "dim": 4096,
+    "n_layers": 32,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-5,
+    "vocab_size": 32000,
+}
+
+
+def test_a_file_of_mistral_says_its_width_itself() -> None:
+    assert llamath.load(MISTRAL).parameters.total == 7_241_732_096
+
+
+@pytest.mark.parametrize("key", ["moe", "moe_args", "ffn_exp", "vision_num_cross_attention_layers"])
+def test_a_file_that_says_more_is_refused(key: str) -> None:
+    with pytest.raises(llamath.ConfigError, match=f"{key} says more") as error:
+        llamath.load(MISTRAL | {key: {"num_experts": 8} if key.startswith("moe") else 8})
+    assert "config.json" in error.value.hint
+
+
+def test_errors_speak_the_words_of_the_file() -> None:
+    for change, word in [({"n_kv_heads": 5}, "n_kv_heads is 5"), ({"n_heads": 33, "n_kv_heads": 33}, "n_heads is 33")]:
+        with pytest.raises(llamath.ConfigError, match=word):
+            llamath.load(PUBLISHED[6][0] | change)

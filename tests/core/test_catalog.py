@@ -1,0 +1,134 @@
+"""Every preset of the catalogue: well-formed, found by all its names, read to the last key, and counted to its published total."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from conftest import TRUTH, truth
+from llamath import catalog
+from llamath.catalog import Preset, dotted, plain
+from llamath.core.config import Config
+from llamath.core.tree import walk
+from llamath.families import MODEL_TYPES, find
+
+PRESETS = {preset.slug: preset for preset in catalog.presets()}
+UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}
+"""Keys that no family asks for: the loader reads the first, and how the weights are stored is no architecture."""
+DIMS = "hidden_size n_embd d_model num_hidden_layers n_layer n_layers vocab_size intermediate_size num_key_value_heads".split()
+TEXT = ("language_model", "lm_head")
+DOT_DECIDES = {"opt13b", "facebookopt13b"}
+"""Names that two presets share once their dots are gone: OPT 1.3B and OPT 13B."""
+
+
+def names(preset: Preset, form: Callable[[str], str] = plain) -> set[str]:
+    """What a preset answers to, normalised."""
+    return {form(x) for x in (preset.slug, *preset.aliases, *preset.ids, *(x.rpartition("/")[2] for x in preset.ids))}
+
+
+def test_at_least_a_hundred() -> None:
+    assert len(PRESETS) >= 100
+
+
+@pytest.mark.parametrize("slug", PRESETS)
+def test_well_formed(slug: str) -> None:
+    with open(f"{catalog.FOLDER}/{slug}.json", encoding="utf-8") as file:
+        text = file.read()
+    data = json.loads(text)
+    keys = ["name", "ids", "aliases", "source", "parameters", "config"]
+    assert list(data) == [key for key in keys if key in data]
+    assert set(keys) - set(data) <= {"aliases"}
+    assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)
+    assert all(type(data[key]) is str and data[key] for key in ("name", "source"))
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
+    assert all(re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", x) for x in data.get("aliases", []))
+    assert type(data["parameters"]) is int
+    assert data["config"]["model_type"] in MODEL_TYPES
+    assert next(iter(data["config"])) == "model_type"
+    assert text.endswith("}\n") and max(map(len, text.splitlines())) <= 200
+
+
+def test_no_two_presets_share_a_name() -> None:
+    owner: dict[str, str] = {}
+    for preset in PRESETS.values():
+        for name in names(preset):
+            assert owner.setdefault(name, preset.slug) == preset.slug or name in DOT_DECIDES, name
+
+
+def test_where_a_dot_decides_the_dotted_names_differ() -> None:
+    owner: dict[str, str] = {}
+    for preset in PRESETS.values():
+        for name in names(preset, dotted):
+            assert owner.setdefault(name, preset.slug) == preset.slug, name
+
+
+def test_no_name_is_given_twice_in_a_preset() -> None:
+    for preset in PRESETS.values():
+        given = [preset.slug, *preset.aliases, *preset.ids]
+        assert len({plain(x) for x in given}) == len(given), preset.slug
+
+
+@pytest.mark.parametrize("slug", PRESETS)
+def test_found_by_every_name(slug: str) -> None:
+    preset = PRESETS[slug]
+    for name in (slug, slug.upper().replace("-", " "), *preset.aliases, *preset.ids):
+        assert catalog.find(name).slug == slug
+
+
+@pytest.mark.parametrize("slug", PRESETS)
+def test_counts_to_its_published_total_and_reads_every_key(slug: str) -> None:
+    preset = PRESETS[slug]
+    config = Config(preset.config)
+    tree = find(preset.config["model_type"])(config)
+    assert sum(int(x.weight.parameters) for x in walk(tree)) == preset.parameters
+    assert set(config.unread()) <= UNUSED
+
+
+def twins() -> Iterator[Any]:
+    """Published configurations that go by a preset's name and have its dimensions, with their oracle's total."""
+    owner = {name: preset for preset in PRESETS.values() for name in names(preset)}
+    for entry in truth("configs.jsonl"):
+        preset = owner.get(plain(entry["name"].partition("@")[0].rpartition("--")[2].partition(".st")[0].partition(".pt")[0]))
+        config = {**entry["config"], **entry["config"].get("text_config", {})}
+        whole = config.get("architectures", ["ForCausalLM"])[0].endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+        if preset is None or entry["params"] is None or not whole:
+            continue
+        if all(config[key] == preset.config[key] for key in DIMS if key in config and key in preset.config):
+            yield pytest.param(preset, entry, id=f"{preset.slug}-{entry['name']}")
+
+
+@pytest.mark.parametrize(("preset", "entry"), list(twins()))
+def test_agrees_with_every_published_configuration_of_its_name(preset: Preset, entry: dict[str, Any]) -> None:
+    expected = entry["params"]
+    if "text_config" in entry["config"] and "components" in entry:
+        expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
+    buffers = sum(int(x.weight.parameters) for x in walk(find(preset.config["model_type"])(Config(preset.config))) if x.weight.buffer)
+    assert preset.parameters - buffers == expected
+
+
+@pytest.mark.skipif(not TRUTH.exists(), reason="the checkout stands alone")
+def test_enough_published_configurations_vouch_for_presets() -> None:
+    assert len(list(twins())) >= 60
+
+
+@pytest.mark.skipif(not TRUTH.exists(), reason="the checkout stands alone")
+def test_agrees_with_published_tables() -> None:
+    tables = json.loads((TRUTH / "published.json").read_text())
+    for suffix, _, total, _ in tables["pythia_model_card"]["rows"]:
+        assert PRESETS[f"pythia-{suffix.lower()}"].parameters == total
+    for size, d, heads, layers in tables["llama1_table2"]["rows"]:
+        preset = PRESETS[f"llama-1-{ {6.7: 7, 13.0: 13, 32.5: 30, 65.2: 65}[float(size[:-1])] }b"]
+        keys = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+        assert [preset.config[key] for key in keys] == [d, heads, layers]
+        assert abs(preset.parameters / 1e9 - float(size[:-1])) < 0.1
+    for size, total in zip(("120b", "20b"), tables["gpt_oss_model_card_table1"]["rows"]["Total"], strict=True):
+        assert f"{PRESETS[f'gpt-oss-{size}'].parameters / 1e9:.2f}B" == total
+
+
+def test_the_hypothetical_405b() -> None:
+    assert PRESETS["classic-405b"].parameters == 403_350_487_040
+    assert PRESETS["llama-3.1-405b"].parameters == 405_853_388_800

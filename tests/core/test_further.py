@@ -1,0 +1,75 @@
+"""Layers that predict further tokens: beside the model, never in its total; with them the published files are whole to the last number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from pathlib import Path
+
+import pytest
+
+import llamath
+from llamath.analysis.verify.check_checkpoint import check
+from support.headers import header_of, write_config, write_safetensors
+
+TINY = {
+    "model_type": "deepseek_v3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "vocab_size": 50, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 10, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+    "v_head_dim": 7, "moe_intermediate_size": 5, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1,
+    "topk_group": 1, "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def stored(model: llamath.Model) -> int:
+    """The numbers in a published file: the model's, and those of the further layers with the tied matrices stored again."""
+    return model.parameters.total + sum(int(part.weight.size) for x in model.family.hf.further(model.tree) for part in x.parts)
+
+
+@pytest.mark.parametrize(
+    ("slug", "published"),
+    [("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)],
+)
+def test_published_totals_of_files_with_them(slug: str, published: int) -> None:
+    """What the hub reports of zai-org/GLM-4.5 and GLM-4.5-Air, all tensors together."""
+    assert stored(llamath.load(slug)) == published
+
+
+def test_deepseek_v3_to_the_last_number_of_its_files() -> None:
+    """deepseek-ai/DeepSeek-V3 as its hub page counts it by type (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
+    model = llamath.load("deepseek-v3")
+    hf, V, d = model.family.hf, 129280, 7168
+    counts: Counter[str] = Counter()
+    tensors = 0
+    for x in (*hf.tensors(model.tree), *hf.further(model.tree)):
+        size, role, word = prod(map(int, x.shape)), x.parts[0].weight.role, x.name.split(".")[-2]
+        eight = role == "matmul" and word not in ("gate", "lm_head", "head", "eh_proj")
+        kind = "F8" if eight else "F32" if x.parts[0].weight.buffer else "BF16"
+        counts[kind] += size
+        if eight:
+            counts["F32"] += prod(-(-int(n) // 128) for n in x.shape)
+        tensors += 1 + eight
+    assert counts == {"BF16": 3_918_786_560, "F8": 680_571_043_840, "F32": 41_555_600} and tensors == 91_991
+    assert model.parameters.total == 671_026_419_200 and model.parameters.extras == {"mtp": 11_610_068_224}
+    assert stored(model) - model.parameters.total == 11_610_068_224 + 2 * V * d
+
+
+def test_no_view_of_the_model_has_them() -> None:
+    with_them, without = llamath.load(TINY), llamath.load({**TINY, "num_nextn_predict_layers": 0})
+    assert with_them.parameters.replace(extras={}) == without.parameters.replace(extras={})
+    assert [x.path for x in with_them.weights] == [x.path for x in without.weights]
+    assert not list(without.family.hf.further(without.tree)) and without.tree.mtp is None
+    with pytest.raises(llamath.ConfigError, match="num_nextn_predict_layers"):
+        llamath.load({**TINY, "num_nextn_predict_layers": -1})
+
+
+def test_a_checkpoint_that_has_them_is_whole(tmp_path: Path) -> None:
+    model = llamath.load(TINY)
+    further = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.further(model.tree)}
+    assert "model.layers.3.shared_head.head.weight" in further and "model.layers.3.eh_proj.weight" in further
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model) | further)
+    verdict = check(str(tmp_path)).verdict
+    assert verdict.ok and [x.code for x in verdict.findings] == ["further"]
+    wrong = further | {"model.layers.3.eh_proj.weight": ("BF16", (24, 24))}
+    write_safetensors(tmp_path / "model.safetensors", header_of(model) | wrong)
+    assert not check(str(tmp_path)).verdict.ok

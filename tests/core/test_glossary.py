@@ -1,0 +1,341 @@
+"""The glossary: every key has its line, true of what it moves; `llamath config` reads well and says the model twice."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import glossary as page
+import llamath
+from conftest import truth
+from llamath.analysis.config_report import META, UNREAD, params_json
+from llamath.catalog import presets
+from llamath.cli import cli
+from llamath.core.config import Config
+from llamath.core.meta_args import from_hf, hidden
+from llamath.core.tree import fold
+from llamath.glossary import ARGS, GLOSSARY, GROUPS, NOTHING, SAME, entry
+from llamath.render.text.config_text import config_json, config_params, config_text, explained, shown
+
+HERE = Path(__file__).parents[1]
+GOLDEN = HERE / "golden" / "config-llama-3-8b.txt"
+BOOKS = """add_cross_attention auto_map _attn_implementation attn_implementation bad_words_ids begin_suppress_tokens bos_token_id
+    chunk_size_feed_forward compression_config cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype
+    early_stopping embedding_dropout encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+    forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_factor is_decoder is_encoder_decoder label2id
+    length_penalty max_length min_length _name_or_path no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    output_attentions output_hidden_states output_scores pad_token_id prefix problem_type pruned_heads quantization_config
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params
+    temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p
+    use_bfloat16 use_cache image_token_index image_token_id"""
+"""What transformers 4 writes into every file, whatever the model: `PretrainedConfig` of 4.57, and what loaders and savers add."""
+
+STAYS_SAID = {"attn_output_gate", "attn_config"}
+"""Keys of weights that no other accepted value of theirs alone can show to be so."""
+
+BEYOND = {
+    "deepseek-coder-33b": "scaling",
+    "deepseek-coder-6.7b": "scaling",
+    "devstral-small-24b": "dim / n_heads",
+    "granite-code-3b": "biases",
+    "ministral-8b": "sliding_window",
+    "mistral-7b": "sliding_window",
+    "mistral-nemo-12b": "dim / n_heads",
+    "mistral-small-24b": "dim / n_heads",
+}
+"""Presets of the llama family that Meta's reference cannot express, and a word of the reason."""
+
+
+def sources() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((x.slug, dict(x.config)) for x in presets())
+    for path in sorted(HERE.glob("tiny*/*.json")):
+        yield from ((f"{path.stem} {label}", config) for label, config in json.loads(path.read_text()).items())
+    yield from ((x["name"], x["config"]) for x in truth("configs.jsonl"))
+
+
+@cache
+def models() -> dict[str, llamath.Model]:
+    """All that can be read: presets, tiny configurations, published ones."""
+    found = {}
+    for name, config in sources():
+        try:
+            found[name] = llamath.load(config)
+        except llamath.LlamathError:
+            assert name in {x["name"] for x in truth("configs.jsonl")}, name
+    return found
+
+
+def asked(config: Config, path: str = "") -> Iterator[str]:
+    """Every key that a family reads or ignores, dotted."""
+    yield from (path + key for key in config.read)
+    for key, sub in config._subs.items():
+        yield from asked(sub, f"{path}{key}.")
+
+
+def held(data: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Every key that a configuration has, dotted."""
+    for key, value in data.items():
+        yield path + key
+        if isinstance(value, dict):
+            yield from held(value, f"{path}{key}.")
+
+
+def run(*args: str) -> str:
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, catch_exceptions=False, standalone_mode=False)
+    return done.stdout
+
+
+def test_every_key_that_is_read_has_an_entry() -> None:
+    missing = {
+        (model.family.name, key)
+        for model in models().values()
+        for key in asked(model.config)
+        if entry(key, model.family.name) is None and key not in NOTHING
+    }
+    assert not missing
+
+
+def test_every_key_that_is_published_has_an_entry() -> None:
+    keys = {(name, key) for name, model in models().items() for key in model.config.data if key != "_quantized"}
+    assert not {(name, key) for name, key in keys if entry(key) is None and key not in NOTHING}
+
+
+def test_no_entry_is_for_a_key_that_nobody_has() -> None:
+    known = {key for model in models().values() for key in asked(model.config)} | {key for _, config in sources() for key in held(config)}
+    known |= {key.replace("rope_parameters", "rope_scaling") for key in known} | {key.rpartition(".")[2] for key in known}
+    own = {key.rpartition("/")[2] for key in GLOSSARY}
+    if truth("configs.jsonl"):
+        assert not own - known and not set(NOTHING) - known - set(BOOKS.split())
+    families = {model.family.name for model in models().values()} | {"latent", "hybrid", "learned"}
+    assert {key.partition("/")[0] for key in GLOSSARY if "/" in key} <= families
+
+
+@pytest.mark.transformers
+def test_what_is_in_the_books_is_what_transformers_writes() -> None:
+    transformers = pytest.importorskip("transformers")
+    written = {*transformers.PretrainedConfig().to_dict(), *transformers.GenerationConfig().to_dict()}
+    assert len(written & set(BOOKS.split())) > 30
+    assert not {key for key in written & set(GLOSSARY) - set(NOTHING) if key not in {"architectures", "id2label", "use_mtp"}}
+
+
+def test_entries_are_plain_lines() -> None:
+    for key, (says, moves) in [*GLOSSARY.items(), *ARGS.items()]:
+        assert 0 < len(says.split("; elsewhere ")[0]) <= 120 and 0 < len(moves) <= 90, key
+        assert not re.search(r"[\n\t|]|  |\.$", says + moves) and says == says.strip(), key
+        assert re.split(r"\W", moves)[0] in GROUPS, key
+    assert all(0 < len(reason) <= 120 and "\n" not in reason for reason in NOTHING.values())
+
+
+def test_unrelated_keys_have_words_of_their_own() -> None:
+    says = Counter(text for key, (text, _) in GLOSSARY.items() if key not in SAME)
+    assert [text for text, n in says.items() if n > 1] == []
+    assert all(GLOSSARY[word][0].startswith(GLOSSARY[key][0]) and GLOSSARY[word][1] == GLOSSARY[key][1] for word, key in SAME.items())
+    both = set(NOTHING) & set(GLOSSARY)
+    assert both == {"architectures", "id2label", "model_type", "router_jitter_noise"}, "read by some, and nothing where nobody reads it"
+
+
+def test_every_field_of_model_args_is_said() -> None:
+    assert tuple(ARGS) == llamath.ModelArgs.fields
+    assert {field for fields in META.values() for field in fields} == set(ARGS) - {"max_batch_size", "max_seq_len"}
+
+
+def test_dimensions_name_their_letter() -> None:
+    for name, model in models().items():
+        letters = {letter for x in fold(model.tree) for dim in x.weight.shape for letter in dim.atoms}
+        says = {x.key: x.says for x in explained(model).keys}
+        for key in set(model.config.letters.values()) & set(says):
+            if its := [letter for letter, source in model.config.letters.items() if source == key and letter in letters]:
+                words = re.findall("[A-Za-z]+", says[key])
+                assert set(its) & set(words), (name, its, key, says[key])
+
+
+CHOICES = {"topk_method": ["greedy", "noaux_tc"], "attn_config.attn_type": ["multihead_attention", "multiquery_attention"]}
+
+
+def others(key: str, value: Any) -> list[Any]:
+    """Other values that a key might have."""
+    if key in CHOICES:
+        return CHOICES[key]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, 2 * value, max(value // 2, 1), value + 2, 3 * value, value - 1]
+    if isinstance(value, float):
+        return [2 * value, value / 2]
+    if isinstance(value, list):
+        flipped = [1 - x if type(x) is int and x in (0, 1) else x for x in value]
+        return [value[::-1], flipped, *([x] * len(value) for x in value[:2]), [0], [1], []]
+    return [True, 3, 4] if value is None else [value[::-1]] if isinstance(value, str) else []
+
+
+def changed(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    made: dict[str, Any] = copy.deepcopy(dict(config))
+    *path, last = key.split(".")
+    node = made
+    for part in path:
+        node = node.setdefault(part, {})
+    node[last] = value
+    return made
+
+
+def moved(model: llamath.Model, key: str, value: Any) -> bool:
+    """Whether another value of this key gives another total."""
+    for x in others(key, value):
+        try:
+            if llamath.load(changed(model.config.data, key, x)).parameters.total != model.parameters.total:
+                return True
+        except llamath.LlamathError:
+            continue
+    return False
+
+
+def test_what_is_said_to_move_weights_does_and_nothing_else_does() -> None:
+    """The glossary against the builders: each key of each tiny configuration is changed, and the totals compared."""
+    ends = {"model_type", "architectures", "num_labels", "id2label"}
+    wrong, moving, said = set(), set(), set()
+    for path in sorted(HERE.glob("tiny*/*.json")):
+        for label, config in json.loads(path.read_text()).items():
+            model = llamath.load(config)
+            for x in explained(model).keys:
+                if x.key in ends or isinstance(x.value, dict):
+                    continue
+                weighty = x.group == "weights"
+                said |= {SAME.get(x.key, x.key)} if weighty else set()
+                if weighty and SAME.get(x.key, x.key) in moving:
+                    continue
+                if moved(model, x.key, x.value):
+                    moving.add(SAME.get(x.key, x.key))
+                    wrong |= set() if weighty else {(path.stem, label, x.key)}
+    assert not wrong, "these move weights, and are said not to"
+    never = {key for key in said - moving - STAYS_SAID if not key.startswith("per_layer_config.")}
+    assert not never - {"layers_block_type"}, "these are said to move weights, and never do"
+
+
+def test_the_text_is_golden() -> None:
+    text = run("config", "llama-3-8b")
+    if os.environ.get("LLAMATH_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
+
+
+def test_every_text_fits_the_terminal_and_explains_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, model in models().items():
+        text = config_text(model)
+        assert max(map(len, text.splitlines())) <= 80, name
+        assert "not a key that is known" not in text, name
+        assert all(key in text for key in model.config.data), name
+
+
+def test_the_json_contract() -> None:
+    made = json.loads(run("config", "llama-3.1-8b", "--json"))
+    assert made.keys() >= {"model", "hf", "meta", "why", "keys", "derived", "widths", "remarks"}
+    assert made["hf"]["hidden_size"] == made["meta"]["dim"] == 4096 and made["why"] is None
+    keys = {x["key"]: x for x in made["keys"]}
+    assert all(x.keys() >= {"key", "value", "absent", "says", "moves", "group", "meta"} for x in made["keys"])
+    assert keys["num_key_value_heads"] | {"says": "", "moves": ""} == {
+        "key": "num_key_value_heads", "value": 8, "absent": False, "says": "", "moves": "", "group": "weights", "meta": ["n_kv_heads"],
+    }  # fmt: skip
+    assert keys["mlp_bias"]["absent"] and keys["mlp_bias"]["value"] is False
+    assert keys["rope_scaling.factor"]["value"] == 8.0 and "slower" in keys["rope_scaling.factor"]["says"]
+    assert {"multiple_of": 1024, "ffn_dim_multiplier": 1.3} in made["widths"]
+    assert all(hidden(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in made["widths"])
+    assert {x["formula"]: x["value"] for x in made["derived"]} == {"h = d / H": 128, "H / K": 4, "2·L·K·h": 65_536, "F / d": 3.5}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "deepseek-v3", "mpt-7b", "gemma-4-31b", "qwen3-next-80b-a3b"])
+def test_json_says_why_there_are_no_model_args(name: str) -> None:
+    made = json.loads(run("config", name, "--json"))
+    assert made["meta"] is None and "llama family" in made["why"] and made["widths"] == []
+
+
+def test_what_a_null_says() -> None:
+    keys = {x.key: x for x in explained(llamath.load("gemma-2-2b", changes={"sliding_window": None, "head_dim": None})).keys}
+    assert keys["sliding_window"].value is None and not keys["sliding_window"].absent, "no window"
+    assert keys["head_dim"].value == 256 and keys["head_dim"].absent, "the family's own size"
+
+
+def test_keys_that_nobody_reads_are_listed_apart() -> None:
+    config = {**llamath.load("llama-3-8b").config.data, "made_up\x1b[31m": "\u202ex", "logit_scale": 2.0, "bos_token_id": 1}
+    model = llamath.load(config)
+    keys = {x["key"]: x for x in config_json(model)["keys"]}
+    assert (keys["made_up\x1b[31m"]["group"], keys["made_up\x1b[31m"]["says"]) == (UNREAD, "not a key that is known here")
+    assert keys["logit_scale"]["group"] == UNREAD and "elsewhere" in keys["logit_scale"]["moves"]
+    assert keys["bos_token_id"]["group"] == "nothing"
+    apart = config_text(model).partition("not read by this family")[2]
+    assert "made_up\\u{1b}[31m" in apart and "\x1b[31m" not in apart and "\u202e" not in apart
+
+
+def test_keys_that_the_model_has_no_use_for_are_said_to_move_nothing() -> None:
+    keys = {x.key: x for x in explained(llamath.load("nemotron-3-nano-30b")).keys}
+    assert keys["rope_theta"].moves == "nothing in this model" and keys["hidden_size"].group == "weights"
+    assert {x.key: x for x in explained(llamath.load("deepseek-v3")).keys}["num_nextn_predict_layers"].group == "apart"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("silu", '"silu"'),
+        (None, "null"),
+        (1e-05, "1e-05"),
+        ({}, "{}"),
+        ({"factor": 2}, "1 key"),
+        ([], "[]"),
+        ([0], "[0]"),
+        (["a"] * 5 + ["b"], "[5 × a, b]"),
+        ((["sliding_attention"] * 5 + ["full_attention"]) * 5, "[5 × sliding_attention, full_attention, …] (30)"),
+        (["x" * 99], "[" + "x" * 40 + "… (99 characters)]"),
+        ([[1, 2], [1, 2]], "[2 × [1, 2]]"),
+        ("\x1b", '"\\u001b"'),
+        (["\x1b"], "[\\u{1b}]"),
+    ],
+)
+def test_values_are_short_and_harmless(value: object, text: str) -> None:
+    assert shown(value, 60) == text
+
+
+@pytest.mark.parametrize("slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")])
+def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> None:
+    model = llamath.load(slug)
+    made = explained(model)
+    if slug in BEYOND:
+        assert made.meta is None and BEYOND[slug] in made.why
+        with pytest.raises(llamath.ConfigError, match="cannot be said"):
+            config_params(model)
+        return
+    assert made.meta is not None
+    path = tmp_path / "params.json"
+    path.write_text(run("config", slug, "--params-json"))
+    tied = model.tree.head is not None and bool(model.tree.head.weight.tied)
+    again = llamath.load(path, changes={"tie_word_embeddings": True} if tied else {})
+    assert again.parameters == model.parameters
+    assert from_hf(Config(again.config.data)) == made.meta
+    assert dict(params_json(made.meta)) == json.loads(path.read_text())
+    for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+        assert again.config.data[key] == model.config.data[key]
+    assert tied == any("embedding itself" in x for x in made.remarks)
+
+
+def test_what_model_args_leave_unsaid_is_remarked() -> None:
+    text = " ".join(run("config", "llama-3.2-1b").split())
+    assert "it counts 262,668,288 more" in text and "factor 32.0, not 8.0" in text
+    assert "note:" not in run("config", "llama-3-8b")
+
+
+def test_options_are_a_model_here_too() -> None:
+    text = run("config", "--dim", "288", "--n-layers", "6", "--n-heads", "6", "--vocab-size", "32000", "--multiple-of", "32")
+    assert "F = 768 = " in text and "n_kv_heads = null" in text
+
+
+def test_the_reference_page_is_fresh() -> None:
+    assert page.PAGE.read_text() == page.page(), "python tools/glossary.py writes it"

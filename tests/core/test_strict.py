@@ -1,0 +1,71 @@
+"""The index of a large checkpoint is read in pieces: what that gives is what the whole JSON gives, or nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llamath.core import strict_json as strict
+from llamath.core.errors import ConfigError
+
+TEXT = st.text(st.sampled_from('ab.c0{}[],: "\\\n\x00\x7fé'), max_size=9)
+PLAIN = st.text(st.sampled_from("ab.c0{}[],: \x7f"), max_size=9)
+SPACES = st.sampled_from([(",", ":"), (", ", ": "), (",\n  ", ":\t"), (" , ", " : ")])
+
+
+def whole(data: bytes) -> dict[str, Any] | None:
+    """By the JSON parser, which sees it all."""
+    try:
+        found: object = strict._loaded(data.decode(), strict._unique)
+    except (ValueError, strict._Refused, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@st.composite
+def indexes(draw: st.DrawFn) -> bytes:
+    """An index, whole or with a byte or two changed."""
+    comma, colon = draw(SPACES)
+    pairs = draw(st.lists(st.tuples(draw(st.sampled_from([PLAIN, TEXT])), PLAIN), max_size=12))
+    body = comma.join(f'"{key}"{colon}"{value}"' for key, value in pairs)
+    text = list(draw(st.sampled_from(['{"metadata": {"a": 1}, "weight_map": {%s}}', '{"weight_map":{%s}}', "{%s}"])) % body)
+    for _ in range(draw(st.integers(0, 2))):
+        i = draw(st.integers(0, len(text) - 1))
+        text[i : i + draw(st.integers(0, 1))] = draw(st.sampled_from([",", '"', "{", "}", ":", " ", "\\", "\n", "x", ""]))
+    return "".join(text).encode()
+
+
+@given(indexes(), st.integers(0, 60))
+@settings(max_examples=1000, deadline=None)
+def test_pieces_give_what_the_whole_gives_or_nothing(data: bytes, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict, "CHUNK", chunk)
+        found = strict._long(data) if data.isascii() else None
+    assert found is None or (found == whole(data) and json.dumps(found) == json.dumps(whole(data)))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_index_as_written_is_read_in_pieces(indent: int | None) -> None:
+    names = {f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": f"model-{i:05}.safetensors" for i in range(40) for j in range(64)}
+    data = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=indent).encode()
+    assert len(data) > strict.LONG and strict._long(data) == json.loads(data) == strict.parse_json(data, "index")
+
+
+def test_what_is_wrong_far_into_an_index_is_said_as_ever() -> None:
+    names = ", ".join(f'"model.layers.{i}.weight": "a"' for i in range(5000))
+    for end, message in (
+        (', "model.layers.7.weight": "a"}', "occurs twice"),
+        (', "x": "a\n"}', "control character"),
+        (",}", "property name"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            strict.parse_json(f'{{"weight_map": {{{names}{end}}}'.encode(), "index")
+    with pytest.raises(ConfigError, match="occurs twice"):
+        strict.parse_json(f'{{"a": 1, "a": 2, "weight_map": {{{names}}}}}'.encode(), "index")
+    many = ",".join(f'"{i}":"a"' for i in range(strict.VALUES + 2))
+    with pytest.raises(ConfigError, match="more than 524,288 values"):
+        strict.parse_json(f'{{"weight_map":{{{many}}}}}'.encode(), "index")

@@ -1,0 +1,105 @@
+"""Units: each form reads to the number that it says, whatever could be read in two ways is refused with a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamath.core.errors import LlamathError
+from llamath.core.units import bandwidth, count, flops, quantity, size, tokens, tokens_note
+
+READ = [
+    (size, "24GB", 24_000_000_000),
+    (size, "24GiB", 25_769_803_776),
+    (size, " 24 GiB ", 25_769_803_776),
+    (size, "81559MiB", 85_520_809_984),
+    (size, "1.5KiB", 1536),
+    (size, "512B", 512),
+    (size, "1kB", 1000),
+    (size, "0.5TB", 500_000_000_000),
+    (size, "1,024MiB", 2**30),
+    (tokens, "4096", 4096),
+    (tokens, "128k", 131_072),
+    (tokens, "128K", 131_072),
+    (tokens, "128000", 128_000),
+    (tokens, "131,072", 131_072),
+    (tokens, "1M", 1_048_576),
+    (tokens, "1.5k", 1536),
+    (bandwidth, "3.35TB/s", 3_350_000_000_000),
+    (bandwidth, "900GB/s", 900_000_000_000),
+    (bandwidth, "400Gbit/s", 50_000_000_000),
+    (flops, "989TF", 989_000_000_000_000),
+    (flops, "989TFLOPS", 989_000_000_000_000),
+    (flops, "989.4 TFLOP/s", 989_400_000_000_000),
+    (flops, "1.979PF", 1_979_000_000_000_000),
+    (flops, "624TOPS", 624_000_000_000_000),
+    (count, "405B", 405_000_000_000),
+    (count, "405b", 405_000_000_000),
+    (count, "1.5e9", 1_500_000_000),
+    (count, "500M", 500_000_000),
+    (count, "3.8e25", 38 * 10**24),
+    (count, "15T", 15 * 10**12),
+    (count, "8,030,261,248", 8_030_261_248),
+    (count, "8_030_261_248", 8_030_261_248),
+]
+
+REFUSED = [
+    *(
+        (size, x)
+        for x in ("80G", "80", "80Gb", "80gb", "80 gigabytes", "-80GB", "", "GB", "0GB", "1e99GB", "8 0GB", "1,0GB", "0.1B", "٣GB")
+    ),
+    *((tokens, x) for x in ("128kB", "-1", "0", "1.5", "abc", "128 000", "1e30")),
+    *((bandwidth, x) for x in ("3.35TB", "400Gbps", "400Gb/s", "3.35", "0GB/s")),
+    *((flops, x) for x in ("989", "989T", "989TB/s", "-989TF")),
+    *((count, x) for x in ("405X", "1.5", "-7B", "0", "1e", "0.0B", "1_0B")),
+]
+
+
+@pytest.mark.parametrize(("reader", "text", "value"), READ)
+def test_reads_what_is_written(reader: Callable[[str], int], text: str, value: int) -> None:
+    assert reader(text) == value
+
+
+@pytest.mark.parametrize(("reader", "text"), REFUSED)
+def test_refuses_what_could_be_anything(reader: Callable[[str], int], text: str) -> None:
+    with pytest.raises(LlamathError) as refused:
+        reader(text)
+    assert refused.value.hint.startswith("say ")
+
+
+def test_an_ambiguous_size_says_both_readings() -> None:
+    with pytest.raises(LlamathError, match="by 1,000 or by 1,024") as refused:
+        size("80G")
+    assert "GB" in refused.value.hint and "GiB" in refused.value.hint
+    with pytest.raises(LlamathError, match="a small b is a bit"):
+        size("80Gb")
+
+
+def test_tokens_say_what_k_is() -> None:
+    assert tokens_note("128k") == "128k is 131,072 tokens"
+    assert tokens_note("131072") == ""
+
+
+def test_a_quantity_knows_its_digits() -> None:
+    assert [(quantity(x).digits, quantity(x).exact) for x in ("405B", "1.5e9", "500M", "0.5B", "1.50B")] == [
+        (3, False), (2, False), (3, False), (1, False), (3, False),
+    ]  # fmt: skip
+    assert quantity("8030261248").exact and quantity("8,030,261,248").digits == 10
+
+
+@given(st.integers(1, 10**6), st.integers(1, 4))
+def test_a_size_reads_back(n: int, power: int) -> None:
+    assert size(f"{n}{'kMGT'[power - 1]}B") == n * 1000**power
+    assert size(f"{n}{'KMGT'[power - 1]}iB") == n * 1024**power
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for reader in (size, tokens, bandwidth, flops, count):
+        try:
+            assert reader(text) >= 1
+        except LlamathError as refused:
+            assert str(refused)

@@ -1,0 +1,238 @@
+"""flops against torch's own counter on transformers' models: integers, forward, backward and decode, and what torch counts otherwise and why.
+
+Experts run as `batched_mm`, where each token meets the experts it chose and no others. The default `grouped_mm` is an operator that torch's
+counter does not know: it counts no expert at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from conftest import tiny_configs
+from llamath.analysis.flops.flop_count import forward_flops, train_flops
+from llamath.core.blocks import Decoder, LatentAttention, MoE
+from llamath.core.config import Config
+from llamath.core.forward_pass import Pass
+from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, StateMixer
+from llamath.core.tree import Branch, branches
+from llamath.families import find
+
+pytestmark = pytest.mark.transformers
+
+B, T = 2, 9
+NO_SDPA = frozenset("bloom gemma2 gpt_oss gptj mpt".split())
+"""Families whose models transformers runs with its own attention alone."""
+
+
+def plain() -> list[Any]:
+    """One configuration of each family."""
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other take longer than these models."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tree_of(config: dict[str, Any]) -> Decoder:
+    return find(config["model_type"])(Config(config))
+
+
+def built(config: dict[str, Any], attention: str, experts: str = "batched_mm") -> Any:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    made = transformers.AutoConfig.for_model(**config)
+    return transformers.AutoModelForCausalLM.from_config(made, attn_implementation=attention, experts_implementation=experts)
+
+
+def ids() -> Any:
+    import torch
+
+    return torch.randint(0, 20, (B, T))
+
+
+def counted(work: Callable[[], Any]) -> tuple[int, Any]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        out = work()
+    return counter.get_total_flops(), out
+
+
+def these(tree: Decoder, kind: type[Any]) -> list[Branch]:
+    return [x for x in branches(tree) if isinstance(x.block, kind)]
+
+
+def every_expert(tree: Decoder, tokens: int) -> int:
+    """Llama 4 in transformers sends each token to all experts, and multiplies what those not chosen give by 0."""
+    found = 0
+    for x in these(tree, MoE):
+        (expert, n), *_ = x.block.experts.kinds()
+        found += x.live * (int(n) - int(x.block.experts.live)) * forward_flops(expert, Pass.prefill(tokens), B).total
+    return found
+
+
+def outputs(tree: Decoder, more: int) -> int:
+    """What a convolution that works out so many outputs more than it hands on comes to."""
+    return sum(2 * B * more * int(x.block.weight.size) * x.live for x in these(tree, Convolution))
+
+
+def padding(tree: Decoder) -> int:
+    """A convolution padded on both sides has c − 1 outputs that are cut off."""
+    return sum(2 * B * int(x.block.weight.size) * (int(x.block.weight.shape[1]) - 1) * x.live for x in these(tree, Convolution))
+
+
+def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
+    """What transformers' chunked algorithms multiply, chunks filled up with zeros; triangular systems are solved beside torch's counter."""
+    found, chunk = 0, 64
+    for x in these(tree, GatedDeltaNet):
+        Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
+        found += x.live * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
+    for x in these(tree, Mamba2):
+        H, m, N, C = int(x.block.heads), int(x.block.head_dim), int(x.block.state), config.get("chunk_size", 128)
+        n = -(-T // C)
+        found += x.live * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
+    return found
+
+
+def states(tree: Decoder, at: Pass) -> int:
+    return sum(int(x.block.mixing(at)) * x.live * B for x in these(tree, StateMixer))
+
+
+def read_out(tree: Decoder) -> int:
+    """Of a step of Mamba-2's state transformers writes S c as a product, and all else, like the delta rule's step, element by element."""
+    return sum(B * int(x.block.step) // 2 * x.live for x in these(tree, Mamba2))
+
+
+def expected(config: dict[str, Any], tree: Decoder) -> int:
+    """What torch's counter should say of a prompt."""
+    at = Pass.prefill(T, masked=False)
+    ours = forward_flops(tree, at, B).total - states(tree, at) + in_chunks(tree, config) + padding(tree)
+    return ours + (every_expert(tree, T) if config["model_type"] == "llama4_text" else 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "attention"),
+    [
+        *(pytest.param(x.values[0], "eager", id=f"{x.id}-eager") for x in tiny_configs()),
+        *(pytest.param(x.values[0], "sdpa", id=f"{x.id}-sdpa") for x in plain() if x.values[0]["model_type"] not in NO_SDPA),
+    ],
+)
+def test_forward_and_backward_are_torch_s(config: dict[str, Any], attention: str) -> None:
+    tree, model = tree_of(config), built(config, attention)
+    tokens = ids()
+    forward, out = counted(lambda: model(tokens, use_cache=False).logits)
+    assert forward == expected(config, tree)
+    if not these(tree, StateMixer):
+        backward, _ = counted(lambda: out.sum().backward())
+        assert backward == 2 * forward
+        if config["model_type"] != "llama4_text":
+            assert forward + backward == train_flops(tree, Pass.prefill(T, masked=False), B).model
+
+
+def unpacked_again(tree: Decoder, at: Pass) -> int:
+    """transformers keeps the latent vector and unpacks the keys and values of all tokens again for each new one."""
+    sizes = (int(x.block.k_up.weight.size + x.block.v_up.weight.size) * x.live for x in these(tree, LatentAttention))
+    return sum(2 * B * (at.context - 1) * size for size in sizes)
+
+
+@pytest.mark.parametrize("config", plain())
+def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
+    import torch
+
+    tree, tokens = tree_of(config), ids()
+    attention = "eager" if config["model_type"] in NO_SDPA else "sdpa"
+    model = built(config, attention).eval()
+    with torch.no_grad():
+        cache = model(tokens[:, :-1], use_cache=True).past_key_values
+        found, _ = counted(lambda: model(tokens[:, -1:], past_key_values=cache, use_cache=True))
+    at = Pass.decode(T, masked=False)
+    ours = forward_flops(tree, at, B).total + unpacked_again(tree, at) - states(tree, at) + read_out(tree) + outputs(tree, 1)
+    assert found == ours + (every_expert(tree, 1) if config["model_type"] == "llama4_text" else 0)
+
+
+@pytest.mark.parametrize("config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"])
+def test_torch_counts_no_grouped_expert(config: dict[str, Any]) -> None:
+    tree, tokens = tree_of(config), ids()
+    grouped, _ = counted(lambda: built(config, "eager", "grouped_mm")(tokens, use_cache=False))
+    assert forward_flops(tree, Pass.prefill(T, masked=False), B).total - grouped == forward_flops(tree, Pass.prefill(T), B).of("experts")
+
+
+def test_frozen_embeddings_spare_the_first_layer_s_input_gradients() -> None:
+    (config,) = [x.values[0] for x in tiny_configs() if x.id == "llama-plain"]
+    tree, model = tree_of(config), built(config, "eager")
+    model.get_input_embeddings().requires_grad_(False)
+    model.model.layers[0].input_layernorm.requires_grad_(False)
+    forward, out = counted(lambda: model(ids(), use_cache=False).logits)
+    backward, _ = counted(lambda: out.sum().backward())
+    first = tree.layers[0].attn  # type: ignore[attr-defined]
+    assert 2 * forward - backward == sum(2 * B * T * int(getattr(first, x).weight.size) for x in "qkv")
+
+
+@pytest.mark.parametrize("config", [x for x in tiny_configs() if x.id in ("llama-plain", "deepseek_v3-plain", "gpt2-plain")])
+def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
+    """torch's formula for the backward pass of fused attention, from the shapes of q, k and v."""
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    tree = tree_of(config)
+    attention = tree.layers[0].attn  # type: ignore[attr-defined]
+    latent = isinstance(attention, LatentAttention)
+    H, key = int(attention.heads), int(attention.nope_dim + attention.rope_dim if latent else attention.head_dim)
+    value = int(attention.v_dim) if latent else key
+    shapes = [(B, H, T, key), (B, H, T, key), (B, H, T, value)]
+    at = Pass.prefill(T, masked=False)
+    layers = int(tree.layers.n)
+    assert layers * sdpa_flop_count(*shapes) == forward_flops(tree, at, B).mixed
+    fused = train_flops(tree, at, B, flash=True)
+    backward = layers * sdpa_backward_flop_count((B, H, T, value), *shapes)
+    assert backward == 2 * forward_flops(tree, at, B).mixed + fused.rescored
+
+
+def test_steps_of_states_are_these_products() -> None:
+    """The recurrences of the delta rule and of Mamba-2 with each product written as one, counted by torch."""
+    import torch
+
+    for config in (x.values[0] for x in tiny_configs() if x.id in ("qwen3_next-plain", "nemotron_h-plain")):
+        tree = tree_of(config)
+        for x in these(tree, GatedDeltaNet):
+            Hv, hk, hv = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim)
+            S, k, q, v = (torch.zeros(Hv, *shape) for shape in ((hk, hv), (hk, 1), (hk, 1), (hv, 1)))
+            found, _ = counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))  # type: ignore[misc]
+            assert found == int(x.block.step)
+        for x in these(tree, Mamba2):
+            H, m, N = int(x.block.heads), int(x.block.head_dim), int(x.block.state)
+            S, b, c, u = (torch.zeros(H, *shape) for shape in ((m, N), (1, N), (N, 1), (m, 1)))
+            found, _ = counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))  # type: ignore[misc]
+            assert found == int(x.block.step)
+
+
+def test_absorbed_latent_attention_is_these_products() -> None:
+    """DeepSeek-V2's absorption: the query is carried into the latent space, and the sum of latent vectors out of it, by each head's part."""
+    import torch
+
+    (config,) = [x.values[0] for x in tiny_configs() if x.id == "deepseek_v3-plain"]
+    tree = tree_of(config)
+    a = tree.layers[0].attn  # type: ignore[attr-defined]
+    H, n, p, v, r = (int(x) for x in (a.heads, a.nope_dim, a.rope_dim, a.v_dim, a.latent))
+    at = Pass.decode(T, masked=False, absorbed=True)
+
+    def attend() -> None:
+        query, k_up, v_up = torch.zeros(H, 1, n), torch.zeros(H, n, r), torch.zeros(H, v, r)
+        latent, turned, key = torch.zeros(T, r), torch.zeros(H, 1, p), torch.zeros(T, p)
+        scores = query @ k_up @ latent.mT + turned @ key.mT
+        _ = (scores @ latent) @ v_up.mT
+
+    found, _ = counted(attend)
+    assert found == int(a.mixing(at)) + 2 * int(a.k_up.weight.size + a.v_up.weight.size)

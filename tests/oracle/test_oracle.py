@@ -1,0 +1,81 @@
+"""Names and shapes against checkpoints that transformers itself writes, and GGUF names against llama.cpp's own table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import tiny_configs
+from llamath.checkpoint.naming.scheme import fused
+from llamath.core.config import Config
+from llamath.core.expr import total
+from llamath.core.tree import walk
+from llamath.families import find
+
+pytestmark = pytest.mark.transformers
+
+MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe olmoe deepseek_v2 deepseek_v3 glm4_moe minimax_m2".split())
+
+
+def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
+    """What transformers saves for this config: name → shape, and how many parameters it says the model has."""
+    import transformers
+    from safetensors import safe_open
+
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made)
+    model.save_pretrained(folder)
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return shapes, sum(x.numel() for x in model.parameters())
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_names_shapes_and_total_are_those_transformers_saves(config: dict[str, Any], tmp_path: Path) -> None:
+    family = find(config["model_type"])
+    tree = family(Config(config))
+    shapes, parameters = checkpoint(config, tmp_path)
+    assert {x.name: x.shape for x in family.hf.tensors(tree)} == shapes
+    leaves = [x.weight for x in walk(tree)]
+    assert total(x.parameters for x in leaves) - total(x.parameters for x in leaves if x.buffer) == parameters
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
+    gguf = pytest.importorskip("gguf")
+    family = find(config["model_type"])
+    if not family.gguf:
+        pytest.skip("no GGUF architecture")
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == family.arch)
+    tree = family(Config(config))
+    known = gguf.get_tensor_name_map(arch, len(tree.layers))
+    ours = {gguf.TENSOR_NAMES[x] for x in gguf.MODEL_TENSORS[arch]}
+    for stored in family.hf.tensors(tree):
+        theirs = known.get_name(stored.name, try_suffixes=(".weight", ".bias"))
+        layer = next((x for x in stored.name.split(".") if x.isdigit()), "0")
+        names = {family.gguf.stored(part.pattern).replace("{l}", layer) for part in stored.parts}
+        if len(names) == 1:
+            # None: an option that llama.cpp does not have; a bare parameter has no suffix there, and its converter adds one to some
+            assert theirs is None or names in ({theirs}, {f"{theirs}.weight"})
+        else:  # llama.cpp splits this one before it maps names: each part must be a tensor of the architecture
+            assert {re.sub(r"\.\d+\.", ".{bid}.", x.rpartition(".")[0]) for x in names} <= ours, (stored.name, names)
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_fused_names_are_those_transformers_5_holds_in_memory(config: dict[str, Any]) -> None:
+    import torch
+    import transformers
+
+    family = find(config["model_type"])
+    scheme = fused(family.hf)
+    if scheme is None or config["model_type"] not in MIXTURES:
+        pytest.skip("no experts to fuse")
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+    held = {name: tuple(x.shape) for name, x in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del held["lm_head.weight"]
+    assert {x.name: x.shape for x in scheme.tensors(family(Config(config)))} == held

@@ -1,0 +1,133 @@
+"""Every published configuration of `../shared/truth`: total, tensor names and shapes, exactly; and the published index files."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+import llamath
+from conftest import truth
+from llamath.checkpoint.naming.scheme import Scheme, fused
+from llamath.families import find
+from llamath.families.classes import bare
+
+ENTRIES = {f"{i}-{x['name']}": x for i, x in enumerate(truth("configs.jsonl"))}
+ORACLE = {name: x for name, x in ENTRIES.items() if x["params"] is not None}
+TEXT = ("language_model", "lm_head", "text_model")
+
+REFUSED = {
+    "deepseek_v4": "its attention compresses and indexes its own cache; not one of the blocks here",
+    "t5gemma": "an encoder beside the decoder",
+}
+"""Model types with an oracle that this package refuses, and why."""
+
+
+def model_of(entry: dict[str, Any]) -> llamath.Model:
+    config = dict(entry["config"])
+    if labels := TRIMMED.get(config.get("architectures", [""])[0]):
+        config["num_labels"] = labels
+    return llamath.load(config)
+
+
+TRIMMED = {"GPTNeoXForSequenceClassification": 3}
+"""Classifiers whose number of labels the published facts leave out of the configuration."""
+
+
+def multimodal(entry: dict[str, Any]) -> bool:
+    return "text_config" in entry["config"]
+
+
+def oracles(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each version of transformers said, without the one that contradicts the other and the published file (phimoe's head size)."""
+    return [x for version in ("v4", "v5") if (x := entry.get(version)) and x["params"] == entry["params"]]
+
+
+def hashed(scheme: Scheme, model: llamath.Model) -> str:
+    """The oracle's hash: its parameters, without the buffers that files have besides."""
+    tensors = (x for x in scheme.tensors(model.tree) if not x.parts[0].weight.buffer)
+    lines = sorted(f"{x.name}\t{'x'.join(map(str, x.shape))}\n" for x in tensors)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_total(name: str) -> None:
+    entry = ENTRIES[name]
+    if (model_type := entry["config"]["model_type"]) in REFUSED:
+        with pytest.raises(llamath.UnknownModel, match=model_type):
+            model_of(entry)
+        return
+    p = model_of(entry).parameters
+    expected = entry["params"]
+    if multimodal(entry) and "components" not in entry:
+        assert 0 < p.total < expected
+        return
+    if multimodal(entry):
+        expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
+    assert p.total - p.buffers == expected
+    active = next((x["active_params"] for x in oracles(entry)), None)
+    if active is not None and not multimodal(entry):
+        assert p.active - p.buffers == active
+
+
+@pytest.mark.parametrize("name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)])
+def test_names_and_shapes(name: str) -> None:
+    entry = ENTRIES[name]
+    if entry["config"]["model_type"] in REFUSED:
+        pytest.skip("refused by name")
+    model = model_of(entry)
+    scheme = find("phi").hf if entry["config"]["model_type"] == "phi-msft" else model.family.hf  # counted there under the class of phi
+    if entry["v4"] not in oracles(entry):
+        scheme = fused(scheme) or scheme  # version 5 alone is left, and it holds the experts of a layer in two tensors
+    assert hashed(scheme, model) in {x["tensors_sha256"] for x in oracles(entry)}
+
+
+@pytest.mark.parametrize("name", [name for name, x in ENTRIES.items() if x["params"] is None])
+def test_what_nobody_can_prove_is_refused_or_proven_elsewhere(name: str) -> None:
+    try:
+        model = model_of(ENTRIES[name])
+    except llamath.LlamathError as error:
+        assert str(error) and error.hint
+    else:
+        assert model.family.name in {"internlm2", "minicpm", "orion", "qwen"}, "no oracle: the right answer is a refusal"
+
+
+INDEXES = {x["name"]: x for x in truth("indexes.jsonl")}
+BY_NAME = {x["name"]: x for x in ENTRIES.values()}
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+def whole(index: dict[str, Any]) -> bool:
+    """An index whose file holds the text model, plainly stored, and at most tied copies besides."""
+    entry = BY_NAME.get(index["config"])
+    plain = (
+        entry is not None
+        and entry["params"] is not None
+        and entry["config"]["model_type"] not in REFUSED
+        and not multimodal(entry)
+        and not index["quantized"]
+    )
+    return (
+        plain
+        and index["names_only_in_index"] == len(set(index["tied_stored"]) & set(index["only_in_index_sample"]))
+        and "qwen3_5" not in str(entry)
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, x in INDEXES.items() if whole(x)])
+def test_published_index_lists_these_names(name: str) -> None:
+    index = INDEXES[name]
+    model = model_of(BY_NAME[index["config"]])
+    candidates = [model.family.hf, bare(model.family.hf)]
+    if model.family.name == "internlm":
+        pytest.skip("its files have internlm2's names")
+    hashes = set()
+    for scheme in candidates:
+        names = sorted({x.name for x in scheme.tensors(model.tree)} | set(index["tied_stored"]))
+        hashes.add(hashlib.sha256("\n".join(names).encode()).hexdigest())
+    assert index["names_sha256"] in hashes
+    width = BYTES.get(index["torch_dtype"] or "")
+    if width and str(index["match"]).startswith("exact"):
+        stored = model.parameters.tied_counted_twice if index["tied_stored"] else model.parameters.total
+        assert stored * width == index["total_size"]

@@ -1,0 +1,148 @@
+"""The page on which a model is chosen: found, opened and compared by keyboard, and as hard to mislead as the others."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from test_page import PAYLOADS
+
+import llamath
+from llamath.catalog import presets
+from llamath.web.server.chooser import chooser, notice
+from support.serving import Place, served
+from support.tabs import browser
+
+pytest.importorskip("uvicorn")
+assert browser
+OWN = [llamath.load("gpt2").replace(name=x) for x in ("mine", *PAYLOADS[:2])]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        with served(OWN, hub=True) as found:
+            yield found
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Any]:
+    wrong: list[str] = []
+    context = browser.new_context()
+    context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
+    page = context.new_page()
+    page.on("pageerror", lambda x: wrong.append(str(x)))
+    page.on("dialog", lambda x: (wrong.append(x.message), x.dismiss()))
+    yield page
+    context.close()
+    assert not wrong
+
+
+def where(tab: Any, place: Place) -> str:
+    return urlsplit(tab.url).path.removeprefix(place.path)
+
+
+def visible(tab: Any) -> list[str]:
+    return [x for x in tab.locator(".models li:not([hidden]) a").all_text_contents() if isinstance(x, str)]
+
+
+def test_the_data_are_the_catalogue() -> None:
+    text = chooser(OWN, True)
+    found = re.search('id="data">(.*?)</script>', text)
+    assert found is not None
+    data = json.loads(found[1])
+    assert {(x["id"], x["name"], int(x["parameters"])) for x in data["presets"]} == {(x.slug, x.name, x.parameters) for x in presets()}
+    assert [x["id"] for x in data["own"]] == ["~1", "~2", "~3"] and data["hub"]
+    assert not any(x in text for x in PAYLOADS[:2])
+
+
+def test_a_notice_is_text() -> None:
+    for x in PAYLOADS:
+        text = notice(x, x, "../")
+        assert len(re.findall("<(?!/)", text.partition("</style>")[2])) == 6
+
+
+def test_a_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
+    tab.goto(place.address)
+    assert len(visible(tab)) == 3 + len(list(presets()))
+    tab.keyboard.press("/")
+    tab.keyboard.type("llama 3 8b")
+    assert "Llama 3 8B" in visible(tab) and tab.text_content("[role=status] >> nth=-1").endswith("Enter opens the first")
+    tab.fill("#find", "meta-llama/Llama-2-7b-hf")
+    assert visible(tab) == ["Llama 2 7B"]
+    tab.fill("#find", "gpt2")
+    tab.keyboard.press("ArrowDown")
+    first = tab.evaluate("document.activeElement.textContent")
+    tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.textContent") != first
+    tab.keyboard.press("ArrowUp")
+    tab.keyboard.press("ArrowUp")
+    assert tab.evaluate("document.activeElement.id") == "find"
+    tab.fill("#find", "distilgpt2")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/model/distilgpt2")
+    assert "81,912,576" in tab.text_content("main")
+    tab.click("text=Another model")
+    tab.wait_for_url("**/choose")
+
+
+def test_two_are_compared(tab: Any, place: Place) -> None:
+    tab.goto(f"{place.address}model/gpt2")
+    tab.click("text=Compare with…")
+    tab.wait_for_url("**/choose#with=gpt2")
+    assert "GPT-2 small" in tab.text_content(".beside")
+    tab.fill("#find", "distilgpt2")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/models/gpt2/distilgpt2")
+    assert "−42,527,232" in tab.text_content("main")
+    tab.click("text=The other way round")
+    tab.wait_for_url("**/models/distilgpt2/gpt2")
+    tab.goto(f"{place.address}choose")
+    tab.click(".models button >> nth=0")
+    assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(".beside")
+    tab.keyboard.press("Shift+Tab")
+    tab.keyboard.press("Enter")
+    assert tab.is_hidden(".beside") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
+
+
+def test_an_id_of_the_hub(tab: Any, place: Place) -> None:
+    tab.goto(place.address)
+    for text in ("x", "https://x.invalid/a", "../..", "a/b/c", "javascript:pwned()", "a/b?c"):
+        tab.fill("#hub", text)
+        tab.keyboard.press("Enter")
+        assert tab.get_attribute("#hub", "aria-invalid") == "true" and where(tab, place) == ""
+    tab.fill("#hub", "org/name")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/model/hub*")
+    assert tab.text_content("h1") == "The hub does not say"
+    tab.click("text=Choose a model")
+    tab.wait_for_url("**/choose")
+
+
+@pytest.mark.parametrize("at", ["#with=<img src=x onerror=pwned()>", "#with=none", "#with=hub:a", "#with=~9", "#" + "x" * 5000, "#%"])
+def test_an_impossible_address_is_the_first_state(tab: Any, place: Place, at: str) -> None:
+    tab.goto(f"{place.address}choose{at}")
+    assert tab.is_hidden(".beside") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
+    assert tab.locator("img, script:not([type])").count() == 0 and visible(tab)[1:3] == PAYLOADS[:2]
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
+def test_axe_finds_nothing(browser: Any, place: Place, theme: Any, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 800}, bypass_csp=True)
+    tab = context.new_page()
+    for path in ("choose#with=gpt2", "choose", "model/none"):
+        tab.goto("about:blank")
+        tab.goto(place.address + path)
+        if path == "choose":
+            tab.fill("#find", "llama 2")
+        found = Axe().run(tab).response["violations"]
+        assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], path
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()

@@ -1,0 +1,471 @@
+"""The page: its numbers are the library's to the last digit, strangers' texts stay texts, and anybody can use it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from conftest import tiny_configs
+from llamath.analysis.inference.fit_report import chosen, fit
+from llamath.analysis.inference.gpu_shards import Shards
+from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
+from llamath.cli import cli
+from llamath.cli.export import command as export
+from llamath.core.errors import LlamathError
+from llamath.hardware import find
+from llamath.model import Model
+from llamath.web.page_data.forms import KINDS, evaluate
+from llamath.web.page_data.page_data import payload
+from llamath.web.server.page_html import FOLDER, inert, page, page_of
+from support.tabs import Tab, browser
+
+PARTS = {
+    "weights": "weights",
+    "cache": "kv_cache",
+    "activations": "activations",
+    "logits": "logits",
+    "overhead": "overhead",
+    "total": "total",
+}
+SAMPLE = "llama-3-8b gemma-3-27b deepseek-v2-lite qwen3-next-80b-a3b lfm2-350m gpt-oss-20b mistral-7b gpt2".split()
+Settings = dict[str, str]
+__all__ = ["browser"]
+
+
+def some_models() -> list[Model]:
+    """Models of many kinds, whose sizes are drawn at random where their configuration allows it."""
+    draw = random.Random(7)
+    made = [llamath.load(slug) for slug in SAMPLE]
+    firsts = {str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs())}
+    for config in list(firsts.values())[::2]:
+        changes = {
+            key: draw.randint(1, 40) * 8
+            for key in ("vocab_size", "intermediate_size", "sliding_window")
+            if isinstance(config.get(key), int)
+        }
+        try:
+            made.append(llamath.load(config, changes=changes))
+        except LlamathError:
+            continue
+    return made
+
+
+MODELS = some_models()
+
+
+def asked(draw: random.Random, data: dict[str, Any]) -> Settings:
+    """Any setting of the sliders that this model has."""
+    sizes = data["sizes"]
+    span = lambda: str(min(int(2 ** draw.uniform(0, 32)), 2**32 - 1))  # noqa: E731
+    return {
+        "context": span(),
+        "batch": str(int(2 ** draw.uniform(0, 12))),
+        "dtype": draw.choice(sizes["dtypes"])["name"],
+        "kv": draw.choice(sizes["kvs"])["name"],
+        "gpus": draw.choice(sizes["gpus"])["count"],
+    }
+
+
+@cache
+def shards_of(i: int, dtype: str, kv: str, gpus: str) -> Shards:
+    return Shards(Sizes(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), chosen(MODELS[i].tree, int(gpus), 8))
+
+
+def truth(model: Model, at: Settings) -> Settings:
+    """What the library says that the fullest GPU holds."""
+    shards = shards_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"], at["gpus"])
+    fullest = max(shards.shares(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    return {part: str(getattr(fullest, name)) for part, name in PARTS.items()}
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[str, Any]:
+    made = [payload([x])["models"][0] for x in MODELS]
+    return payload(MODELS[:2]) | {"models": made}
+
+
+def test_forms_are_what_the_views_say(everything: dict[str, Any]) -> None:
+    draw = random.Random(1)
+    assert len(MODELS) > 30
+    for model, data in zip(MODELS, everything["models"], strict=True):
+        for _ in range(6):
+            at = asked(draw, data)
+            sizes = data["sizes"]
+            stages = next(x for x in sizes["gpus"] if x["count"] == at["gpus"])["stages"]
+            variables = {"T": int(at["context"]), "B": int(at["batch"])}
+            for kind, name in (("dtypes", "dtype"), ("kvs", "kv")):
+                variables |= {k: int(v) for k, v in next(x for x in sizes[kind] if x["name"] == at[name])["variables"].items()}
+            totals = []
+            for stage in stages:
+                found = {
+                    "weights": int(stage["weights"][at["dtype"]]),
+                    "cache": sum(evaluate(x["form"], variables) for x in stage["cache"]),
+                }
+                found |= {part: evaluate(stage[part], variables) for part in ("activations", "logits")}
+                found["overhead"] = evaluate(stage["overhead"], variables | found)
+                totals.append(found | {"total": sum(found.values())})
+            assert {k: str(n) for k, n in max(totals, key=lambda x: x["total"]).items()} == truth(model, at), (model.name, at)
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_the_data_sum_to_the_totals(slug: str) -> None:
+    model = llamath.load(slug)
+    data = payload([model])["models"][0]
+    total = model.parameters.total
+    assert sum(int(x["total"]) for x in data["sections"]) == total == sum(int(x["parameters"]) for x in data["tiles"])
+    assert sum(int(y["total"]) for x in data["sections"] for y in x["rows"]) == total
+    for dtype in data["sizes"]["dtypes"]:
+        tiles = sum(int(x["bytes"][dtype["name"]]) for x in data["tiles"])
+        assert tiles == int(dtype["bytes"])
+        assert tiles == Sizes(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
+    assert json.loads(inert(data)) == data
+
+
+def test_the_assets_are_small() -> None:
+    """All scripts and styles as they lie in the package."""
+    assert sum(x.stat().st_size for x in Path(FOLDER).iterdir()) <= 150_000
+
+
+def test_export_writes_a_file_and_no_second_over_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "page.html")
+    done = CliRunner().invoke(cli, ["export", "gpt2", "-o", path])
+    assert done.exit_code == 0 and "wrote" in done.stderr and not done.stdout
+    assert Path(path).read_text() == page([llamath.load("gpt2")])
+    again = CliRunner().invoke(export, ["gpt2", "-o", path], standalone_mode=False)
+    assert isinstance(again.exception, LlamathError) and again.exception.hint == "--force writes over it"
+    assert CliRunner().invoke(cli, ["export", "gpt2", "-o", path, "--force"]).exit_code == 0
+
+
+@pytest.mark.parametrize("args", [["export"], ["export", "gpt2"], ["export", "a", "b", "c", "-o", "x"], ["export", "-", "-", "-o", "x"]])
+def test_a_wrong_question_is_exit_2(args: list[str]) -> None:
+    assert CliRunner().invoke(cli, args).exit_code == 2
+
+
+# what follows needs Chromium
+
+
+def test_page_and_library_agree_digit_for_digit(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
+    draw = random.Random(2)
+    asks = []
+    for i in [draw.randrange(len(MODELS)) for _ in range(120)]:
+        kept = {key: x for key, x in asked(draw, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
+        asks += [[i, asked(draw, everything["models"][i]) | kept] for _ in range(10)]
+    with Tab(browser, tmp_path, page_of(everything)) as tab:
+        said = tab.evaluate("asks => asks.map(([i, at]) => asked.memory(i, at))", asks)
+    for (i, at), found in zip(asks, said, strict=True):
+        assert found == truth(MODELS[i], at), (MODELS[i].name, at)
+
+
+def bare(text: str) -> str:
+    return text.replace(",", "")
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
+def test_the_controls_show_what_the_library_says(browser: Any, tmp_path: Path, slug: str) -> None:
+    model, draw = MODELS[SAMPLE.index(slug)], random.Random(3)
+    data = payload([model])
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        assert bare(tab.text_content("[data-part=parameters]")) == str(model.parameters.total)
+        for _ in range(5):
+            at = asked(draw, data["models"][0])
+            for name in ("context", "batch"):
+                tab.fill(f"#{name}", at[name])
+            for name in ("dtype", "kv", "gpus"):
+                tab.select_option(f"#choice-{name}", at[name])
+            shown = {part: bare(tab.text_content(f"[data-part={part}]")) for part in PARTS}
+            assert shown == truth(model, at)
+        tab.fill("#context", "4096")
+        tab.fill("#batch", "2")
+        for name, value in (("dtype", "bf16"), ("kv", "fp8"), ("gpus", "2")):
+            tab.select_option(f"#choice-{name}", value)
+        sizes = Sizes(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
+        for card in data["cards"]:
+            longest = fit(model, sizes, (2, find(card["name"]))).max_context
+            text = tab.text_content(f"[data-card={card['name']}]")
+            assert text == ("any" if longest is None else f"{longest:,} tokens" if longest else "none")
+
+
+def test_a_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
+    model = llamath.load("llama-3-8b")
+    with Tab(browser, tmp_path, page([model])) as tab:
+        tab.focus("[data-part=parameters]")
+        tab.keyboard.press("Enter")
+        text = tab.text_content("dialog[open] pre")
+        formula = model.count.formula
+        assert text.split("\n= ") == [formula.symbols, formula.numbers, "8,030,261,248"]
+        tab.keyboard.press("Escape")
+        assert tab.evaluate("document.activeElement.dataset.part") == "parameters"
+        tab.click("[data-part=cache]")
+        symbols, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
+        assert symbols == "L·2·K·h·s·T·B" and numbers == "32·2·8·128·2·8,192·1" and result == "1,073,741,824 bytes"
+
+
+@pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v2-lite", "qwen3-next-80b-a3b"])
+def test_derivations_come_to_what_they_say(browser: Any, tmp_path: Path, slug: str) -> None:
+    """The written numbers are worked out again, by Python."""
+    words = {"⌊": "int(", "⌋": ")", "⌈": "-int(-(", "⌉": ")//1)", "·": "*", ",": "", " / ": "/"}
+    with Tab(browser, tmp_path, page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8") as tab:
+        for part in ("cache", "activations", "logits", "total"):
+            tab.click(f"[data-part={part}]")
+            *_, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
+            tab.keyboard.press("Escape")
+            numbers = re.sub(r"(?<=\d),(?=\d{3})", "", numbers)
+            for word, plain in words.items():
+                numbers = numbers if word == "," else numbers.replace(word, plain)
+            assert re.fullmatch(r"[\d\s+*/(),minax-]+", numbers)
+            assert worked_out(numbers) == int(bare(result).removesuffix(" bytes")), part
+
+
+def worked_out(text: str) -> int:
+    import ast
+
+    def value(x: Any) -> int:
+        if isinstance(x, ast.Constant):
+            return int(x.value)
+        if isinstance(x, ast.Call):
+            return {"min": min, "max": max}[x.func.id](map(value, x.args))  # type: ignore[attr-defined]
+        assert isinstance(x, ast.BinOp)
+        return value(x.left) + value(x.right) if isinstance(x.op, ast.Add) else value(x.left) * value(x.right)
+
+    return value(ast.parse(text.strip(), mode="eval").body)
+
+
+EVENTS = ("onerror", "onload", "onclick", "onfocus", "onmouseover", "onanimationstart", "ontoggle", "onpointerenter")
+TAGS = (
+    "img src=x",
+    "svg",
+    "body",
+    "iframe srcdoc='<script>pwned()</script>'",
+    "details open",
+    "input autofocus",
+    "video src=x",
+    "math",
+    "a href=javascript:pwned()",
+)
+PAYLOADS = [
+    *(f'"\'><{tag} {event}=pwned()>' for tag in TAGS for event in EVENTS),
+    *(f"{start}<script>pwned()</script>" for start in ("", "</script>", "</style>", "</title>", "</noscript>", "-->", "]]>", "</textarea>")),
+    *("javascript:pwned()", "data:text/html,<script>pwned()</script>", "{{constructor.constructor('pwned()')()}}", "${pwned()}", "`-pwned()-`"),
+    *("';pwned();//", '";pwned();//', "\\u003cscript\\u003epwned()\\u003c/script\\u003e", "&lt;script&gt;pwned()&lt;/script&gt;", "<!--<script>"),
+    *("</script><script>pwned()//", "<base href=//x.invalid>", "<meta http-equiv=refresh content='0;url=//x.invalid'>", "<link rel=stylesheet href=//x.invalid>"),
+    *("<form action=//x.invalid><button>", "<object data=//x.invalid>", "<embed src=//x.invalid>", "__proto__", "constructor", "\u202egnp.exe", "\u2028pwned()"),
+]  # fmt: skip
+EXACT = {"form", "activations", "logits", "overhead", "variables", "weights", "count", "dtype", "kv", "memory", "bytes"}
+FORMS = {
+    "form",
+    "activations",
+    "logits",
+    "overhead",
+    "training",
+    "speed",
+    "work",
+    "read",
+    "rates",
+    "roof",
+    "settings",
+    "tp",
+    "shape",
+    "stream",
+    "takes",
+}
+
+
+def poisoned(x: Any, words: Iterator[str], used: list[str]) -> Any:
+    """The same data, every text replaced that is no number, no part of a form and not what ties parts together."""
+    if isinstance(x, dict):
+        ties = {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
+        kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}
+        return {key: y if key in kept else poisoned(y, words, used) for key, y in x.items()}
+    if isinstance(x, list):
+        return x if x[:1] and x[0] in ("let", "as", ">=", *KINDS) else [poisoned(y, words, used) for y in x]
+    if not isinstance(x, str) or re.fullmatch(r"-?\d*", x):
+        return x
+    used.append(next(words))
+    return used[-1]
+
+
+@pytest.mark.parametrize("view", ["a", "b", "difference", "design"])
+def test_a_model_of_hostile_strings_changes_nothing(browser: Any, tmp_path: Path, view: str) -> None:
+    from itertools import cycle
+
+    assert len(set(PAYLOADS)) >= 100
+    used: list[str] = []
+    data = poisoned(payload([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]), cycle(PAYLOADS), used)
+    assert set(used) == set(PAYLOADS)
+    with Tab(browser, tmp_path, page_of(data), f"#view={view}") as tab:
+        text = tab.text_content("main")
+        assert sum(x in text for x in PAYLOADS) > (30 if view == "design" else 80)
+        assert tab.locator("script").count() == 2
+        assert tab.locator("img, iframe, object, embed, video, base, form, math, link, meta[http-equiv=refresh], a").count() == 0
+        assert tab.evaluate("[...document.querySelectorAll('*')].flatMap(x => x.getAttributeNames()).filter(x => x.startsWith('on'))") == []
+        tab.evaluate(
+            """for (const x of document.querySelectorAll("button.number, .tile, [data-step], [data-verdict]")) {
+              x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+              document.querySelector("dialog[open]")?.close();
+            }"""
+        )
+        assert tab.locator("script").count() == 2 and tab.locator("img, iframe, form, a").count() == 0
+
+
+def test_names_of_a_real_hostile_model_stay_text(browser: Any, tmp_path: Path) -> None:
+    model = llamath.load("gpt2")
+    hostile = model.replace(name="</title><script>document.title='x'</script>", source="<img src=x>", notes=tuple(PAYLOADS))
+    with Tab(browser, tmp_path, page([hostile])) as tab:
+        assert tab.text_content("h1") == hostile.name
+        assert tab.locator("img").count() == 0
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "#view=b",
+        "#context=0&batch=-1",
+        "#context=4294967296",
+        "#context=1e9&gpus=3&dtype=<img>",
+        "#focus=999&map=x&sort=y&theme=z",
+        "#" + "x" * 5000,
+        "#%",
+    ],
+)
+def test_an_impossible_address_is_the_first_state(browser: Any, tmp_path: Path, at: str) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), at) as tab:
+        assert tab.input_value("#context") == "1024" and tab.input_value("#batch") == "1"
+        assert tab.text_content("h1") == "GPT-2 small"
+
+
+def test_the_state_lives_in_the_address(browser: Any, tmp_path: Path) -> None:
+    text = page([llamath.load("llama-3-8b"), llamath.load("gpt2")])
+    with Tab(browser, tmp_path, text) as tab:
+        tab.click("[data-view=a]")
+        tab.fill("#context", "777")
+        tab.select_option("#choice-dtype", "q4_k_m")
+        tab.select_option("#choice-map", "bytes")
+        tab.fill("#find", "attn q")
+        tab.wait_for_function("location.hash.includes('attn')")
+        at, shown = tab.evaluate("location.hash"), tab.text_content("[data-part=total]")
+    with Tab(browser, tmp_path, text, at) as tab:
+        assert (tab.input_value("#context"), tab.input_value("#choice-dtype"), tab.input_value("#find")) == ("777", "q4_k_m", "attn q")
+        assert tab.text_content("[data-part=total]") == shown
+        assert tab.locator("td + td").count() > 0 and "attn.q" in tab.text_content("main")
+
+
+def test_everything_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+        tab.keyboard.press("/")
+        assert tab.evaluate("document.activeElement.id") == "find"
+        tab.keyboard.type("norm")
+        assert tab.locator("th.path").all_text_contents() == ["layers.{l}.attn_norm.weight", "layers.{l}.mlp_norm.weight", "norm.weight"]
+        tab.fill("#find", "")
+        tab.focus("button[data-section='1']")
+        tab.keyboard.press("ArrowLeft")
+        assert tab.get_attribute("button[data-section='1']", "aria-expanded") == "false" and tab.locator("th.path").count() == 3
+        tab.keyboard.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.dataset.section") == "2"
+        tab.keyboard.press("?")
+        assert "Keys" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
+        tab.focus(".tile[tabindex='0']")
+        tab.keyboard.press("ArrowRight")
+        label = tab.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert label.startswith("mlp.") and "1,879,048,192 parameters" in label
+        tab.keyboard.press("Enter")
+        assert tab.locator("dialog[open]").count() == 1
+
+
+STATES = {
+    "the first": "#view=a",
+    "a block to scale": "#view=a&focus=1&map=bytes&by=layer",
+    "many GPUs, the cache": "#view=b&map=cache&gpus=8&context=100000&batch=64",
+    "training": "#view=a&mode=train&zero=3&trainers=8&shapes=numbers",
+    "a search": "#view=a&map=flops&find=attn&sort=total&names=gguf",
+    "both": "#view=difference",
+    "both, trained": "#view=difference&mode=train",
+    "design": "#view=design&target=8B",
+}
+SMALL = """() => [...document.querySelectorAll("button, select, input, a, summary, [role=button]:not(.tile)")].filter(x => {
+  const { width, height } = x.getBoundingClientRect();
+  return width && height && (height < 23.5 || width < 8) && !x.closest("p, svg");
+}).map(x => x.outerHTML.slice(0, 100))"""
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
+def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any, width: int) -> None:
+    """In every state; nor does a phone's page have to be moved sideways, nor is anything too small for a finger."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
+    with Tab(browser, tmp_path, text, color_scheme=theme, width=width, bypass_csp=True) as tab:
+        for name, at in STATES.items():
+            tab.evaluate("at => { location.hash = at }", at)
+            tab.wait_for_function("at => location.hash.includes(at.split('&')[0])", arg=at)
+            found = Axe().run(tab).response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], name
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert tab.evaluate(SMALL) == [], name
+        tab.evaluate("location.hash = '#view=a'")
+        tab.keyboard.press("?")
+        assert not Axe().run(tab).response["violations"]
+
+
+def test_at_twice_the_size_nothing_is_cut_off(browser: Any, tmp_path: Path) -> None:
+    """A window of 1280 points at 200 %."""
+    text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
+    with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
+        for name, at in STATES.items():
+            tab.evaluate("at => { location.hash = at }", at)
+            tab.wait_for_timeout(50)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 640, name
+
+
+def test_nothing_moves_for_whom_that_is_too_much(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
+        moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
+        assert tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches") and tab.evaluate(moving) == 0
+
+
+def test_a_print_has_the_numbers_and_no_controls(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+        tab.emulate_media(media="print")
+        assert tab.is_visible("[data-part=parameters]") and tab.is_visible("svg.bar >> nth=0")
+        assert tab.locator("[type=range]:visible, [type=search]:visible, nav:visible, .tools:visible").count() == 0
+        assert tab.is_visible("#context") and tab.input_value("#context") == "8192", "the settings are on the paper"
+        tab.select_option("#choice-theme", "dark", force=True)
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        hidden = "[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible').length"
+        assert tab.evaluate(hidden) == 0 and tab.pdf()[:5] == b"%PDF-"
+
+
+def test_axe_finds_nothing_in_an_open_derivation(browser: Any, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), bypass_csp=True) as tab:
+        for part in ("parameters", "weights", "overhead"):
+            tab.click(f"[data-part={part}]")
+            assert not Axe().run(tab).response["violations"], part
+            tab.keyboard.press("Escape")
+
+
+def test_the_policy_lets_nothing_else_in(browser: Any, tmp_path: Path) -> None:
+    tab = Tab(browser, tmp_path, page([llamath.load("gpt2")]))
+    assert tab.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
+    assert (
+        tab.page.evaluate("(() => { try { document.body.innerHTML = '<b>x</b>'; return 'set' } catch { return 'refused' } })()")
+        == "refused"
+    )
+    assert (
+        tab.page.evaluate(
+            "new Promise(done => { const x = document.createElement('img'); x.onerror = () => done('refused'); x.src = 'data:,'; })"
+        )
+        == "refused"
+    )
+    tab.context.close()
+    assert tab.wrong and not [x for x in tab.wrong if x.startswith("http")]

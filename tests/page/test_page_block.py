@@ -1,0 +1,333 @@
+"""The page's block, areas and verdicts: shapes, FLOPs, bytes and findings are the library's, told to anybody, whatever a file says."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import struct
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import llamath
+from llamath.analysis.flops.flops_report import FlopsRequest, flops
+from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
+from llamath.analysis.inference.cache_bytes import cache as remembered
+from llamath.analysis.verify.check_checkpoint import check
+from llamath.core.errors import LlamathError
+from llamath.core.forward_pass import Pass, Reach
+from llamath.model import Model
+from llamath.web.page_data.checkpoint_data import opened
+from llamath.web.page_data.forms import evaluate
+from llamath.web.page_data.page_data import payload
+from llamath.web.page_data.pass_forms import pairs
+from llamath.web.server.page_html import page, page_of
+from support.tabs import Tab, browser
+
+assert browser
+SAMPLE = (
+    "llama-3-8b mixtral-8x7b deepseek-v3 gemma-3-27b qwen3-next-80b-a3b gpt-oss-20b nemotron-3-super-120b lfm2-350m llama-4-scout"
+    " gemma-4-26b-a4b command-r7b opt-350m gpt2"
+).split()
+SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
+HOSTILE = ("<img src=x onerror=pwned()>", "\"'><script>pwned()</script>", "model.layers.9.__proto__", "javascript:pwned()", "\u202egnp")
+
+
+@cache
+def model_of(slug: str) -> Model:
+    return llamath.load(slug)
+
+
+@cache
+def data_of(slug: str) -> dict[str, Any]:
+    return payload([model_of(slug)])
+
+
+def walked(model: Model, name: str, context: int, batch: int) -> Walkthrough:
+    at = Pass.prefill(context) if name == "prompt" else Pass.decode(context, absorbed=True)
+    return walkthrough(model.tree, at, batch)
+
+
+@given(
+    st.integers(1, 5000),
+    st.one_of(st.none(), st.integers(1, 3000)),
+    st.one_of(st.none(), st.integers(1, 3000)),
+    st.booleans(),
+)
+def test_pairs_are_those_of_the_reach(context: int, window: int | None, chunk: int | None, causal: bool) -> None:
+    reach = Reach(window=window, chunk=None if window else chunk, causal=causal if chunk is None or window else True)
+    assert evaluate(pairs(reach, True), {"T": context}) == reach.pairs(Pass.prefill(context))
+    if reach.causal:
+        assert evaluate(pairs(reach, False), {"T": context}) == reach.pairs(Pass.decode(context))
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_steps_are_the_walks(slug: str) -> None:
+    model = model_of(slug)
+    for name, stages in data_of(slug)["models"][0]["passes"].items():
+        for context, batch in SETTINGS:
+            values = {"T": context, "B": batch}
+            found = walked(model, name, context, batch)
+            assert [int(x["times"]) for x in stages] == [x.times for x in found.stages]
+            for stage, told in zip(found.stages, stages, strict=True):
+                for x, y in zip(stage.steps, told["steps"], strict=True):
+                    assert (x.name, list(x.takes), str(x.parameters)) == (y["name"], y["takes"], y["parameters"])
+                    assert [evaluate(form, values) for form in y["shape"]] == [int(d) for d in x.shape], (x.name, context)
+                    assert evaluate(y["flops"], values) == int(x.flops), (x.name, context)
+                    assert evaluate(y["keeps"], values) == int(x.keeps), (x.name, context)
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_areas_come_to_the_views_totals(slug: str) -> None:
+    model, data = model_of(slug), data_of(slug)["models"][0]
+    layers = [data["layers"]["kinds"][i] for i in data["layers"]["order"]]
+    outside = [x for x in data["tiles"] if not x["path"].startswith("layers.")]
+    assert len(layers) == int(model.tree.layers.n)
+    assert sum(int(x["parameters"]) for x in (*layers, *outside)) == model.parameters.total
+    for i, section in enumerate(data["sections"]):
+        assert sum(int(x["parameters"]) for x in data["tiles"] if x["section"] == i) == int(section["total"])
+    for dtype in data["sizes"]["dtypes"]:
+        assert sum(int(x["bytes"][dtype["name"]]) for x in (*layers, *outside)) == int(dtype["bytes"])
+    for context, batch in SETTINGS:
+        values = {"T": context, "B": batch, "q": 1, "s": 2, "p": 2}
+        whole = flops(model, FlopsRequest(context=context)).decode.total
+        assert sum(evaluate(x["flops"], values) for x in (*data["tiles"], *data["mixing"])) == whole
+        assert sum(evaluate(x["flops"], values) for x in (*layers, *outside)) == whole
+        kept = remembered(model.tree, context, batch).bytes
+        assert sum(evaluate(x["form"], values) for x in data["remembered"]) == kept
+        assert sum(evaluate(x["cache"], values) for x in layers) == kept
+
+
+# what follows needs Chromium
+
+READ = """() => [...document.querySelectorAll("[data-step]")].map((x) => [x.dataset.step, x.querySelector(".shape").textContent])"""
+OVERLAPS = """() => {
+  const wrong = [];
+  for (const picture of document.querySelectorAll(".diagram")) {
+    const all = [...picture.querySelectorAll("text")].filter((x) => x.textContent).map((x) => [x.textContent, x.getBBox()]);
+    const meet = (a, b) => a.x < b.x + b.width - 1 && b.x < a.x + a.width - 1 && a.y < b.y + b.height - 3 && b.y < a.y + a.height - 3;
+    all.forEach(([text, a], i) => all.slice(i + 1).forEach(([other, b]) => { if (meet(a, b)) wrong.push(`${text} | ${other}`); }));
+    for (const group of picture.querySelectorAll("[data-step]")) {
+      const box = [...group.querySelectorAll("rect")].at(-1)?.getBBox();
+      for (const x of group.querySelectorAll("text:not(.shape)")) {
+        const a = x.getBBox();
+        if (box && (a.x + a.width > box.x + box.width || a.y + a.height > box.y + box.height + 3)) wrong.push(`out: ${x.textContent}`);
+      }
+      const label = group.querySelector(".shape").getBBox();
+      if (label.x + label.width > picture.viewBox.baseVal.width + 1) wrong.push(`cut: ${group.dataset.step}`);
+    }
+  }
+  return wrong;
+}"""
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_the_diagram_shows_the_walk(browser: Any, tmp_path: Path, slug: str) -> None:
+    model, draw = model_of(slug), random.Random(slug)
+    with Tab(browser, tmp_path, page_of(data_of(slug)), "#shapes=numbers", width=1280) as tab:
+        passes = tab.eval_on_selector_all("#choice-pass option", "xs => xs.map((x) => x.value)")
+        for name in passes:
+            tab.select_option("#choice-pass", name)
+            context, batch = draw.randint(1, 10**6), draw.randint(1, 64)
+            tab.fill("#context", str(context))
+            tab.fill("#batch", str(batch))
+            for i, stage in enumerate(walked(model, name, context, batch).stages):
+                tab.select_option("#choice-stage", str(i))
+                shown = [[x.name, f"[{', '.join(str(int(d)) for d in x.shape)}]"] for x in stage.steps]
+                assert tab.evaluate(READ) == shown
+                assert tab.text_content("[data-block=flops]").replace(",", "") == str(stage.flops)
+                assert tab.text_content("[data-block=keeps]").replace(",", "") == str(stage.keeps)
+                assert tab.text_content("[data-block=parameters]").replace(",", "") == str(stage.parameters)
+                assert not tab.evaluate(OVERLAPS)
+        tab.select_option("#choice-shapes", "letters")
+        letters = [
+            f"[{', '.join(d.symbol for d in x.shape)}]".replace("[B, T", "[B, 1" if passes[-1] == "next" else "[B, T") for x in stage.steps
+        ]
+        assert [x[1].replace(", T", ", 1") for x in tab.evaluate(READ)] == [x.replace(", T", ", 1") for x in letters]
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_the_diagram_on_a_phone(browser: Any, tmp_path: Path, slug: str) -> None:
+    for shapes in ("letters", "numbers"):
+        with Tab(browser, tmp_path, page_of(data_of(slug)), f"#shapes={shapes}&context=131072&batch=64", width=320) as tab:
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 320
+            assert tab.evaluate("document.querySelector('.diagram').getBoundingClientRect().width") <= 320
+            assert not tab.evaluate(OVERLAPS)
+
+
+def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of(data_of("llama-3-8b")), "#context=1000&batch=2") as tab:
+        tab.focus(".diagram [tabindex='0']")
+        tab.keyboard.press("Enter")
+        assert "[2, 1000, 4096]" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.dataset.step") == "attn.q"
+        tab.keyboard.press("Enter")
+        said = tab.text_content("dialog[open]")
+        for part in (
+            "attn.q.weight: H·h·d",
+            "32·128·4,096",
+            "16,777,216 parameters",
+            "2·B·T·H·h·d",
+            "2·2·1,000·32·128·4,096",
+            "67,108,864,000 FLOPs",
+        ):
+            assert part in said
+        tab.keyboard.press("Escape")
+        assert tab.evaluate("document.activeElement.dataset.step") == "attn.q"
+        tab.fill("#context", "1001")
+        tab.focus("[data-step='attn.q']")
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Enter")
+        assert "rotated by position" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
+        tab.focus("[data-step='attn.scores']")
+        tab.keyboard.press("Enter")
+        said = tab.text_content("dialog[open]")
+        assert "P: pairs of a query and a key = ⌊T·(T + 1) / 2⌋" in said and f"{2 * 2 * 32 * 128 * (1001 * 1002 // 2):,} FLOPs" in said
+
+
+def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:
+    for slug, labels in (
+        ("llama-3-8b", ["query heads: 32, key and value heads: 8, 4 to each"]),
+        ("deepseek-v3", ["query heads: 128, latent vector: 1, 128 to each", "256 experts, of which a token passes 8, and a shared one"]),
+    ):
+        with Tab(browser, tmp_path, page_of(data_of(slug))) as tab:
+            assert tab.eval_on_selector_all(".shared svg", "xs => xs.map((x) => x.getAttribute('aria-label'))") == labels
+            assert slug != "llama-3-8b" or tab.locator(".shared circle").count() == 32
+
+
+@pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v3", "lfm2-350m"])
+def test_areas_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
+    model = model_of(slug)
+    n = int(model.tree.layers.n)
+    with Tab(browser, tmp_path, page_of(data_of(slug)), "#context=5000&batch=3&kv=bf16") as tab:
+        whole = {
+            "parameters": model.parameters.total,
+            "flops": flops(model, FlopsRequest(context=5000)).decode.total,
+            "cache": remembered(model.tree, 5000, 3).bytes,
+        }
+        for kind, total in whole.items():
+            tab.select_option("#choice-map", kind)
+            for by in ("part", "kind", "layer"):
+                tab.select_option("#choice-by", by)
+                assert tab.text_content("[data-part=area]").replace(",", "") == str(total)
+        tab.select_option("#choice-map", "parameters")
+        assert tab.locator(".map .tile[aria-label^='layer ']").count() == n
+        tab.click("[aria-label='kinds of layers'] button >> nth=0")
+        assert tab.locator(".matrices li").count() > 3 and tab.evaluate("document.activeElement.id") == "choice-focus"
+        tab.click(".matrices .number >> nth=0")
+        said = tab.text_content("dialog[open] pre")
+        assert re.fullmatch(r"[^\W\d][^\n]*(\n= [^\n]+){1,2}", said), said  # a letter that is given is not told twice
+
+
+def test_numbers_of_a_row_are_reached_by_arrows(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of(data_of("mixtral-8x7b")), "#find=experts") as tab:
+        tab.focus("tr:has(th.path) .number[data-column='2']")
+        told = []
+        for key in ("ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowRight"):
+            tab.keyboard.press(key)
+            tab.keyboard.press("Enter")
+            told.append(tab.text_content("dialog[open] pre"))
+            tab.keyboard.press("Escape")
+        assert told[0] == "8·L\n= 8·32\n= 256" and told[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
+        assert told[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
+
+
+def checkpoint(folder: Path, hostile: bool = False) -> Path:
+    """A small Llama in safetensors; a hostile one lacks a matrix, has one on its side, and tensors whose names are markup."""
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
+    config = {"model_type": "llama", "vocab_size": 320, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, **sizes}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    model = llamath.load(config)
+    names, tensors = model.scheme("hf").flat(model.tree)
+    shapes = {name: [int(n) for n in x.shape] for name, x in zip(names, tensors, strict=True)}
+    if hostile:
+        del shapes["model.layers.1.mlp.down_proj.weight"]
+        shapes["model.layers.0.self_attn.k_proj.weight"].reverse()
+        shapes |= {name: [1] for name in HOSTILE}
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    yield checkpoint(folder / "whole"), checkpoint(folder / "not <b>whole", hostile=True)
+
+
+def test_a_checkpoint_brings_its_bytes(places: tuple[Path, Path]) -> None:
+    for place in places:
+        data = payload([opened(str(place))])["models"][0]
+        found = check(str(place))
+        own, manifest = data["checkpoint"], found.manifest
+        held = sum(x.bytes for x in manifest.tensors)
+        verdict = found.verdict
+        counts = f"{verdict.matched} of {verdict.expected} tensors, by {verdict.scheme} names"
+        assert own["ok"] == verdict.ok == (own["verdicts"][0]["says"] == counts)
+        assert sum(len(x["findings"]) for x in own["verdicts"]) == len(verdict.findings)
+        size = (place / "model.safetensors").stat().st_size
+        assert int(own["bytes"]) == held and own["says"].endswith(f" tensors, 1 file, {size:,} bytes")
+        assert own["verdicts"][3]["table"][-1] == ["all", f"{len(manifest.tensors)}", f"{held:,}", f"{size:,}"]
+        first = data["sizes"]["dtypes"][0]
+        assert (first["name"], int(first["bytes"])) == ("as stored", held)
+        loose = sum(2 for x in manifest.tensors if x.name in HOSTILE)
+        assert sum(int(x["bytes"]["as stored"]) for x in data["tiles"]) == held - loose
+        assert not own["ok"] or {x["ok"] for x in own["verdicts"]} == {True}
+    assert [x["what"] for x in own["verdicts"] if not x["ok"]] == ["names", "shapes"]
+
+
+def test_what_is_no_checkpoint_has_no_verdict(places: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((places[0] / "config.json").read_text())
+    for name in (str(tmp_path), str(tmp_path / "config.json"), str(places[0] / "config.json"), "gpt2"):
+        assert payload([opened(name)])["models"][0]["checkpoint"] is None
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
+    broken = opened(str(tmp_path))
+    assert payload([broken])["models"][0]["checkpoint"] is None and "no verdict on its files" in broken.notes[-1]
+    with pytest.raises(LlamathError):
+        opened(str(tmp_path / "nothing.gguf"))
+
+
+def test_verdicts_open_what_was_found(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
+    with Tab(browser, tmp_path, page([opened(str(places[1]))]), "#map=bytes&by=layer") as tab:
+        assert "not what its configuration says" in tab.text_content(".checkpoint")
+        marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
+        assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
+        tab.click("[data-verdict=names]")
+        said = tab.text_content("dialog[open]")
+        assert all(x in said for x in HOSTILE[:4]) and "1 tensors with 10,240 parameters are missing" in said
+        assert tab.locator("dialog[open] img, dialog[open] script, main img, main b").count() == 0
+        tab.keyboard.press("Escape")
+        tab.click("[data-verdict=shapes]")
+        assert "stored transposed" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
+        size = sum(x.bytes for x in check(str(places[1])).manifest.tensors)
+        assert tab.text_content("[data-part=weights]").replace(",", "") == str(size)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_in_blocks_and_verdicts(browser: Any, tmp_path: Path, places: tuple[Path, Path], theme: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for place, at, width in ((str(places[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):
+        text = page([opened(place)])
+        with Tab(browser, tmp_path, text, at, color_scheme=theme, width=width, bypass_csp=True) as tab:
+            found = Axe().run(tab).response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]
+            tab.click("[data-step] >> nth=2")
+            assert not Axe().run(tab).response["violations"]

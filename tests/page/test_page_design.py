@@ -1,0 +1,183 @@
+"""The page's design view: at any dimensions it shows what the library counts, refuses what the library refuses, and gives its configuration."""
+
+from __future__ import annotations
+
+import json
+import random
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from conftest import tiny_configs
+from llamath.catalog import slugs
+from llamath.cli import cli
+from llamath.core.errors import LlamathError
+from llamath.core.units import quantity
+from llamath.web.page_data.design_data_page import design
+from llamath.web.page_data.forms import evaluate
+from llamath.web.page_data.page_data import payload
+from llamath.web.server.page_html import page, page_of
+from support.tabs import Tab, browser
+
+__all__ = ["browser"]
+PAIRS = [("llama-3-8b", "qwen3-30b-a3b"), ("deepseek-v3", "gemma-3-27b"), ("gpt2", "mixtral-8x7b"), ("falcon-40b", "gpt-oss-20b")]
+
+
+def settings(draw: random.Random, found: dict[str, Any]) -> str:
+    """Dimensions as the address has them, many of them impossible."""
+    said = {x["letter"]: int(x["value"]) for x in found["letters"]}
+    at = {x: n if draw.random() < 0.4 else max(int(n * 2 ** draw.uniform(-3, 3)), 1) for x, n in said.items()}
+    if "K" in at and draw.random() < 0.6:
+        at["H"] = at["K"] * draw.randint(1, 16)
+    if "H" in at and draw.random() < 0.6:
+        at["d"] = at["H"] * draw.randint(1, 200)
+    tied = f".tied{draw.randint(0, 1)}" if found["tied"] is not None else ""
+    return ".".join(f"{x}{min(n, 2**32 - 1)}" for x, n in at.items()) + tied
+
+
+def test_every_setting_is_what_the_library_counts_or_refuses(browser: Any, tmp_path: Path) -> None:
+    draw, made, refused = random.Random(11), 0, 0
+    for pair in PAIRS:
+        data = payload([llamath.load(x) for x in pair])
+        asks = [[i, settings(draw, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
+        with Tab(browser, tmp_path, page_of(data)) as tab:
+            said = tab.evaluate("asks => asks.map(([i, sizes]) => asked.design(i, sizes))", asks)
+        for (i, sizes), found in zip(asks, said, strict=True):
+            config = json.loads(found["config"])
+            try:
+                model = llamath.load(config)
+            except LlamathError:
+                assert found["broken"], (pair[i], sizes)
+                refused += 1
+                continue
+            if not found["broken"]:
+                assert found["total"] == str(model.parameters.total) == str(sum(map(int, found["groups"]))), (pair[i], sizes)
+                assert found["live"] == str(model.parameters.active), (pair[i], sizes)
+                made += 1
+    assert made > 250 and refused > 50
+
+
+def test_the_command_line_counts_the_configuration_that_is_shown(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), "#view=design&sizes=L126.d16384.F53248.H128&target=405B") as tab:
+        assert tab.text_content("[data-part=designed]") == "405,853,388,800"
+        assert "+853,388,800 parameters, +2,107.1 ppm" in tab.text_content("[data-part=away]")
+        path = tmp_path / "config.json"
+        path.write_text(tab.text_content("pre[aria-label='config.json']"))
+        done = CliRunner().invoke(cli, ["count", str(path), "--json"])
+        assert done.exit_code == 0 and json.loads(done.stdout)["parameters"]["total"] == 405_853_388_800
+        tab.click("[data-part=designed]")
+        symbols, numbers, total = tab.text_content("dialog[open] pre").split("\n= ")
+        assert symbols.startswith("V·d + L·(2·d") and numbers.startswith("128,256·16,384 + 126·(2·16,384") and total == "405,853,388,800"
+
+
+def test_sliders_fields_and_the_box_move_it_and_the_address(browser: Any, tmp_path: Path) -> None:
+    text = page([llamath.load("llama-3-8b")])
+    with Tab(browser, tmp_path, text) as tab:
+        tab.click("[data-view=design]")
+        tab.fill("#target", "8.03B")
+        tab.fill("#size-L", "40")
+        tab.check("#tied")
+        tab.focus("#size-d + input, input[aria-label='layers, slider']")
+        tab.keyboard.press("ArrowRight")
+        assert tab.input_value("#size-L") == "41"
+        expected = llamath.load("llama-3-8b", changes={"num_hidden_layers": 41, "tie_word_embeddings": True}).parameters.total
+        assert tab.text_content("[data-part=designed]") == f"{expected:,}"
+        tab.wait_for_function("location.hash.includes('L41')")
+        at = tab.evaluate("location.hash")
+        tab.fill("#size-K", "7")
+        assert "num_key_value_heads should divide num_attention_heads" in tab.text_content("main")
+        assert tab.locator("[data-part=designed]").count() == 0
+        tab.fill("#size-K", "x")
+        assert tab.get_attribute("#size-K", "aria-invalid") == "true"
+        tab.fill("#target", "8.03Q")
+        assert tab.get_attribute("#target", "aria-invalid") == "true"
+    with Tab(browser, tmp_path, text, at) as tab:
+        assert tab.text_content("[data-part=designed]") == f"{expected:,}" and tab.input_value("#target") == "8.03B"
+        assert tab.is_checked("#tied")
+
+
+@pytest.mark.parametrize(
+    "at", ["sizes=<img>", "sizes=L0", "sizes=L99999999999", "sizes=L1.", "target=javascript:1", "sizes=__proto__1.constructor2", "like=b"]
+)
+def test_an_impossible_address_is_the_first_state(browser: Any, tmp_path: Path, at: str) -> None:
+    model = llamath.load("llama-3-8b")
+    with Tab(browser, tmp_path, page([model]), f"#view=design&{at}") as tab:
+        assert tab.text_content("[data-part=designed]") == f"{model.parameters.total:,}"
+
+
+COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+9 7b 2T 3G 1_000_000 -5 1.5 2.5k x 1E2 999999999999999999".split()
+
+
+def test_targets_are_read_as_the_library_reads_them(browser: Any, tmp_path: Path) -> None:
+    total = 8_030_261_248
+    with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
+        said = tab.evaluate("([texts, total]) => texts.map((x) => asked.quantity(x, total) || null)", [COUNTS, str(total)])
+    for text, found in zip(COUNTS, said, strict=True):
+        try:
+            target = quantity(text).value
+        except LlamathError:
+            assert found is None, text
+            continue
+        off = Fraction(total - target, target) * 10**7
+        tenths = int(Decimal(off.numerator * 10**30 // off.denominator).scaleb(-30).quantize(Decimal(1), ROUND_HALF_EVEN))
+        assert found[0] == str(target)
+        assert found[1].replace(",", "").replace("−", "-") == f"{'+' if tenths > 0 else ''}{Decimal(tenths) / 10:.1f} ppm", text
+
+
+def test_families_offer_what_the_library_bears_out() -> None:
+    """Each family of the catalogue and each tiny configuration: at random points the form is the count, or a rule says that there is none."""
+    draw, known, points = random.Random(3), dict[str, Any](), 0
+    models = [*map(llamath.load, slugs()), *(llamath.load(x.values[0]) for x in tiny_configs()[::3])]
+    for model in models:
+        known.setdefault(f"{model.family.name} {len(model.source) > 30}", model)
+    without = set()
+    for model in known.values():
+        found = design(model)
+        if not found["letters"]:
+            without.add(model.family.name)
+            continue
+        for _ in range(4):
+            at = {x["letter"]: max(int(int(x["value"]) * 2 ** draw.uniform(-1, 1)), 1) for x in found["letters"]}
+            if any(evaluate(x["form"], at) > evaluate(x["most"]["form"], at) for x in found["rules"]):
+                continue
+            one = next(x for x in found["totals"] if x["tied"] is found["tied"])
+            config = {x["key"]: json.loads(x["text"]) if x["form"] is None and x["text"] else None for x in found["config"]}
+            config |= {x["key"]: evaluate(x["form"], at) for x in found["config"] if x["form"] is not None}
+            config |= {x["key"]: found["tied"] for x in found["config"] if x["tied"]}
+            assert llamath.load(config).parameters.total == evaluate(one["form"], at), (model.name, at)
+            points += 1
+    assert points > 60 and len(without) < 4, (points, without)
+
+
+def test_a_family_that_is_no_form_says_so(browser: Any, tmp_path: Path) -> None:
+    data = payload([llamath.load("gpt2")])
+    data["models"][0]["design"] = {"letters": [], "why": "no form"}
+    with Tab(browser, tmp_path, page_of(data), "#view=design") as tab:
+        assert "GPT-2 small: no form" in tab.text_content("main")
+
+
+def test_a_hostile_configuration_stays_text(browser: Any, tmp_path: Path) -> None:
+    words = "</script><script>pwned()</script>", "<img src=x onerror=pwned()>", "\u202e\u2028`${pwned()}"
+    data = {**llamath.load("llama-3-8b").config.data, **{f"_{x}": [x, {x: x}] for x in words}}
+    model = llamath.load(data).replace(name=words[1])
+    with Tab(browser, tmp_path, page([model]), "#view=design") as tab:
+        config = json.loads(tab.text_content("pre[aria-label='config.json']"))
+        assert config == {**data, "head_dim": 128}
+        assert tab.locator("img").count() == 0 and tab.locator("script").count() == 2 and words[1] in tab.text_content("main")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    text = page([llamath.load("deepseek-v3"), llamath.load("llama-3-8b")])
+    for width, at in ((320, ""), (1100, "&sizes=k300"), (1100, "&like=b&target=8B")):
+        with Tab(browser, tmp_path, text, f"#view=design{at}", color_scheme=theme, width=width, bypass_csp=True) as tab:
+            found = Axe().run(tab).response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (at, width)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width

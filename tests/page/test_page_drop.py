@@ -1,0 +1,365 @@
+"""Files dropped on the page: names, shapes and sums as the library's readers have them, and hostile ones refused by both."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.catalog import slugs
+from llamath.checkpoint.formats import checkpoint_files as checkpoint
+from llamath.checkpoint.formats.manifest import Manifest
+from llamath.core.errors import FormatError, LlamathError
+from llamath.web.server.page_html import page
+from support.tabs import Tab, browser
+
+__all__ = ["browser"]
+U64, U32 = struct.Struct("<Q"), struct.Struct("<I")
+LETTERS = dict(zip("bBhHiIfqQd?", (1, 0, 3, 2, 5, 4, 6, 11, 10, 12, 7), strict=True))
+
+
+def packed(header: str | bytes, body: int = 0, length: int | None = None) -> bytes:
+    """A safetensors file of this header."""
+    data = header.encode() if isinstance(header, str) else header
+    return U64.pack(len(data) if length is None else length) + data + bytes(body)
+
+
+def entry(dtype: str = "F32", shape: str = "[2,2]", offsets: str = "[0,16]") -> str:
+    return f'{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}'
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return U64.pack(len(data)) + data
+
+
+def key(name: str | bytes, kind: int, value: bytes) -> bytes:
+    return text(name) + U32.pack(kind) + value
+
+
+def tensor(name: str | bytes = "w", shape: tuple[int, ...] = (4, 2), dtype: int = 0, offset: int = 0) -> bytes:
+    return text(name) + U32.pack(len(shape)) + b"".join(map(U64.pack, shape)) + U32.pack(dtype) + U64.pack(offset)
+
+
+def gguf(
+    keys: tuple[bytes, ...] = (),
+    tensors: tuple[bytes, ...] = (tensor(),),
+    body: int = 32,
+    counts: tuple[int, int] | None = None,
+    version: int = 3,
+) -> bytes:
+    """A GGUF file of these keys and tensors."""
+    counted = counts or (len(tensors), len(keys))
+    data = b"GGUF" + U32.pack(version) + U64.pack(counted[0]) + U64.pack(counted[1]) + b"".join(keys) + b"".join(tensors)
+    return data + bytes(-len(data) % 32) + bytes(body)
+
+
+ARRAY, STRING = 9, 8
+
+
+def sound() -> Iterator[tuple[str, bytes]]:
+    """Files that are as they should be."""
+    yield "empty.safetensors", packed("{}")
+    yield "spaces.safetensors", packed('{ "a" : ' + entry() + " }  \n", 16)
+    yield "order.safetensors", packed('{"b":' + entry(offsets="[16,32]") + ',"a":' + entry() + "}", 32)
+    yield "metadata.safetensors", packed('{"__metadata__":{"format":"pt","<b>":"\\u003cimg\\u003e"},"a":' + entry() + "}", 16)
+    yield "null.safetensors", packed('{"__metadata__":null,"a":' + entry("BF16", "[]", "[0,2]") + "}", 2)
+    yield "small.safetensors", packed('{"a":' + entry("F4", "[3,2]", "[0,3]") + ',"b":' + entry("F6_E2M3", "[4]", "[3,6]") + "}", 6)
+    yield "zero.safetensors", packed('{"a":' + entry("I64", "[0,7]", "[0,0]") + "}")
+    yield "escaped.safetensors", packed('{"\\u00e9\\ud83d\\ude00\\n":' + entry() + "}", 16)
+    many = {f"model.layers.{i}.mlp.{x}.weight": {"dtype": "BF16", "shape": [3, 5], "data_offsets": [(2 * i + j) * 30, (2 * i + j + 1) * 30]} for i in range(40) for j, x in enumerate(("up", "down"))}  # fmt: skip
+    yield "layers.safetensors", packed(json.dumps(many), 2400)
+    yield "plain.gguf", gguf()
+    yield "nothing.gguf", gguf(tensors=(), body=0)
+    kinds = tuple(key(f"k.{x}", n, struct.pack(f"<{x}", 1)) for x, n in LETTERS.items())
+    yield (
+        "kinds.gguf",
+        gguf((*kinds, key("general.name", STRING, text("<script>pwned()</script>")), key("general.alignment", 4, U32.pack(64))), body=96),
+    )
+    arrays = key("tokens", ARRAY, U32.pack(STRING) + U64.pack(3) + text("a") + text("") + text("é" * 300))
+    yield (
+        "arrays.gguf",
+        gguf(
+            (arrays, key("scores", ARRAY, U32.pack(6) + U64.pack(5) + bytes(20)), key("flags", ARRAY, U32.pack(7) + U64.pack(2) + b"\1\0"))
+        ),
+    )
+    yield (
+        "long.gguf",
+        gguf(
+            (
+                key("chat", STRING, text("x" * 70_000)),
+                key("tokens", ARRAY, U32.pack(STRING) + U64.pack(60_000) + text("token " * 5) * 60_000),
+            )
+        ),
+    )
+    blocks = (
+        tensor("blk.0.attn_q.weight", (256, 3), 12, 0),
+        tensor("blk.1.attn_q.weight", (256, 3), 12, 448),
+        tensor("output.weight", (32, 2), 8, 896),
+    )
+    yield "blocks.gguf", gguf((), blocks, body=1000)
+    swapped = b"GGUF" + struct.pack(">IQQ", 3, 1, 0) + struct.pack(">Q", 1) + b"w" + struct.pack(">IQIQ", 1, 8, 0, 0)
+    yield "big-endian.gguf", swapped + bytes(-len(swapped) % 32) + bytes(32)
+
+
+BOMB = "[" * 5000 + "]" * 5000
+
+
+def hostile() -> Iterator[tuple[str, bytes]]:
+    """Files that no reader should take."""
+    for i, data in enumerate(
+        (b"", b"\x02", packed("{}", length=2**63), packed("{}", length=3), packed("{}", length=2**40), packed("", length=0))
+    ):
+        yield f"length{i}.safetensors", data
+    yield "too-long.safetensors", U64.pack(17 << 20) + b"{}" + bytes(18 << 20)
+    for i, header in enumerate((
+        " {}", "[]", "{", "}", '{"a"', '{"a":', '{"a":1}', '{"a":{}}', '{"a":null}', '{"a":[]}', "{} x", "{},", '{"a":' + BOMB + "}", "\ufeff{}", "{'a':1}", "NaN", '{"__metadata__":{"a":1}}',
+        '{"__metadata__":{"a":"b","a":"c"}}', '{"__metadata__":[]}', '{"__metadata__":{},"__metadata__":{}}', '{"__metadata__":"x"}', '{"a\\ud800":' + entry() + "}", '{"a\nb":' + entry() + "}", '{"\\x":' + entry() + "}",
+    )):  # fmt: skip
+        yield f"header{i}.safetensors", packed(header, 16 if "data_offsets" in header else 0)
+    yield "utf8.safetensors", packed(b'{"\xff":' + entry().encode() + b"}", 16)
+    for i, (what, body) in enumerate((
+        (entry("F33"), 16), (entry("__proto__"), 16), (entry(shape="[2,2,]"), 16), (entry(shape="[2.0,2]"), 16), (entry(shape="[-2,-2]"), 16), (entry(shape="[2,-0]", offsets="[0,0]"), 0), (entry(shape="[02,2]"), 16),
+        (entry(shape='["2","2"]'), 16), (entry(shape="[18446744073709551615,4]"), 16), (entry(shape="[99999999999999999999]"), 16), (entry(shape="4"), 16), (entry(shape=f"[{','.join(['1'] * 65)}]", offsets="[0,4]"), 4),
+        (entry(offsets="[0,15]"), 15), (entry(offsets="[0,17]"), 17), (entry(offsets="[16,0]"), 16), (entry(offsets="[4,20]"), 20), (entry(offsets="[0]"), 16), (entry(offsets="[0,16,16]"), 16), (entry(offsets="[0,1e1]"), 16),
+        (entry(), 15), (entry(), 17), (entry("F4", "[3]", "[0,1]"), 1), ('{"dtype":"F32","shape":[2,2]}', 16), (entry()[:-1] + ',"x":1}', 16), (entry()[:-1] + ',"dtype":"F32"}', 16), ('{"dtype":1,"shape":[],"data_offsets":[0,4]}', 4),
+    )):  # fmt: skip
+        yield f"entry{i}.safetensors", packed(f'{{"a":{what}}}', body)
+    yield "twice.safetensors", packed('{"a":' + entry() + ',"a":' + entry(offsets="[16,32]") + "}", 32)
+    yield "overlap.safetensors", packed('{"a":' + entry() + ',"b":' + entry(offsets="[8,24]") + "}", 24)
+    yield "hole.safetensors", packed('{"a":' + entry() + ',"b":' + entry(offsets="[24,40]") + "}", 40)
+    whole = gguf((key("general.name", STRING, text("x")), key("a", ARRAY, U32.pack(4) + U64.pack(2) + bytes(8))))
+    for n in (4, 5, 12, 23, 24, 30, 60, len(whole) - 60, len(whole) - 1):
+        yield f"short{n}.gguf", whole[:n]
+    for i, (version, counts) in enumerate(
+        ((1, None), (4, None), (2**31, None), (3, (2**63, 0)), (3, (0, 2**63)), (3, (2**20, 0)), (3, (2, 0)), (3, (1, 1)))
+    ):
+        yield f"count{i}.gguf", gguf(version=version, counts=counts)
+    for i, bad in enumerate((
+        text(b"\xff") + U32.pack(4) + bytes(4), key("", 4, bytes(4)), key("a\0b", 4, bytes(4)), key("a", 13, bytes(4)), key("a", 2**31, bytes(4)), key("a", 7, b"\2"), key("a", STRING, U64.pack(2**63)), key("a", STRING, U64.pack(2**40)),
+        key("a", ARRAY, U32.pack(ARRAY) + U64.pack(1) + U32.pack(ARRAY) + U64.pack(1)), key("a", ARRAY, U32.pack(4) + U64.pack(2**62)), key("a", ARRAY, U32.pack(STRING) + U64.pack(2**31)), key("a", ARRAY, U32.pack(7) + U64.pack(1) + b"\7"),
+        key("a", ARRAY, U32.pack(14) + U64.pack(0)), key("general.alignment", 10, U64.pack(32)), key("general.alignment", 4, U32.pack(0)), key("general.alignment", 4, U32.pack(33)), key("general.alignment", STRING, text("32")), U64.pack(2**60) + b"a",
+        key("a", ARRAY, U32.pack(STRING) + U64.pack(1) + U64.pack(2**62)), key("x" * 70_000, 4, bytes(4)),
+    )):  # fmt: skip
+        yield f"key{i}.gguf", gguf((bad,), body=64)
+    yield "keys.gguf", gguf((key("a", 4, bytes(4)), key("a", 4, bytes(4))))
+    for i, wrong in enumerate((
+        tensor("w" * 64), tensor("w\0"), tensor(b"\xff"), tensor(shape=(1, 1, 1, 1, 8)), tensor(shape=(0,)), tensor(shape=(2**62, 2)), tensor(shape=(2**63,)), tensor(dtype=4), tensor(dtype=99), tensor(dtype=2**32 - 1),
+        tensor(shape=(31, 2), dtype=8), tensor(offset=32), tensor(offset=1), tensor(offset=2**63), tensor(shape=(2**40,)),
+    )):  # fmt: skip
+        yield f"tensor{i}.gguf", gguf(tensors=(wrong,), body=4096)
+    yield "names.gguf", gguf(tensors=(tensor(), tensor(offset=32)), body=64)
+    yield "gap.gguf", gguf(tensors=(tensor("a"), tensor("b", offset=64)), body=128)
+    for i, data in enumerate((b"GGML" + bytes(40), b"PK\3\4" + bytes(40), bytes(64), b"\xff" * 64)):
+        yield f"other{i}.gguf", data
+    for i, config in enumerate((
+        b"", b"{", b"[]", b"null", b"\xff{}", b'{"model_type":"llama","model_type":"gpt2"}', BOMB.encode(), b'{"a":' + b"9" * 5000 + b"}", b'{"model_type":"<img src=x onerror=pwned()>"}', b"{}", b'{"model_type":7}', b'{"model_type":"llama"}',
+        b'{"a":NaN}', b'{"a":1e999}', b'{"__proto__":{"model_type":"llama"}}', b'{"model_type":"llama","hidden_size":-1}', b'{"model_type":"llama","hidden_size":1.5}', b"{} {}", b'{"model_type":"llama","num_hidden_layers":0}',
+    )):  # fmt: skip
+        yield f"config{i}.json", config
+
+
+def drop(tab: Any, path: Path) -> dict[str, Any]:
+    """What the page says of a file: its rows, or why it is refused."""
+    tab.set_input_files("#file-input", str(path))
+    tab.wait_for_selector(".wrong, section[aria-labelledby=file], [data-part=designed]")
+    return dict(tab.evaluate(SAID))
+
+
+SAID = """() => ({
+  wrong: document.querySelector('.wrong')?.textContent ?? null,
+  rows: [...document.querySelectorAll('section[aria-labelledby=file] tr')].map((x) => [...x.cells].map((y) => y.textContent)),
+  values: document.querySelector('[data-part=values]')?.textContent,
+  stored: document.querySelector('[data-part=stored]')?.textContent,
+})"""
+
+
+def asked(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
+    """What the page reads of files, many at once."""
+    given = [[x.name, b64encode(x.read_bytes()).decode()] for x in paths]
+    plain = "(given) => Promise.all(given.map(([name, x]) => asked.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
+    return list(tab.evaluate(plain, given))
+
+
+def read(path: Path) -> Manifest | None:
+    try:
+        return checkpoint.read(str(path))
+    except FormatError:
+        return None
+
+
+@pytest.fixture
+def tab(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as made:
+        yield made
+
+
+def written(folder: Path, files: Iterator[tuple[str, bytes]]) -> list[Path]:
+    made = []
+    for name, data in files:
+        (folder / name).write_bytes(data)
+        made.append(folder / name)
+    return made
+
+
+def test_sound_files_are_what_the_library_reads(tab: Any, tmp_path: Path) -> None:
+    paths = written(tmp_path, sound())
+    for path, said in zip(paths, asked(tab, paths), strict=True):
+        manifest = read(path)
+        assert manifest is not None and "wrong" not in said, (path.name, said)
+        assert [tuple(x) for x in said["tensors"]] == rows_of(manifest), path.name
+
+
+def rows_of(manifest: Manifest) -> list[tuple[str, ...]]:
+    return [(x.name, x.dtype, *map(str, (x.elements, x.bytes, *x.shape))) for x in manifest.tensors]
+
+
+def test_a_file_is_shown_with_its_sums(tab: Any, tmp_path: Path) -> None:
+    files = {name: data for name, data in sound() if name in ("layers.safetensors", "blocks.gguf")}
+    for path in written(tmp_path, iter(files.items())):
+        said, manifest = drop(tab, path), read(path)
+        assert manifest is not None
+        tensors = list(manifest.tensors)
+        assert said["values"] == f"{sum(x.elements for x in tensors):,}"
+        assert said["stored"].startswith(f"{sum(x.bytes for x in tensors):,} bytes")
+        rows = [x for x in said["rows"] if len(x) == 7 and x[0] != "tensor"]
+        assert sum(int(x[5].replace(",", "")) for x in rows) == sum(x.elements for x in tensors)
+        assert sum(int(x[4].replace(",", "")) for x in rows) == len(tensors)
+        tab.click("text=Close the file")
+
+
+def test_hostile_files_are_refused_by_both(tab: Any, tmp_path: Path) -> None:
+    paths = written(tmp_path, hostile())
+    assert len(paths) > 120
+    for path, said in zip(paths, asked(tab, paths), strict=True):
+        assert said.get("wrong", "?")[0] != "?", (path.name, said)
+        if path.suffix == ".json":
+            with pytest.raises(LlamathError):
+                llamath.load(str(path))
+        else:
+            assert read(path) is None, path.name
+
+
+def test_a_hostile_file_changes_nothing(tab: Any, tmp_path: Path) -> None:
+    before = tab.inner_text("#page")
+    picked = ("header12.safetensors", "entry1.safetensors", "short30.gguf", "config8.json")
+    for path in written(tmp_path, (x for x in hostile() if x[0] in picked)):
+        said = drop(tab, path)
+        assert path.name in said["wrong"] and not said["rows"]
+        tab.click("text=Close the file")
+        assert tab.inner_text("#page") == before and tab.locator("img").count() == 0
+    hostile_name = packed('{"<img src=x onerror=pwned()>":' + entry() + "}", 16)
+    (path,) = written(tmp_path, iter([("x.safetensors", hostile_name)]))
+    assert "<img src=x onerror=pwned()>" in str(drop(tab, path)["rows"]) and tab.locator("img").count() == 0
+
+
+def test_a_huge_file_costs_its_header_alone(tab: Any, tmp_path: Path) -> None:
+    path = tmp_path / "huge.safetensors"
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [5 * 10**10], "data_offsets": [0, 10**11]}}).encode()
+    with open(path, "wb") as file:
+        file.write(U64.pack(len(header)) + header)
+        file.truncate(8 + len(header) + 10**11)
+    said = drop(tab, path)
+    assert said["values"] == "50,000,000,000" and said["stored"].startswith("100,000,000,000 bytes of tensors: 100.00 GB")
+    path.unlink()
+
+
+def test_damaged_headers_have_one_verdict(tab: Any, tmp_path: Path) -> None:
+    """Bytes of sound headers changed at random: page and library refuse the same ones, and read the same from the others."""
+    draw, good = random.Random(8), [x for x in sound() if len(x[1]) < 4000]
+    files = []
+    for i in range(600):
+        name, data = draw.choice(good)
+        changed = bytearray(data)
+        for _ in range(draw.randint(1, 2)):
+            changed[draw.randrange(min(len(changed), 160))] = draw.choice(
+                [0, 1, 2, 9, 34, 44, 48, 57, 91, 93, 123, 125, 255, draw.randrange(256)]
+            )
+        files.append((f"{i}-{name}", bytes(changed)))
+    paths = written(tmp_path, iter(files))
+    taken = 0
+    for path, said in zip(paths, asked(tab, paths), strict=True):
+        manifest = read(path)
+        assert (manifest is None) == ("wrong" in said), (path.name, said, path.read_bytes()[:200])
+        if manifest is not None:
+            taken += 1
+            assert [tuple(x) for x in said["tensors"]] == rows_of(manifest), path.name
+    assert taken > 10
+
+
+def test_a_configuration_of_the_family_opens_its_design(tab: Any, tmp_path: Path) -> None:
+    counted = 0
+    for slug in [x for x in slugs() if llamath.load(x).family.name == "llama"][:8]:
+        model = llamath.load(slug)
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({**model.config.data, "architectures": ["LlamaForCausalLM"], "transformers_version": "4.40"}))
+        said = drop(tab, path)
+        if said["wrong"] is None:
+            counted += 1
+            shown = tab.text_content("[data-part=designed]")
+            assert shown == f"{model.parameters.total:,}", slug
+            assert llamath.load(json.loads(tab.text_content("pre[aria-label='config.json']"))).parameters.total == model.parameters.total
+            tab.click("[data-view=a]")
+            tab.wait_for_selector("[data-part=parameters]")
+        else:
+            assert "llamath export config.json" in said["wrong"]
+    assert counted >= 4
+    other = tmp_path / "config.json"
+    for changes in (
+        {"attention_bias": True},
+        {"model_type": "qwen3"},
+        {"tie_word_embeddings": None},
+        {"num_hidden_layers": None},
+        {"unheard_of": 1},
+    ):
+        other.write_text(json.dumps({**llamath.load("llama-3-8b").config.data, **changes}))
+        said = drop(tab, other)
+        assert said["wrong"] and "llamath export" in said["wrong"], changes
+
+
+def test_dropping_and_choosing_by_keyboard(tab: Any, tmp_path: Path) -> None:
+    (path,) = written(tmp_path, iter([("a.safetensors", packed('{"model.layers.0.x":' + entry() + "}", 16))]))
+    with tab.expect_file_chooser() as chooser:
+        tab.focus("text=Open a file")
+        tab.keyboard.press("Enter")
+    chooser.value.set_files(str(path))
+    tab.wait_for_selector("section[aria-labelledby=file]")
+    assert tab.evaluate("document.activeElement.id") == "file" and tab.text_content("#file") == "a.safetensors"
+    tab.click("[data-part=values]")
+    assert tab.text_content("dialog[open] pre") == "F32\n= 4\n= 4"
+    tab.keyboard.press("Escape")
+    tab.fill("#find-file", "nothing")
+    assert "0 of 1 rows" in tab.text_content("section[aria-labelledby=file]")
+    tab.evaluate(
+        """data => {
+          const moved = new DataTransfer();
+          moved.items.add(new File([new Uint8Array(data)], "b.safetensors"));
+          dispatchEvent(new DragEvent("drop", { dataTransfer: moved, cancelable: true }));
+        }""",
+        list(packed('{"z":' + entry() + "}", 16)),
+    )
+    tab.wait_for_selector("text=b.safetensors")
+    tab.click("text=Close the file")
+    assert tab.evaluate("document.activeElement.textContent") == "Open a file"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    paths = written(tmp_path, (x for x in (*sound(), ("bad.gguf", b"GGUF")) if x[0] in ("layers.safetensors", "bad.gguf")))
+    for width in (320, 1100) if theme == "light" else (1100,):
+        with Tab(browser, tmp_path, page([llamath.load("gpt2")]), color_scheme=theme, width=width, bypass_csp=True) as made:
+            for path in paths:
+                made.set_input_files("#file-input", str(path))
+                made.wait_for_selector(".wrong" if path.suffix == ".gguf" else "section[aria-labelledby=file]")
+                found = Axe().run(made).response["violations"]
+                assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (path.name, width)
+                assert made.evaluate("document.documentElement.scrollWidth") <= width

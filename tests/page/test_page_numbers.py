@@ -1,0 +1,228 @@
+"""Every number on the page opens what it comes from, by click and by keyboard; what does not is given, and listed here with why."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_page_block import checkpoint
+
+import llamath
+from llamath.web.page_data.checkpoint_data import opened
+from llamath.web.page_data.page_data import payload
+from llamath.web.server.page_html import page_of
+from support.tabs import Tab, browser
+
+assert browser
+GIVEN = {
+    "h1, nav button": "names of models",
+    "option": "what can be chosen",
+    "label": "the name of a slider, with the key that it moves",
+    ".set": "what the controls are set to, said again",
+    ".tick": "the ticks of an axis, and its unit",
+    ".path, .name, .fold, .head > th": "names of tensors, of keys and of layers",
+    ".source": "where the model was found",
+    ".does": "what a step does, in words: windows, shares and factors of the configuration",
+    ".note": "the library's word on what the configuration does not say",
+    ".letters td:last-child": "the key of a letter",
+    "[aria-labelledby=configs] tbody td": "values of the two configurations",
+    "[aria-label='config.json']": "the configuration that is designed",
+    ".checkpoint li:has(.bad)": "a finding in the words of `verify`, which opens the tensors that it is of",
+}
+"""Selectors of what is no computed number, each with why."""
+WALK = """([given, names, within]) => {
+  HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
+  for (const x of document.querySelectorAll("details")) x.open = true;
+  const [found, said] = [[], new Map()];
+  const opens = (x) => {
+    if (said.has(x)) return said.get(x);
+    x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    const dialog = document.querySelector("dialog[open]");
+    const chains = [...(dialog?.querySelectorAll("pre[aria-label=formula]") ?? [])].map((y) => y.textContent);
+    said.set(x, { chains, keys: x.localName === "button" || x.hasAttribute("tabindex") });
+    dialog?.remove();
+    return said.get(x);
+  };
+  const walker = document.createTreeWalker(document.getElementById("page"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const { parentElement: place, data } = walker.currentNode;
+    if (!/\\d/.test(data) || place.closest("title, desc, .hidden") || place.closest(given) || !place.checkVisibility()) continue;
+    if (within && !place.closest(within)) continue;
+    let text = data;
+    for (const x of names) text = text.replaceAll(x, "");
+    if (!/\\d/.test(text)) continue;
+    const own = place.closest("button.number, [role=button]");
+    const around = own ? [own] : [...(place.closest("tr, li")?.querySelectorAll(".number") ?? [])];
+    const told = around.map(opens);
+    found.push([text, told.flatMap((x) => x.chains), around.length > 0 && told.every((x) => x.keys), place.closest("section")?.getAttribute("aria-labelledby") ?? "", place.outerHTML.slice(0, 160)]);
+  }
+  return found;
+}"""
+NUMBER = re.compile(r"\d(?:[\d,.]*\d)?(?:%|[KMBT]\b| Gi?B\b)?")
+
+
+def names_of(data: dict[str, Any]) -> list[str]:
+    """Names with digits in them: of models, cards, types, layouts."""
+    one = [y for x in data["models"] for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))]
+    layouts = [y["layout"] for x in data["models"] for y in x["sizes"]["gpus"]]
+    cards = [y for x in (*data["cards"], *data["gpus"]) for y in (x["name"], x["title"])]
+    kept = [y for x in data["models"] for z in x["sizes"]["dtypes"] for y in z["codecs"]]
+    return sorted({x for x in (*one, *layouts, *cards, *kept, *data["gpus"][0]["flops"]) if re.search(r"\d", x)}, key=len, reverse=True)
+
+
+def told(text: str, chains: list[str]) -> list[str]:
+    """The numbers of a text that no formula comes to: letters or words first, then numbers."""
+    known: set[str] = set()
+    for chain in chains:
+        letters, *rest = chain.split("\n= ")
+        if re.search(r"[^\W\d]", letters):
+            known |= {x.replace(",", "") for part in rest for x in NUMBER.findall(part)}
+    return [x for x in NUMBER.findall(text) if x.replace(",", "") not in known]
+
+
+OPENERS = [
+    "[data-part=parameters]",
+    "[data-part=cache]",
+    ".map .tile",
+    ".legend .number",
+    ".diagram .tile",
+    ".shared .number",
+    ".plots .tile",
+    "[aria-labelledby=speed] .plots .tile",
+    "[aria-labelledby=letters] .number",
+    "[data-column=shape]",
+]
+"""One of each kind of what opens."""
+SETS: dict[str, tuple[str, ...]] = {
+    "llama-3-8b": ("llama-3-8b",),
+    "deepseek-v3": ("deepseek-v3",),
+    "gpt2": ("gpt2",),
+    "nemotron-3-nano-30b": ("nemotron-3-nano-30b",),
+    "two": ("llama-2-7b", "llama-3-8b"),
+}
+MAPS = [
+    f"#view=a&context=5000&batch=3&map={x}&by={y}" for x in ("parameters", "bytes", "flops", "cache") for y in ("part", "kind", "layer")
+]
+STATES = {
+    "section[aria-labelledby=where]": [*MAPS, "#view=a&focus=1", "#view=a&map=bytes&dtype=q4_k_m", "#view=a&map=bytes&dtype=fp8&by=layer"],
+    "section[aria-labelledby=block]": ["#view=a", "#view=a&shapes=numbers&context=3000", "#view=a&shapes=numbers&pass=next"],
+    "section[aria-labelledby=memory], section[aria-labelledby=speed]": [
+        "#view=a&context=5000&batch=7",
+        "#view=a&gpus=8&dtype=q4_k_m&kv=q8_0&card=b200",
+        "#view=a&mode=train&trainers=8&tp=2&zero=3&context=4097",
+    ],
+    "": ["#view=a", "#view=a&names=gguf&sort=total"],
+}
+DESIGN = ["#view=design", "#view=design&target=8.03B", "#view=design&target=405B"]
+BOTH = ["#view=difference&context=5000", "#view=difference&mode=train&context=4097"]
+
+
+@cache
+def data_of(name: str) -> dict[str, Any]:
+    return payload([llamath.load(x) for x in SETS[name]])
+
+
+def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[str, ...]]:
+    """The numbers of a state that open nothing, or nothing that says where they come from."""
+    tab.evaluate("at => { location.hash = at }", at)
+    tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
+    tab.wait_for_timeout(60)
+    found = tab.evaluate(WALK, [", ".join(GIVEN), names_of(data), within])
+    assert found or "cache" in at, (at, within)
+    return [
+        (at, x, section, text.strip()[:60], html)
+        for text, chains, keys, section, html in found
+        for x in told(text, chains) or ([] if keys else ["no key"])
+    ]
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"])
+def test_every_number_of_a_model_opens(browser: Any, tmp_path: Path, name: str) -> None:
+    data = data_of(name)
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        left = [y for within, states in STATES.items() for at in states for y in closed(tab, data, at, within)]
+        left += [y for at in DESIGN for y in closed(tab, data, at, "")]
+    assert not left, left
+
+
+def test_every_number_of_two_models_opens(browser: Any, tmp_path: Path) -> None:
+    data = data_of("two")
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        left = [y for at in (*BOTH, *DESIGN) for y in closed(tab, data, at, "")]
+    assert not left, left
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+def test_every_number_of_a_checkpoint_opens(browser: Any, tmp_path: Path, hostile: bool) -> None:
+    data = payload([opened(str(checkpoint(tmp_path / "model", hostile)))])
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        left = [y for at in ("#view=a", "#map=bytes&by=layer", "#map=bytes&by=kind") for y in closed(tab, data, at, "")]
+    assert not left, left
+
+
+def test_every_number_of_a_dropped_file_opens(browser: Any, tmp_path: Path) -> None:
+    data = data_of("gpt2")
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        tab.set_input_files("#file-input", str(checkpoint(tmp_path / "model") / "model.safetensors"))
+        tab.wait_for_selector("section[aria-labelledby=file]")
+        left = closed(tab, data, "#view=a&batch=2", "section[aria-labelledby=file]")
+    assert not left, left
+
+
+def test_all_of_it_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of(data_of("llama-3-8b")), "#context=5000") as tab:
+        for opener in OPENERS:
+            found = tab.locator(opener).first
+            found.focus()
+            tab.keyboard.press("Enter")
+            assert "\n= " in tab.text_content("dialog[open] pre[aria-label=formula]"), opener
+            tab.keyboard.press("Escape")
+            assert found.evaluate("x => x === document.activeElement"), opener
+
+
+def test_what_stands_beside_a_number_opens_the_same(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of(data_of("llama-3-8b"))) as tab:
+        tab.click("tr:has([data-part=cache]) td >> nth=2")
+        assert "2³⁰" in tab.text_content("dialog[open]") and "cache / all" in tab.text_content("dialog[open]")
+
+
+def test_what_is_open_is_printed(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of(data_of("gpt2"))) as tab:
+        tab.click("[data-part=cache]")
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        tab.emulate_media(media="print")
+        assert tab.is_visible(".printed pre") and not tab.is_visible("dialog") and tab.locator(".printed button:visible").count() == 0
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert tab.locator(".printed").count() == 0
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b"])
+def test_the_bytes_of_a_weight_are_its_formulas(name: str) -> None:
+    """What a weight is kept as, worked out for its shape, is what the library says that it takes."""
+    one = data_of(name)["models"][0]
+    codecs = {x["name"]: x["codecs"] for x in one["sizes"]["dtypes"]}
+    seen = set()
+    for tile in one["tiles"]:
+        n, shape = prod(map(int, tile["shape"])), [*map(int, tile["shape"]), 1]
+        for dtype, kept in tile["kept"].items():
+            assert sum(int(many) * int(each) for _, many, each in kept) == int(tile["bytes"][dtype])
+            for codec, _, each in kept:
+                text = codecs[dtype][codec].replace("out", str(shape[0])).replace("in", str(shape[1])).replace("n", str(n))
+                text = text.replace("·", "*").replace("⌈", "-int(-(").replace("⌉", ")//1)").replace(",", "")
+                seen.add(codec)
+                assert eval(text, {"__builtins__": {"int": int}}) == int(each), (codec, tile["path"], text)
+    assert len(seen) > 8
+
+
+def test_sums_and_letters_are_what_they_say() -> None:
+    for name in ("llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"):
+        one = data_of(name)["models"][0]
+        for kind in one["layers"]["kinds"]:
+            assert {dtype: str(sum(map(int, x))) for dtype, x in kind["of"].items()} == kind["bytes"]
+        assert all(x["symbols"] for x in one["counts"]) and all(x["of"][-1] == f"{int(x['value']):,}" for x in one["letters"])
+    letters = {x["letter"]: x["of"] for x in data_of("gpt2")["models"][0]["letters"]}
+    assert letters["h"] == ["h", "⌊d / H⌋", "⌊768 / 12⌋", "64"] and letters["F"] == ["F", "4·d", "4·768", "3,072"]

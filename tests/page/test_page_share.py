@@ -1,0 +1,167 @@
+"""Copying and saving from the page: its texts are the command line's to the letter, and its pictures stand alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.cli import cli
+from llamath.web.page_data.page_data import payload
+from llamath.web.server.page_html import page, page_of
+from support.tabs import Tab, browser
+
+__all__ = ["browser"]
+SVG = "{http://www.w3.org/2000/svg}"
+TAKE = "globalThis.taken = []; navigator.clipboard.writeText = (text) => (taken.push(text), Promise.resolve()); null"
+
+
+def copied(tab: Any, press: str) -> str:
+    """What the clipboard is given."""
+    tab.evaluate(TAKE)
+    tab.click(press)
+    return str(tab.evaluate("taken[0]"))
+
+
+def printed(*args: str) -> str:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, args)
+    assert done.exit_code == 0
+    return done.stdout.rstrip("\n")
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"])
+def test_the_page_copies_what_count_prints(browser: Any, tmp_path: Path, slug: str) -> None:
+    with Tab(browser, tmp_path, page([llamath.load(slug)])) as tab:
+        assert copied(tab, "[aria-label='Copy as text']") == printed("count", slug)
+        assert copied(tab, "[aria-label='Copy as Markdown']") == printed("count", slug, "--markdown")
+        assert copied(tab, "[aria-label='Copy as JSON']") == printed("count", slug, "--json")
+        assert "Copied" in tab.text_content(".saying")
+
+
+def test_the_difference_copies_what_diff_prints(browser: Any, tmp_path: Path) -> None:
+    pair = ("llama-2-7b", "llama-3-8b")
+    with Tab(browser, tmp_path, page([llamath.load(x) for x in pair])) as tab:
+        for form, option in (("text", []), ("Markdown", ["--markdown"]), ("JSON", ["--json"])):
+            assert copied(tab, f"[aria-label='Copy as {form}']") == printed("diff", *pair, *option), form
+
+
+def test_a_part_copies_its_tables_as_they_are_shown(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), "#context=4096&batch=2") as tab:
+        cells = tab.evaluate("[...document.querySelectorAll('section[aria-labelledby=memory] td.n')].map(x => x.textContent)")
+        for form in ("text", "Markdown"):
+            text = copied(tab, f"section[aria-labelledby=memory] .takes [aria-label$='as {form}']")
+            assert len(cells) > 20 and all(x in text for x in cells)
+        rows = [x for x in text.splitlines() if x.startswith("|")]
+        head = rows[0].count("|")
+        assert head > 3 and re.fullmatch(r"\|( ---:? \|| -+:? \|)+", rows[1])
+        tab.fill("#find", "norm")
+        text = copied(tab, "section[aria-labelledby=tensors] .takes [aria-label$='as Markdown']")
+        assert "attn_norm" in text and "embed.weight" not in text
+
+
+def test_markdown_of_hostile_cells_is_one_row_each(browser: Any, tmp_path: Path) -> None:
+    model = llamath.load("llama-3-8b")
+    data = payload([model])
+    data["models"][0]["sections"][0]["rows"][0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        text = copied(tab, "section[aria-labelledby=tensors] .takes [aria-label$='as Markdown']")
+    rows = [x for x in text.splitlines() if x.startswith("|")]
+    assert len({x.count("|") for x in rows}) == 1 and "<img" not in text and "](" not in text
+
+
+def test_without_a_clipboard_the_text_is_shown_selected(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
+        tab.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')); null")
+        tab.click("[aria-label='Copy as text']")
+        tab.wait_for_selector("dialog[open] textarea")
+        text = printed("count", "gpt2")
+        assert tab.input_value("dialog[open] textarea") == text
+        assert tab.evaluate("(x => x.selectionEnd - x.selectionStart)(document.querySelector('dialog[open] textarea'))") == len(text)
+        tab.keyboard.press("Escape")
+        assert tab.locator("textarea").count() == 0
+
+
+def downloads(tab: Any, part: str) -> list[tuple[str, str]]:
+    """The pictures of a part of the page: file names and texts."""
+    press = f"section[aria-labelledby={part}] .takes [aria-label$='as SVG']"
+    found = []
+    with tab.expect_download() as first:
+        tab.click(press)
+        names = tab.locator("dialog[open] li button")
+        count = names.count()
+        if count:
+            names.nth(0).click()
+    found.append(first.value)
+    for i in range(1, count):
+        with tab.expect_download() as other:
+            tab.click(press)
+            tab.locator("dialog[open] li button").nth(i).click()
+        found.append(other.value)
+    return [(x.suggested_filename, Path(x.path()).read_text()) for x in found]
+
+
+def sound(text: str) -> ElementTree.Element:
+    """A picture that stands alone: well-formed, named, with sizes, nothing from elsewhere and no class that a stylesheet should explain."""
+    root = ElementTree.fromstring(text)
+    assert root.tag == f"{SVG}svg" and root.get("viewBox") and int(root.get("width", 0)) > 100
+    assert root.findtext(f"{SVG}title") and root.findtext(f"{SVG}desc")
+    for x in root.iter():
+        assert x.tag in {f"{SVG}{name}" for name in KNOWN}, x.tag
+        assert not {"class", "style", "tabindex"} & set(x.attrib) and not any(y.startswith("on") for y in x.attrib)
+        assert not [y for y in x.attrib.values() if "http" in y or "var(" in y or "url(file" in y]
+    return root
+
+
+KNOWN = "svg g title desc rect text tspan line path circle ellipse polygon polyline defs marker use clipPath pattern linearGradient stop".split()
+
+
+@pytest.mark.parametrize(("at", "parts"), [("#view=a", ["where", "memory"]), ("#view=difference", ["causes", "differences"]), ("#view=design", ["dimensions"]), ("#view=a&focus=1", ["where"])])  # fmt: skip
+def test_pictures_stand_alone(browser: Any, tmp_path: Path, at: str, parts: list[str]) -> None:
+    text = page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
+    with Tab(browser, tmp_path, text, at) as tab:
+        found = [(part, *x) for part in parts for x in downloads(tab, part)]
+        shown = tab.text_content("main")
+    for part, name, svg in found:
+        root = sound(svg)
+        assert re.fullmatch(r"[A-Za-z0-9._-]+\.svg", name), name
+        assert len({x.get(look) for x in root.iter() for look in ("fill", "stroke")}) > 4, (part, name)
+        words = ["".join(x.itertext()) for x in root.iter(f"{SVG}text")]
+        assert words and all(x.split()[0] in shown for x in words if x.strip()), part
+
+
+def test_a_saved_picture_looks_as_it_did(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+        ((_, svg), *_) = downloads(tab, "where")
+        colour = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
+    path = tmp_path / "picture.svg"
+    path.write_text(svg)
+    alone = browser.new_page()
+    alone.goto(path.as_uri())
+    boxes = alone.evaluate("[...document.querySelectorAll('g rect')].map(x => [getComputedStyle(x).fill, x.getBoundingClientRect().width])")
+    alone.close()
+    assert boxes[0][0] == colour and boxes[0][1] > 50
+
+
+def test_hostile_names_make_sound_pictures(browser: Any, tmp_path: Path) -> None:
+    data = payload([llamath.load("gpt2")])
+    data["models"][0]["name"] = "</text><script>pwned()</script>\u0000\u0008\ufffe../../x"
+    with Tab(browser, tmp_path, page_of(data)) as tab:
+        for name, svg in downloads(tab, "where"):
+            assert "<script" not in svg and "/" not in name
+            sound(svg)
+
+
+def test_the_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), "#view=design&sizes=L20") as tab:
+        text = copied(tab, "text=Copy config.json")
+        with tab.expect_download() as given:
+            tab.click("text=Save config.json")
+        assert given.value.suggested_filename == "config.json" and Path(given.value.path()).read_text() == text
+        expected = llamath.load("gpt2", changes={"n_layer": 20}).parameters.total
+        assert llamath.load(json.loads(text)).parameters.total == expected

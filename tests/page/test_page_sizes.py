@@ -1,0 +1,251 @@
+"""The page's sizes: training, layouts and speed under every slider are the library's to the last digit, and the pictures say so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_page import MODELS, asked
+
+import llamath
+from llamath.analysis.inference.fit_report import chosen, fit
+from llamath.analysis.inference.gpu_shards import Shards
+from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
+from llamath.analysis.inference.speed_limits import ceilings
+from llamath.analysis.parallel_layout import Layout
+from llamath.analysis.training.training_memory import TrainRequest, training
+from llamath.hardware import find
+from llamath.model import Model
+from llamath.web.page_data.forms import evaluate
+from llamath.web.page_data.page_data import payload
+from llamath.web.page_data.speed_forms import ROOF
+from llamath.web.page_data.training_forms import ATTENTION, KERNELS, PRECISIONS
+from llamath.web.server.page_html import page, page_of
+from support.tabs import Tab, browser
+
+STAYS = ("weights", "gradients", "master", "optimizer")
+MOVES = ("activations", "logits", "overhead")
+SPEEDS = ("decode", "prefill")
+CARD = "h100-sxm"
+Settings = dict[str, str]
+__all__ = ["browser"]
+
+
+def trained(draw: random.Random, data: Mapping[str, Any]) -> Settings:
+    """Any setting of training that this model has."""
+    found = data["sizes"]["training"]
+    one = draw.choice(found["ranks"])
+    return {
+        "mode": "train",
+        "context": str(min(int(2 ** draw.uniform(0, 22)), 2**22)),
+        "batch": str(int(2 ** draw.uniform(0, 10))),
+        "trainers": draw.choice([x for x in found["gpus"] if int(x) >= int(one)]),
+        "tp": one,
+    } | {x["name"]: draw.choice(x["options"])[0] for x in found["choices"]}
+
+
+def laid_out(draw: random.Random, data: Mapping[str, Any]) -> Settings:
+    """Any setting of running, the layout chosen too."""
+    split = draw.choice(data["sizes"]["gpus"])
+    return asked(draw, dict(data)) | {"mode": "run", "gpus": split["count"], "tp": split["tp"]}
+
+
+def step(model: Model, at: Settings) -> Settings:
+    """What the library says of a training step; its tokens cut over the ranks come out even."""
+    precision = next(x for x in PRECISIONS if x.name == at["precision"])
+    tp, context = int(at["tp"]), int(at["context"])
+    layout = Layout(
+        tp=tp,
+        dp=int(at["trainers"]) // tp,
+        zero=int(at["zero"]),
+        microbatch=int(at["batch"]),
+        recompute=at["recompute"],
+        flash=ATTENTION[at["attention"]],
+    )
+    found = training(
+        model,
+        TrainRequest(
+            dtype=precision.dtype,
+            master=precision.master,
+            optimizer=at["optimizer"],
+            context=-(-context // tp) * tp,
+            layout=layout,
+            fused=KERNELS[at["kernels"]],
+        ),
+    ).fullest
+    return {part: str(getattr(found, part)) for part in (*STAYS, *MOVES, "total")}
+
+
+@cache
+def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> Shards:
+    count, ranks = int(gpus), int(tp)
+    return Shards(Sizes(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), chosen(MODELS[i].tree, count, 8, ranks, count // ranks))
+
+
+def held(shards: Shards, at: Settings) -> Settings:
+    """What the library says that the fullest GPU holds."""
+    fullest = max(shards.shares(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    names = {"cache": "kv_cache"}
+    parts = ("weights", "cache", "activations", "logits", "overhead", "total")
+    return {part: str(getattr(fullest, names.get(part, part))) for part in parts}
+
+
+def speeds(shards: Shards, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
+    """The tokens, bytes and FLOPs of both passes, and what bounds them."""
+    found = ceilings(shards, find(card), int(at["context"]), int(at["batch"]))
+    passes = {"decode": found.decode, "prefill": found.prefill}
+    return {name: (str(x.tokens), str(x.bytes), str(x.flops), x.bound) for name, x in passes.items() if x is not None}
+
+
+def sums(lines: list[dict[str, Any]], variables: Mapping[str, int]) -> int:
+    return sum(evaluate(x["form"], variables) for x in lines)
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[str, Any]:
+    made = [payload([x])["models"][0] for x in MODELS]
+    return payload(MODELS[:2]) | {"models": made}
+
+
+def test_training_is_what_the_views_say(everything: dict[str, Any]) -> None:
+    draw = random.Random(11)
+    for model, data in zip(MODELS, everything["models"], strict=True):
+        for _ in range(4):
+            at, found = trained(draw, data), data["sizes"]["training"]
+            variables = {"B": int(at["batch"]), "P": int(at["tp"]), "D": int(at["trainers"]) // int(at["tp"]), "Z": int(at["zero"])}
+            variables["T"] = evaluate(found["tokens"], variables | {"T": int(at["context"])})
+            kept = found["kept"][at["precision"]]
+            static = found["static"][at["precision"]][at["tp"]]
+            moving = found["moving"][f"{kept} {at['attention']} {at['kernels']}"]
+            lines = static | {"optimizer": static["optimizer"][at["optimizer"]]}
+            lines |= {"activations": moving[at["recompute"]], "logits": moving["logits"]}
+            said: dict[str, int] = {}
+            for part in (*STAYS, *MOVES):
+                said[part] = sums(lines[part], variables | said)
+            assert {k: str(n) for k, n in said.items()} | {"total": str(sum(said.values()))} == step(model, at), (model.name, at)
+
+
+def test_speed_is_what_the_views_say(everything: dict[str, Any]) -> None:
+    draw = random.Random(12)
+    device = find(CARD)
+    for i, data in enumerate(everything["models"]):
+        for _ in range(4):
+            at, sizes = laid_out(draw, data), data["sizes"]
+            split = next(x for x in sizes["gpus"] if (x["count"], x["tp"]) == (at["gpus"], at["tp"]))
+            shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
+            variables = {"T": int(at["context"]), "B": int(at["batch"]), "bandwidth": device.bandwidth}
+            dtype = next(x for x in sizes["dtypes"] if x["name"] == at["dtype"])
+            kv = next(x for x in sizes["kvs"] if x["name"] == at["kv"])
+            for found in (dtype["variables"], kv["variables"], split["read"][at["dtype"]]):
+                variables |= {k: int(v) for k, v in found.items()}
+            variables["peak"] = next(device.flops[x] for x in dtype["rates"] if x in device.flops)
+            said = {}
+            for name, x in split["speed"].items():
+                here = variables | {"work": evaluate(sizes["work"][name], variables)}
+                here |= {key: evaluate(x[key], here) for key in ("tokens", "bytes", "FLOPs")}
+                bound = ("compute", "memory")[evaluate(ROOF["bound"], here)]
+                said[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
+            assert said == speeds(shards, at, CARD), (MODELS[i].name, at)
+
+
+# what follows needs Chromium
+
+
+def test_page_and_library_agree_digit_for_digit_in_every_mode(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
+    draw = random.Random(13)
+    asks: list[tuple[int, Settings]] = []
+    for i, data in enumerate(everything["models"]):
+        asks += [(i, trained(draw, data)) for _ in range(16)]
+        kept = laid_out(draw, data)
+        asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
+    assert len(asks) >= 1000
+    with Tab(browser, tmp_path, page_of(everything)) as tab:
+        said = tab.evaluate("(asks) => asks.map(([i, at]) => [asked.memory(i, at), asked.speed(i, at, 'h100-sxm')])", asks)
+    for (i, at), (memory, speed) in zip(asks, said, strict=True):
+        if at["mode"] == "train":
+            assert memory == step(MODELS[i], at), (MODELS[i].name, at)
+            continue
+        shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
+        assert memory == held(shards, at), (MODELS[i].name, at)
+        for name, (tokens, size, work, bound) in speeds(shards, at, CARD).items():
+            assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
+            peak, bandwidth = ceilings(shards, find(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
+            seconds = max(Fraction(int(size), bandwidth), Fraction(int(work), peak or 1))
+            assert int(speed[name][3]) == int(tokens) * 10**9 // seconds and bool(int(speed[name][4] == "memory")) == (bound == "memory")
+
+
+def bare(text: str) -> str:
+    return text.replace(",", "")
+
+
+def test_training_is_set_and_shown(browser: Any, tmp_path: Path) -> None:
+    model = llamath.load("llama-3.1-8b")
+    at = {"context": "4098", "batch": "3", "precision": "bf16", "optimizer": "adamw8bit", "zero": "3", "trainers": "16", "tp": "4"}
+    at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
+    with Tab(browser, tmp_path, page([model])) as tab:
+        tab.click("#mode-train")
+        assert tab.evaluate("document.activeElement.id") == "mode-train" and tab.input_value("#context") == "4096"
+        for name in ("trainers", *(x for x in at if x not in ("context", "batch", "trainers"))):
+            tab.select_option(f"#choice-{name}", at[name])
+        for name in ("context", "batch"):
+            tab.fill(f"#{name}", at[name])
+        parts = (*STAYS, *MOVES, "total")
+        assert {part: bare(tab.text_content(f"[data-part={part}]")) for part in parts} == step(model, at)
+        assert "4,100 tokens" in tab.text_content("section[aria-labelledby=memory]")
+        for part in parts:
+            tab.click(f"[data-part={part}]")
+            assert bare(tab.text_content("dialog[open]")).count(bare(tab.text_content(f"[data-part={part}]"))) >= 1
+            tab.keyboard.press("Escape")
+        longest = int(bare(tab.text_content("[data-card=h200]")).removesuffix(" tokens"))
+        room = find("h200").memory
+        assert (
+            int(step(model, at | {"context": str(longest)})["total"])
+            <= room
+            < int(step(model, at | {"context": str(longest + 1)})["total"])
+        )
+        assert "mode=train" in tab.evaluate("new Promise(done => requestAnimationFrame(() => done(location.hash)))")
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gemma-3-27b"])
+def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, slug: str) -> None:
+    model = llamath.load(slug)
+    sizes = Sizes(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
+    with Tab(browser, tmp_path, page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
+        for name in ("rtx-5090", "h200", "mi300x"):
+            found = fit(model, sizes, (8, find(name)), 4, 2)
+            shown = {None: "any", 0: "none"}.get(found.max_context, f"{found.max_context:,} tokens")
+            assert tab.text_content(f"[data-card={name}]") == shown
+            if found.max_context and 2**12 < found.max_context < 2**17:
+                assert f"{found.max_context:,}" in tab.locator(".plots svg text").all_text_contents()
+        found = fit(model, sizes, (8, find("h200")), 4, 2)
+        for name, speed in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
+            assert speed is not None
+            assert bare(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
+            assert bare(tab.text_content(f"[data-speed={name}-FLOPs]")) == str(speed.flops)
+            rate = float(bare(tab.text_content(f"[data-speed={name}-rate]")))
+            assert abs(rate / speed.rate - 1) < 0.005
+            for what in ("bytes", "FLOPs", "rate"):
+                tab.click(f"[data-speed={name}-{what}]")
+                assert tab.locator("dialog[open] pre").count() >= 1
+                tab.keyboard.press("Escape")
+        label = tab.get_attribute("section[aria-labelledby=speed] svg[role=group]", "aria-label")
+        assert "H200" in label and "decode ≤" in label and "bound by" in label
+
+
+def test_two_models_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
+    models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
+    with Tab(browser, tmp_path, page(models), "#context=8192&kv=fp8") as tab:
+        assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
+        label = tab.get_attribute(".plots svg[role=group]", "aria-label")
+        for model in models:
+            longest = fit(model, Sizes(model, MemoryRequest(kv_dtype="fp8")), (1, find("rtx-4090"))).max_context
+            assert f"{longest:,}" in tab.locator(".plots svg text").all_text_contents()
+            assert f"{find('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
+        tab.fill("#batch", "4")
+        total = Sizes(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
+        assert bare(tab.text_content("[data-part=total]")) == str(total)

@@ -1,0 +1,290 @@
+"""`llamath serve`: only whoever has the launch's token, says the right host and comes from no other site is answered, and nothing falls over."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import shutil
+import socket
+import sys
+import time
+import webbrowser
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.catalog import slugs
+from llamath.cli import cli
+from llamath.cli.serve import attended, show
+from llamath.core.errors import LlamathError, MissingExtra
+from llamath.web.page_data.page_data import payload
+from llamath.web.server.application import Door
+from llamath.web.server.page_html import page_of
+from llamath.web.server.pages import preset
+from llamath.web.server.server import Ready, door_of, everywhere, listening, loopback, serve
+from support.serving import Place, served
+
+uvicorn = pytest.importorskip("uvicorn")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with served([llamath.load("gpt2")]) as found:
+        yield found
+
+
+def the_page(up: str, *slugs: str) -> str:
+    return page_of(payload([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
+
+
+def test_the_page_is_the_one_that_is_exported_but_for_links_to_others(place: Place) -> None:
+    status, headers, text = place.ask()
+    assert status == 200 and text == the_page("", "gpt2").replace('"ids":["gpt2"]', '"ids":["~1"]')
+    assert (
+        headers["cache-control"] == "no-store"
+        and headers["x-content-type-options"] == "nosniff"
+        and headers["referrer-policy"] == "no-referrer"
+    )
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert not {x for x in headers if x.startswith("access-control") or x in ("set-cookie", "server")}
+
+
+def test_presets_by_slug_and_own_models_by_number(place: Place) -> None:
+    assert place.ask(f"{place.path}model/llama-3-8b")[2] == the_page("../", "llama-3-8b")
+    assert "DeepSeek" in place.ask(f"{place.path}models/llama-3-8b/deepseek-v2-lite")[2]
+    assert "GPT-2" in place.ask(f"{place.path}models/llama-3-8b/~1")[2]
+
+
+def test_a_preset_is_the_preset_also_beside_a_file_of_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpt2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert preset("gpt2").parameters.total == 124_439_808
+    monkeypatch.chdir("/")
+    for slug in ("llama-3-8b", "deepseek-v3", "gpt2"):
+        found, same = preset(slug), llamath.load(slug)
+        assert (found.name, found.source, found.notes, found.tree) == (same.name, same.source, same.notes, same.tree)
+    assert "gpt2" in slugs()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "%2Fetc%2Fpasswd",
+        "..%2f..%2fREADME.md",
+        "http://127.0.0.1/",
+        "https:%2F%2Fx.invalid%2F",
+        "config.json",
+        "-",
+        "LLAMA-3-8B",
+        "llama-3-8b%00",
+        "meta-llama%2FLlama-3.1-8B",
+        "~0",
+        "~2",
+        "~01",
+        "hub:meta-llama:Llama-3.1-8B",
+    ],
+)
+def test_no_path_and_no_address_is_taken(place: Place, name: str) -> None:
+    assert place.ask(f"{place.path}model/{name}")[0] == 404
+    assert (
+        place.ask(f"{place.path}?model={name}")[2]
+        == place.ask()[2]
+        == place.ask(f"{place.path}model/~1")[2].replace('"up":"../"', '"up":""')
+    )
+
+
+@pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "127.0.0.1:1", "localhost", "x@127.0.0.1", "[::1]:1", ""])
+def test_another_host_is_refused(place: Place, host: str) -> None:
+    assert place.ask(Host=host)[0] in (400, 421)
+
+
+def test_every_name_of_this_machine_is_its_own(place: Place) -> None:
+    for name in ("127.0.0.1", "localhost", "LOCALHOST", "[::1]"):
+        assert place.ask(Host=f"{name}:{place.port}")[0] == 200
+
+
+def test_another_origin_is_refused(place: Place) -> None:
+    for origin in ("http://evil.test", "null", "https://127.0.0.1", f"http://localhost:{place.port}"):
+        assert place.ask(Origin=origin)[0] == 403
+    assert place.ask(Origin=f"http://127.0.0.1:{place.port}")[0] == 200
+    assert place.ask(Sec_Fetch_Site="cross-site")[0] == 403 and place.ask(Sec_Fetch_Site="same-site")[0] == 403
+
+
+def test_without_the_token_there_is_nothing(place: Place) -> None:
+    other = f"{place.path[:-2]}{'y' if place.path[-2] == 'x' else 'x'}/"
+    for path in ("/", "/model/gpt2", "/x/", other, place.path.upper(), place.path.rstrip("/"), f"/{place.path}"):
+        status, _, text = place.ask(path)
+        assert status == 404 and "GPT" not in text
+
+
+def test_only_reading_and_no_body(place: Place) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"):
+        assert place.ask(method=method)[0] in (400, 405)
+    assert place.ask(method="GET", body=b"x" * 1000)[0] == 413
+    assert place.ask(method="HEAD")[0] in (200, 405)
+    assert place.ask("/" + "a" * 100_000)[0] in (400, 404, 414, 431)
+
+
+def test_strange_requests_and_no_failure(place: Place) -> None:
+    draw = random.Random(5)
+    alphabet = [*"abz019/.%-_~?#&=;:@!$'()*+,", "%00", "%2f", "%ff", "..", "models", "model", "gpt2", "%F0%9F%A6%99", place.path, "%0d%0a"]
+    wire = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
+    statuses: dict[int, int] = {}
+    for _ in range(2_000):
+        path = ("/" if draw.random() < 0.3 else place.path) + "".join(draw.choices(alphabet, k=draw.randrange(8))).replace("#", "")
+        wire.request(draw.choice(("GET", "GET", "HEAD", "POST", "FOO")), path, headers={"Host": f"127.0.0.1:{place.port}"})
+        answer = wire.getresponse()
+        answer.read()
+        statuses[answer.status] = statuses.get(answer.status, 0) + 1
+        if answer.will_close:
+            wire.close()
+    wire.close()
+    assert max(statuses) < 500 and 404 in statuses and 200 in statuses, statuses
+
+
+def test_broken_requests_and_no_failure(place: Place) -> None:
+    draw = random.Random(6)
+    for _ in range(40):
+        with socket.create_connection(("127.0.0.1", place.port), timeout=20) as wire:
+            wire.sendall(b"GET " + draw.randbytes(draw.randrange(200)) + b"\r\n\r\n")
+            wire.settimeout(20)
+            assert not wire.recv(100).startswith(b"HTTP/1.1 5")
+    assert place.ask()[0] == 200
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_a_rebound_name_sees_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's page, whose name has come to mean this machine, asks in its own name, in this machine's, and for a frame."""
+    from playwright.sync_api import sync_playwright
+
+    site = f"http://evil.test:{place.port}"
+    asks = "url => fetch(url).then(async x => `${x.status} ${await x.text()}`, () => 'unread')"
+    framed = """url => new Promise(done => {
+      const frame = document.createElement('iframe');
+      frame.onload = () => { try { done(frame.contentDocument.body.textContent) } catch { done('unread') } };
+      frame.src = url;
+      document.body.append(frame);
+    })"""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1"])
+        tab = browser.new_page(bypass_csp=True)  # the answer that refuses plays the stranger's page, without what it forbids itself
+        assert tab.goto(f"{site}/attack").status == 421
+        assert tab.evaluate(asks, f"{site}{place.path}") == "421 refused"
+        assert tab.evaluate(asks, place.address) == "unread"
+        assert "GPT" not in tab.evaluate(framed, f"{site}{place.path}") and tab.evaluate(framed, place.address) == "unread"
+        assert tab.goto(f"{site}{place.path}").status == 421
+        good = browser.new_page()
+        assert good.goto(place.address).status == 200 and "124,439,808" in good.text_content("main")
+        with monkeypatch.context() as patch:
+            patch.setattr(Door, "knows", lambda *_: True)
+            assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), "without the check the attack succeeds"
+        browser.close()
+
+
+def test_each_launch_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
+    said: list[Ready] = []
+    for _ in range(2):
+        serve([], "127.0.0.1", 0, said.append)
+    secrets = [y.split("/")[3] for x in said for y in (x.address, x.once)]
+    assert len(set(secrets)) == 4 and {len(x) for x in secrets} == {32}
+
+
+def test_the_way_in_for_a_browser_leads_in_once(place: Place) -> None:
+    path = "/" + place.once.rsplit("/", 1)[1]
+    assert place.ask(path, Host="evil.test")[0] == 421 and place.ask(path, Origin="http://evil.test")[0] == 403
+    assert place.ask(path, method="POST")[0] == 405 and place.ask(f"{path}x")[0] == 404
+    status, headers, text = place.ask(path)
+    assert status == 303 and headers["location"] == place.path and not text
+    assert place.ask(path)[0] == 404
+
+
+def test_every_address_of_the_machine_may_be_asked_by_number_and_no_name_that_is_not_its_own() -> None:
+    door = door_of("0.0.0.0", 8000)
+    name = socket.gethostname().lower()
+    for host in ("127.0.0.1:8000", "192.0.2.7:8000", "[2001:db8::1]:8000", "localhost:8000", f"{name}:8000"):
+        assert door.knows(host), host
+    for host in (
+        "192.0.2.7",
+        "192.0.2.7:80",
+        "evil.test:8000",
+        "192.0.2.7.evil.test:8000",
+        "0x7f000001.evil.test:8000",
+        "[]:8000",
+        ":8000",
+        "",
+    ):
+        assert not door.knows(host), host
+    one = door_of("192.0.2.7", 8000)
+    assert one.knows("192.0.2.7:8000") and not one.knows("127.0.0.1:8000") and not one.knows("192.0.2.8:8000")
+    assert len({door.token, door.once, one.token, one.once}) == 4
+    assert everywhere("::") and not everywhere("127.0.0.1") and not everywhere("localhost")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "said", "opens"),
+    [
+        (True, {"DISPLAY": ":0"}, True),
+        (True, {"WAYLAND_DISPLAY": "w"}, True),
+        (True, {"DISPLAY": ":0", "CI": "1"}, False),
+        (False, {"DISPLAY": ":0"}, False),
+        (True, {}, False),
+        (True, {"SSH_CONNECTION": "a b"}, False),
+    ],
+)
+def test_a_browser_is_opened_where_somebody_sits(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, said: dict[str, str], opens: bool
+) -> None:
+    for name in ("CI", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", "linux")
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, stream, SimpleNamespace(isatty=lambda: terminal))
+    assert attended() is opens
+
+
+@pytest.mark.parametrize(("option", "opened"), [("--browser", 1), ("--no-browser", 0), (None, 0)])
+def test_what_is_opened_leads_in_once_and_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
+    monkeypatch.setattr("llamath.cli.serve.show", seen.append)
+    done = CliRunner().invoke(cli, ["serve", "gpt2", "gpt2", "gpt2", *([option] if option else [])])
+    assert done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened
+    assert not any(x in done.output for x in seen)
+
+
+def test_a_browser_for_the_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", seen.append)
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("lynx"))
+    show("x")
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.BackgroundBrowser("firefox"))
+    show("y")
+    until = time.monotonic() + 20
+    while not seen and time.monotonic() < until:
+        time.sleep(0.01)
+    assert seen == ["y"]
+
+
+def test_without_the_extra_the_hint_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingExtra) as found:
+        serve([], "127.0.0.1", 0, print)
+    assert "llamath[web]" in found.value.hint
+
+
+def test_what_cannot_be_listened_on_is_a_sentence() -> None:
+    with listening("127.0.0.1", 0) as held, pytest.raises(LlamathError):
+        listening("127.0.0.1", held.getsockname()[1])
+    with pytest.raises(LlamathError):
+        listening("x.invalid", 0)
+    assert loopback("127.0.0.2") and loopback("::1") and not loopback("0.0.0.0")
+    assert CliRunner().invoke(cli, ["serve", "-", "-"]).exit_code == 2

@@ -1,0 +1,83 @@
+"""The shipped OpenAPI file says what the server does, and requests made from it find nothing wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sysconfig
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.web.server.application import ROUTES
+from schema import SCHEMA, requested
+from support.serving import Place, served
+
+pytest.importorskip("uvicorn")
+FILE: dict[str, Any] = json.loads(SCHEMA.read_text())
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        with served([llamath.load("gpt2")], hub=True) as found:
+            yield found
+
+
+def declared(path: str) -> dict[str, Any]:
+    found = FILE["paths"][path]["get"]["responses"]
+    names = {status: x["$ref"].rpartition("/")[2] for status, x in found.items() if "$ref" in x}
+    return {status: FILE["components"]["responses"].get(names.get(status), x) for status, x in found.items()}
+
+
+def test_every_route_is_described_and_no_other() -> None:
+    assert {x[1:] for x in FILE["paths"]} == set(ROUTES)
+    for path in FILE["paths"]:
+        own = FILE["paths"][path]["get"].get("parameters", [])
+        assert {x["$ref"].rpartition("/")[2] for x in own} == {x for x in "ab" if f"{{{x}}}" in path}
+
+
+def test_the_file_is_served_as_it_is_shipped(place: Place) -> None:
+    status, headers, text = place.ask(f"{place.path}openapi.json")
+    assert status == 200 and json.loads(text) == FILE and headers["content-type"] == "application/json"
+
+
+WAYS: list[tuple[str, dict[str, Any], int]] = [
+    ("", {}, 200),
+    ("choose", {}, 200),
+    ("model/gpt2", {}, 200),
+    ("models/gpt2/~1", {}, 200),
+    ("model/none", {}, 404),
+    ("models/gpt2/none", {}, 404),
+    ("model/hub:a:b", {}, 424),
+    ("openapi.json", {"Origin": "http://x.invalid"}, 403),
+    ("choose", {"Sec-Fetch-Site": "same-site"}, 403),
+    ("choose", {"Host": "x.invalid"}, 421),
+    ("model/gpt2", {"body": b"x"}, 413),
+    ("choose", {"method": "DELETE"}, 405),
+]
+
+
+@pytest.mark.parametrize(("path", "how", "status"), WAYS)
+def test_every_answer_is_one_that_is_described(place: Place, path: str, how: dict[str, Any], status: int) -> None:
+    found, headers, _ = place.ask(place.path + path, **how)
+    assert found == status
+    if status == 405:
+        assert headers["allow"] == "GET, HEAD"
+        return
+    pattern = "/model/{a}" if path.startswith("model/") else "/models/{a}/{b}" if path.startswith("models/") else f"/{path}"
+    said = declared(pattern)[str(status)]
+    assert headers["content-type"].partition(";")[0] in said["content"]
+    for name, header in said.get("headers", {}).items():
+        schema = FILE["components"]["headers"][header["$ref"].rpartition("/")[2]]["schema"]
+        assert headers[name.lower()] in schema.get("enum", [headers[name.lower()]])
+
+
+@pytest.mark.skipif(shutil.which("schemathesis", path=sysconfig.get_path("scripts")) is None, reason="schemathesis is not installed")
+def test_requests_made_from_the_file_find_nothing_wrong(place: Place) -> None:
+    found = requested(place.address, 30)
+    assert found["requests"] >= 300 and found["operations"] == len(ROUTES)
+    assert not found["failures"] and not found["errors"], found["said"]

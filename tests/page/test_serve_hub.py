@@ -1,0 +1,116 @@
+"""`llamath serve --hub`: configurations by `owner/name`, read from the hub in bounds, and never anything else; without --hub, nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.web.server import pages
+from support.hub_server import CONFIG, Hub, Site, raw, safetensors, sites, status
+from support.serving import Place, served
+
+pytest.importorskip("uvicorn")
+PAYLOAD = "</script><script>pwned()</script>"
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[tuple[Site, Place]]:
+    with pytest.MonkeyPatch.context() as patch, sites(2) as (endpoint, store):
+        patch.setenv("HF_ENDPOINT", endpoint.url)
+        patch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+        patch.setattr(pages, "PATIENCE", pages.PATIENCE._replace(silence=0.5, answer=1.0, whole=2.0))
+        files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2, 2)})}
+        Hub(endpoint, store, files)
+        with served([llamath.load("gpt2")], hub=True) as place:
+            yield endpoint, place
+
+
+def add(site: Site, name: str, config: Any) -> None:
+    text = config if isinstance(config, bytes) else json.dumps(config).encode()
+    Hub(site, site, {"config.json": text}, name)
+
+
+def test_a_configuration_is_read_and_no_weights(hub: tuple[Site, Place]) -> None:
+    endpoint, place = hub
+    total = llamath.load(CONFIG).parameters.total
+    code, _, text = place.ask(f"{place.path}model/hub:org:name")
+    assert code == 200 and f'"value":"{total}"' in text and "org/name" in text
+    assert {x.path.partition("?")[0].rpartition("/")[2] for x in endpoint.seen} == {"main", "config.json"}
+    asked = len(endpoint.seen)
+    for x in ("models/gpt2/hub:org:name", "models/hub:org:name/~1", "models/hub:org:name/hub:org:name"):
+        assert place.ask(place.path + x)[0] == 200
+    assert len(endpoint.seen) > asked and place.ask(f"{place.path}model/hub:org:name")[2] == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hub:org",
+        "hub:org:",
+        "hub::name",
+        "hub:org:name:more",
+        "hub:org%2Fname",
+        "hub:..:name",
+        "hub:org:..%2f..%2fapi",
+        "hub:org:name@main",
+        "hub:org:name%3Fx",
+        "hub:org:name%23",
+        "hub:org:na%00me",
+        "hub:org:%EF%BD%8Eame",
+        "HUB:org:name",
+        "hub:http:%2F%2Fx.invalid",
+        "hf:%2F%2Forg%2Fname",
+        "org%2Fname",
+        f"hub:{'a' * 97}:name",
+        "hub:-org:name",
+    ],
+)
+def test_what_is_no_id_asks_nobody(hub: tuple[Site, Place], name: str) -> None:
+    endpoint, place = hub
+    asked = len(endpoint.seen)
+    assert place.ask(f"{place.path}model/{name}")[0] in (400, 404)
+    assert len(endpoint.seen) == asked
+
+
+def test_what_the_hub_lacks_or_withholds_is_said(hub: tuple[Site, Place]) -> None:
+    endpoint, place = hub
+    assert place.ask(f"{place.path}model/hub:org:absent")[0] == 404
+    api = "/api/models/org/{}/revision/main"
+    endpoint.pages[api.format("gated")] = status(403, {"X-Error-Code": "GatedRepo"})
+    endpoint.pages[api.format("broken")] = status(500)
+    endpoint.pages[api.format("silent")] = raw(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", pause=30)
+    endpoint.pages[api.format("away")] = status(302, {"Location": "file:///etc/passwd"})
+    for name in ("gated", "broken", "silent", "away"):
+        code, _, text = place.ask(f"{place.path}model/hub:org:{name}")
+        assert code == 424 and "Choose a model" in text, name
+
+
+HOSTILE: dict[str, Any] = {
+    "deep": b"[" * 100_000,
+    "text": b"\xff\xfe",
+    "list": [],
+    "empty": {},
+    "untyped": {"vocab_size": 3},
+    "unknown": {"model_type": PAYLOAD},
+    "layers": CONFIG | {"num_hidden_layers": 100_000},
+    "more-layers": CONFIG | {"num_hidden_layers": 10**9},
+    "huge": CONFIG | {"hidden_size": 10**400},
+    "nothing": CONFIG | {"vocab_size": 0},
+    "wrong": CONFIG | {"vocab_size": PAYLOAD},
+    "heads": CONFIG | {"num_attention_heads": 3},
+    "twice": b'{"model_type": "llama", "model_type": "gpt2"}',
+    "long": b'{"a": "' + b"a" * (40 << 20) + b'"}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_configuration_is_a_sentence(hub: tuple[Site, Place], name: str) -> None:
+    endpoint, place = hub
+    add(endpoint, f"bad/{name}", HOSTILE[name])
+    code, _, text = place.ask(f"{place.path}model/hub:bad:{name}")
+    assert code in (422, 424) and PAYLOAD not in text and len(text) < 20_000
+    assert place.ask(f"{place.path}model/~1")[0] == 200

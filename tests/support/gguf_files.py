@@ -1,0 +1,76 @@
+"""GGUF files as the gguf package writes them: whole ones of zeros, or headers alone with a hole where the tensors would be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from conftest import TINY
+from llamath.model import Model
+
+Shapes = Mapping[str, Sequence[int]]
+CONVERTED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "converted.json").read_text())
+"""What llama.cpp's own converter (of August 2026) wrote for small checkpoints, most of them saved by transformers: for each the
+configuration, the metadata under the architecture's name, the tensors' shapes by block, and the values of rotary factors."""
+
+
+def configs() -> dict[str, dict[str, Any]]:
+    """Every tiny config by its label, proven or not."""
+    paths = [*sorted(TINY.glob("*.json")), *sorted(TINY.with_name("tiny_unproven").glob("*.json"))]
+    return {f"{path.stem}-{label}": config for path in paths for label, config in json.loads(path.read_text()).items()}
+
+
+def shapes(entry: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Every tensor of a converted entry."""
+    blocks = {f"blk.{i}.{name}": shape for numbers, block in entry["blocks"] for i in numbers for name, shape in block.items()}
+    return entry["outside"] | blocks
+
+
+def write(
+    path: Path, arch: str, keys: Mapping[str, Any], tensors: Shapes, tokens: int = 0, values: Mapping[str, Sequence[float]] | None = None
+) -> Path:
+    """A file of zeros, but for these values; keys without a dot in front get the architecture's name, `general.…` do not."""
+    writer = _writer(path, arch, keys, tokens)
+    for name, shape in tensors.items():
+        writer.add_tensor(name, np.array((values or {}).get(name, 0.0), np.float32) * np.ones(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_header(path: Path, arch: str, keys: Mapping[str, Any], tensors: Shapes, tokens: int = 0) -> Path:
+    """The header of a file of 16-bit tensors, and then nothing but a size."""
+    writer = _writer(path, arch, keys, tokens)
+    sizes = {name: 2 * int(np.prod([int(x) for x in shape])) for name, shape in tensors.items()}
+    for name, shape in tensors.items():
+        writer.add_tensor_info(name, [int(x) for x in shape], np.dtype(np.float16), sizes[name])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    end = path.stat().st_size + 31
+    with path.open("r+b") as file:
+        file.truncate(end - end % 32 + sum(size + -size % 32 for size in sizes.values()))
+    return path
+
+
+def of(model: Model) -> dict[str, tuple[int, ...]]:
+    """A model's tensors by its GGUF scheme."""
+    return {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
+
+
+def _writer(path: Path, arch: str, keys: Mapping[str, Any], tokens: int) -> gguf.GGUFWriter:
+    writer = gguf.GGUFWriter(path, arch)
+    adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+    for key, value in keys.items():
+        adders[type(value)](key if key.startswith("general.") else f"{arch}.{key}", value)
+    if tokens:
+        writer.add_token_list([f"t{i}" for i in range(tokens)])
+    return writer

@@ -1,0 +1,85 @@
+"""A page in Chromium for tests: one browser for a module, and tabs that note what should not happen."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASKED = """globalThis.asked = {
+  design(index, sizes) {
+    const { design: one } = llamath.data.models[index];
+    const { form, active, groups, total, live, ...rest } = llamath.designed(one, llamath.dimensions(one, sizes));
+    return { ...rest, total: total.toString(), live: live.toString(), groups: groups.map((x) => x.n.toString()) };
+  },
+  async file(bytes, name) {
+    const { data, isConfig, configured, headerOf, knowing, Refused } = llamath;
+    const file = new File([bytes], name);
+    try {
+      if (isConfig(file)) return await configured(file, data);
+      const { tensors } = await headerOf(file, knowing(data.files));
+      return { tensors: tensors.map((x) => [x.name, x.dtype, ...[x.elements, x.bytes, ...x.shape].map(String)]) };
+    } catch (error) {
+      return { wrong: error instanceof Refused ? error.message : `?${error}` };
+    }
+  },
+  quantity(text, total) {
+    const found = llamath.quantity(text);
+    return found && [found.toString(), llamath.millionths(BigInt(total), found)];
+  },
+  set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, ...at }),
+  memory(index, at) {
+    const set = asked.set(index, at);
+    const { fullest } = llamath.gguf_matches(set);
+    return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, fullest[x].toString()]));
+  },
+  speed(index, at, card) {
+    const { data } = llamath;
+    const found = llamath.core.forward_pass(asked.set(index, at), data.gpus.find((x) => x.name === card), data.roof);
+    return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.known[y])), x.bound]]));
+  },
+};"""
+"""What tests ask the page's own functions, as texts: a design, a file's header, what the fullest GPU holds and how fast it is at most."""
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Tab:
+    """A page in a tab that notes what should not happen: an error, a dialog of the browser's, a request."""
+
+    def __init__(self, browser: Any, folder: Path, text: str, at: str = "", **how: Any) -> None:
+        self.wrong: list[str] = []
+        path = folder / "page.html"
+        path.write_text(text)
+        self.context = browser.new_context(viewport={"width": how.pop("width", 1100), "height": 800}, **how)
+        self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
+        self.context.add_init_script(ASKED)
+        self.page = self.context.new_page()
+        self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
+        self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
+        self.page.on("dialog", lambda x: (self.wrong.append(x.message), x.dismiss()))
+        self.page.on(
+            "request", lambda x: None if x.url.partition("#")[0] == path.as_uri() or x.url.startswith("blob:") else self.wrong.append(x.url)
+        )
+        self.page.goto(path.as_uri() + at)
+
+    def __enter__(self) -> Any:
+        return self.page
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        self.context.close()
+        assert kind or not self.wrong, self.wrong

@@ -1,0 +1,77 @@
+"""Templates and settings beside a tokenizer: where they are looked for, and that they are only looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gguf
+import pytest
+
+from llamath.core.errors import LlamathError
+from llamath.tokenizers.template_lookup import LIMIT, settings, template
+
+WORDS = "{{ bos_token }}{% for m in messages %}<|im_start|>{% endfor %}"
+
+
+def written(folder: Path, name: str, said: object) -> Path:
+    (folder / name).write_text(said if isinstance(said, str) else json.dumps(said))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "found"),
+    [
+        ("tokenizer_config.json", {"chat_template": WORDS}, WORDS),
+        (
+            "tokenizer_config.json",
+            {"chat_template": [{"name": "default", "template": WORDS}, {"name": "rag", "template": "b"}]},
+            WORDS + "\nb",
+        ),
+        ("tokenizer_config.json", {"chat_template": None}, ""),
+        ("tokenizer_config.json", {"chat_template": 7}, ""),
+        ("tokenizer_config.json", {}, ""),
+        ("tokenizer.json", {}, ""),
+        ("chat_template.json", {"chat_template": WORDS}, WORDS),
+        ("chat_template.jinja", WORDS, WORDS),
+        ("tokenizer.model", "", None),
+    ],
+)
+def test_a_template_is_found_wherever_it_is(name: str, said: object, found: str | None, tmp_path: Path) -> None:
+    assert template(str(written(tmp_path, name, said))) == found
+
+
+@pytest.mark.parametrize("said", ["", WORDS, WORDS * 9000])
+def test_a_template_in_a_gguf_file(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    if said:
+        writer.add_chat_template(said)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert template(str(path)) == said
+
+
+def test_a_template_that_is_none_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(LlamathError, match="expected a chat template of at most"):
+        template(str(written(tmp_path, "chat_template.jinja", "x" * (LIMIT + 1))))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 9}, {"temperature": 0.6, "top_p": 0.9}),
+        ({"do_sample": True, "top_k": 20}, {"temperature": 1.0, "top_k": 20}),
+        ({"do_sample": False, "temperature": 0.6}, {}),
+        ({"temperature": 0.6}, {}),
+        ({"do_sample": True, "temperature": "hot", "top_k": True}, {"temperature": 1.0}),
+    ],
+)
+def test_settings_count_where_tokens_are_to_be_drawn(said: object, found: dict[str, float], tmp_path: Path) -> None:
+    assert settings(str(written(tmp_path, "generation_config.json", said))) == found
+
+
+def test_no_settings_are_none(tmp_path: Path) -> None:
+    assert settings(str(tmp_path)) == {}

@@ -1,0 +1,237 @@
+"""The model that the package brings: what its files say, that transformers computes the same, and that it knows its little world."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import llamath
+import train_tiny
+from llamath import embedded, run
+from llamath.analysis.verify.check_checkpoint import check
+from llamath.tokenizers import chat_prompt as chat
+from llamath.tokenizers import tokenizer as words
+from tiny.measure import Known, granted, known, loss, openings, questions, right, stories
+from tiny.reader import read, sentences
+from tiny.stories import story
+from tiny.talk import exchanges
+from tiny.texts import POOL, batches, padded, texts, tokenizer
+
+FOLDER = Path(embedded.path())
+SHARES = {
+    "what colour has it, held out": 0.95,
+    "where is a thing, held out": 0.85,
+    "who has it, held out": 0.95,
+    "where is a person, held out": 0.9,
+    "how many, held out": 0.95,
+    "plus, seen": 0.95,
+    "minus, seen": 0.95,
+    "animals, seen": 0.95,
+    "numbers, seen": 0.95,
+    "words, seen": 0.95,
+    "manners, seen": 0.95,
+    "words of no world, drawn anew": 0.95,
+}
+"""How many answers are right at least; measured are more, and the README of the model says how many."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a model is faster so."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model() -> Known:
+    return known(FOLDER)
+
+
+def test_it_is_what_its_configuration_says_and_small() -> None:
+    assert check("embedded").verdict.ok
+    assert sum(x.stat().st_size for x in FOLDER.iterdir() if x.is_file()) <= 4_000_000
+    assert llamath.load("embedded").parameters.total == llamath.load(FOLDER).parameters.total
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "embedded").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert embedded.named("embedded") == "embedded"
+    with pytest.raises(llamath.LlamathError, match="neither"):
+        llamath.load("embedded")
+
+
+def test_conversations_are_recognised_as_chatml() -> None:
+    found = words(embedded.path())
+    form = chat.recognise(found)
+    assert form is not None and form.name == "chatml"
+    assert {found.mark("</s>"), found.mark("<|im_end|>")} <= chat.stops(form, found)
+
+
+@pytest.mark.transformers
+def test_transformers_computes_the_same() -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    theirs = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32, attn_implementation="eager").eval()
+    split = AutoTokenizer.from_pretrained(FOLDER)
+    ours, text = run.opened("embedded", "float32").module, "Anna was in the garden. She had a red ball. Ünknown 17 wörds!"
+    ids = words(embedded.path()).encode(text)
+    assert split(text)["input_ids"] == ids
+    with torch.inference_mode():
+        expected, found = theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids]))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        begun = torch.tensor([ids[:12]])
+        long = theirs.generate(begun, attention_mask=torch.ones_like(begun), max_new_tokens=24, do_sample=False, pad_token_id=0)
+        mine = begun
+        for _ in range(long.shape[1] - 12):
+            mine = torch.cat((mine, ours(mine)[:, -1].argmax(-1, keepdim=True)), 1)
+    assert mine.tolist() == long.tolist()
+    talk = [{"role": "user", "content": "Hello!"}]
+    form = chat.find("chatml")
+    prompt = split.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
+    assert prompt == chat.ids(form, words(embedded.path()), [chat.Turn("user", "Hello!")])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_its_stories_are_consistent(model: Known, temperature: float) -> None:
+    told, texts = stories(model, openings(40), temperature)
+    assert told.known >= 0.98 and told.true >= 0.95 and told.whole >= 0.85, texts
+
+
+def test_its_stories_are_about_what_is_asked_for(model: Known) -> None:
+    assert granted(model, 40) >= 0.9
+
+
+def test_its_answers_are_right(model: Known) -> None:
+    shares = {kind: right(model, pairs[:60]) / len(pairs[:60]) for kind, pairs in questions(300).items()}
+    assert shares.keys() == SHARES.keys()
+    assert not {kind: share for kind, share in shares.items() if share < SHARES[kind]}
+
+
+def test_wrong_weights_are_noticed() -> None:
+    wrong = known(FOLDER)
+    right = loss(wrong, 12)
+    for x in (x for name, x in wrong.module.state_dict().items() if name.startswith("layers.1.") and x.dim() == 2):
+        kept = x.clone()
+        x.copy_(kept.flip(0))
+        assert loss(wrong, 12) > right + 0.03
+        x.copy_(kept)
+    assert loss(wrong, 12) == right
+
+
+def test_rows_in_another_order_make_no_sense() -> None:
+    wrong = known(FOLDER)
+    q = wrong.module.state_dict()["layers.3.attn.q.weight"]
+    q.copy_(q.flip(0))
+    assert stories(wrong, openings(20), 0.0)[0].whole < 0.5
+
+
+def test_the_reader_believes_every_story_of_the_teller() -> None:
+    dice = random.Random(3)
+    for _ in range(200):
+        assert all(x.known and x.true for x in read(story(dice)))
+
+
+def test_the_reader_reads_anything() -> None:
+    dice = random.Random(4)
+    for _ in range(200):
+        lines = [x for _ in range(3) for x in sentences(story(dice))]
+        dice.shuffle(lines)
+        assert [x.sentence for x in read(" ".join(lines))] == lines
+
+
+def test_who_and_what_is_asked_for_is_in_the_story() -> None:
+    dice = random.Random(6)
+    for wish in ({"p": "Ida"}, {"q": "Ben"}, {"o": "hat"}, {"a": "hen"}, {"p": "Max", "a": "owl"}, {"p": "Max", "q": "Ida"}):
+        assert all({*wish.values()} <= {*re.findall("[A-Za-z]+", story(dice, wish))} for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("Anna was in the garden. Ben was in the kitchen. Ben had a red ball. Ben gave Anna the ball.", 3),
+        ("Anna was in the garden. She had a red ball. He was still in the garden.", 2),
+        ("Anna was in the garden. She had a red ball. She put down the blue ball.", 2),
+        ("Anna was in the garden. She was still in the park.", 1),
+        ("Anna was on the garden.", 0),
+        ("Anna was in the barn. Anna met a cow there. The cow said, \"Woof!\"", 2),
+        ("Anna was in the barn. The red ball sang.", 1),
+        ("Anna was in the barn. Ben was in the barn. Ben said, \"Thank you, Anna!\"", 2),
+        ("Anna and Ben were in the barn. Anna had a red key. They played with the key.", 2),
+        ("Anna and Ben were in the barn. Anna had a red key. Ben found the key.", 2),
+        ("Anna and Ben were in the barn. Anna had a red key. The dog took the key.", 2),
+        ("Anna and Ben were in the barn. Ben was sad.", 1),
+        ("Anna and Ben were in the barn. Anna heard, \"Oink!\" Ben said, \"It is only a cow.\"", 2),
+        ("Anna was in the barn. They laughed.", 1),
+        ("Anna and Ben were on the hill. There they saw a frog.", 1),
+    ],
+)  # fmt: skip
+def test_the_reader_finds_what_cannot_be(text: str, wrong: int) -> None:
+    verdicts = list(read(text))
+    assert [i for i, x in enumerate(verdicts) if not x.true] == [wrong]
+    assert [x.sentence for x in verdicts] == sentences(text)
+
+
+def test_nothing_that_is_held_out_is_trained_on() -> None:
+    held = set(islice(texts(7, held=True), 100))
+    assert not held & set(islice(texts(7), 2000))
+    dice = random.Random(5)
+    assert any(x.held for _ in range(300) for x in exchanges(dice))
+
+
+def test_the_tokenizer_is_made_again_the_same() -> None:
+    made = tokenizer(train_tiny.CONFIG["vocab_size"])
+    assert made.to_str() == words(embedded.path()).engine.to_str()
+    text = "Anna met an owl at the well. Grüße, 世界! 7 + 13 = 20."
+    assert made.decode(made.encode(text).ids) == text
+
+
+def training() -> train_tiny.Training:
+    """One of a smaller model with a smaller vocabulary."""
+    small = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    return train_tiny.Training({**train_tiny.CONFIG, **small}, tokenizer(300, 100), 256)
+
+
+def test_training_is_reproducible_and_learns() -> None:
+    runs: list[Any] = []
+    for _ in range(2):
+        made = training()
+        losses = [made.step(40) for _ in range(20)]
+        runs.append((losses, made.module.state_dict()))
+    (first, numbers), (second, others) = runs
+    assert first == second and all(torch.equal(numbers[x], others[x]) for x in numbers)
+    assert max(first[-3:]) < min(first[:3])
+
+
+def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole, half = training(), training()
+    losses = [whole.step(4) for _ in range(4)]
+    half.step(4), half.step(4)
+    half.save(tmp_path / "state")
+    again = training()
+    again.resume(tmp_path / "state")
+    assert [again.step(4), again.step(4)] == losses[2:]
+
+
+def test_batches_are_of_like_length_and_nothing_is_lost() -> None:
+    made, seen = tokenizer(300, 100), list(islice(texts(2), POOL))
+    found: list[list[int]] = []
+    for batch in batches(iter([*seen, *seen]), made, 600, 10_000):
+        assert len(batch) == 1 or len(batch) * max(map(len, batch)) <= 600
+        ids, following = padded(batch)
+        assert all(len(x) == len(y) == len(ids[0]) for x, y in zip(ids, following, strict=True))
+        for text, row, later in zip(batch, ids, following, strict=True):
+            assert row[: len(text)] == text and [x for x in later if x >= 0] == text[1:]
+        found += batch
+        if len(found) == POOL:
+            break
+    assert sorted(made.decode(x, skip_special_tokens=False) for x in found) == sorted(seen)
