@@ -260,8 +260,8 @@ def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -
         (("--chunk", "0"), "0 is too small"),
         (("--in", "24G"), "by 1,000 or by 1,024"),
         (("--in", "24"), "it has no unit"),
-        (("--dtype", "bf17"), "is no dtype or scheme"),
-        (("--kv-dtype", "q6_k"), "is no dtype of a cache"),
+        (("--dtype", "bf17"), "unknown dtype or quantization scheme"),
+        (("--kv-dtype", "q6_k"), "dtype q6_k is not supported for a KV cache"),
     ],
 )
 def test_bad_input_is_refused_in_words(args: tuple[str, ...], words: str) -> None:

@@ -9,24 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...checkpoint.formats.dtypes import DTYPES, DType
+from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Attention, LatentAttention
-from ...core.errors import LlamathError, nearest, safe
 from ...core.expr import Dim, total
 from ...core.mixers import GatedDeltaNet, Mamba2, ShortConv
 from ...core.record_type import Record
 from ...core.tree import Block, branches
 
-KV_DTYPES = {
-    "fp32": "F32",
-    "fp16": "F16",
-    "bf16": "BF16",
-    "fp8": "F8_E4M3",
-    "int8": "I8",
-    **{x.lower(): x for x in ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL")},
-}
-"""What caches are kept in: FP8 and INT8 with one scale a tensor, which is not counted; the blocks of llama.cpp with theirs."""
-ALSO = {"f32": "fp32", "float32": "fp32", "f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+KV_DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL")
+"""Types of KV caches: FP8 and INT8 with one scale per tensor, which is not counted; llama.cpp's block types with their scales."""
 
 
 class Remembered(Record):
@@ -152,14 +143,8 @@ def cache_of(found: tuple[Remembered, ...], context: int, batch: int, dtype: str
 
 
 def kv_dtype(name: str) -> DType:
-    """The type that a cache is kept in."""
-    word = ALSO.get(name.strip().lower(), name.strip().lower())
-    if word not in KV_DTYPES:
-        near = nearest(word, KV_DTYPES)
-        raise LlamathError(
-            f"{safe(name, 60)!r} is no dtype of a cache", hint=f"{'nearest' if near else 'known'}: {', '.join(near or KV_DTYPES)}"
-        )
-    return DTYPES[KV_DTYPES[word]]
+    """Parse the type of a KV cache."""
+    return parse_dtype(name, KV_DTYPES, "a KV cache")
 
 
 def plain(kept: DType) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.formats.dtypes import DTYPES, find_dtype
 from ...checkpoint.quantization.sizes import packer
 from ...core.errors import LlamathError
 from ...core.expr import Dim
@@ -182,7 +182,8 @@ def declared(model: Model) -> str:
     if isinstance(said, dict) and (found := _scheme(said)):
         return found
     word = str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or "")
-    return {"float32": "fp32", "float16": "fp16"}.get(word.removeprefix("torch."), "bf16")
+    dtype = find_dtype(word)
+    return dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
 
 
 def unread(model: Model) -> str:

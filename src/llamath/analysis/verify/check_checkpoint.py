@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ...checkpoint.formats.dtypes import find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme, canonical, fused
 from ...checkpoint.open import quantization, read_checkpoint
@@ -18,9 +19,6 @@ from ...loading import load
 from ...model import Model
 from .diagnose import Claim
 from .verify_tensors import Verdict, verify
-
-DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
-"""A configuration's `torch_dtype` → safetensors' name of it."""
 
 
 class Check(Record):
@@ -54,13 +52,13 @@ def claim(model: Model, manifest: Manifest, path: str) -> Claim:
     if manifest.format == "gguf":
         schemes.insert(0, family.gguf)
     tokens, uncounted = _tokens(path)
-    dtype = str(data.get("torch_dtype") or data.get("dtype") or "").removeprefix("torch.")
+    dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
     return Claim(
         tree=model.tree,
         schemes=[x for x in schemes if x is not None],
         letters=model.config.letters,
         rebuild=lambda changes: family(Config({**data, **changes})),
-        dtype="" if manifest.format == "gguf" else DTYPES.get(dtype, ""),
+        dtype="" if manifest.format == "gguf" or dtype is None else dtype.name,
         tokens=tokens,
         uncounted=uncounted,
         part=bool(model.wrapper),

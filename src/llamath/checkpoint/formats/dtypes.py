@@ -1,12 +1,15 @@
-"""Element types: how many bytes so many elements take. A type is a block of elements that takes a whole number of bytes."""
+"""Element types by name: how many bytes they take, and the spellings under which users, configs and files know them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
+
+from ...core.errors import LlamathError, nearest, safe
 
 
 class DType(NamedTuple):
-    """`block` elements in `bytes` bytes."""
+    """`block` elements take `bytes` bytes."""
 
     name: str
     block: int
@@ -17,8 +20,13 @@ class DType(NamedTuple):
         """Bits per element."""
         return self.bytes * 8 / self.block
 
+    @property
+    def short_name(self) -> str:
+        """The name that users and inference engines use: `bf16`, `fp8`, `q8_0`."""
+        return _SHORT_NAMES.get(self.name, self.name.lower())
+
     def size(self, elements: int) -> int:
-        """The bytes that so many elements take, whole blocks only."""
+        """Return the bytes that `elements` take, in whole blocks."""
         return -(-elements // self.block) * self.bytes
 
 
@@ -32,7 +40,7 @@ PLAIN = {
     }.items()
     for name in names.split()
 }
-"""Types of one element a block, by safetensors' names, which are used for every format here."""
+"""Unblocked types by their safetensors name, which is the canonical name for every format here."""
 PLAIN |= {"F4": DType("F4", 2, 1), "F6_E2M3": DType("F6_E2M3", 4, 3), "F6_E3M2": DType("F6_E3M2", 4, 3)}
 
 GGML = {
@@ -72,6 +80,46 @@ GGML = {
     41: DType("Q1_0", 128, 18),
     42: DType("Q2_0", 64, 18),
 }
-"""GGUF's type numbers (ggml.h, ggml-common.h); those left out are types that GGUF dropped. Of Q8_1 the gguf package still says 40 bytes."""
+"""GGUF type number → type (ggml.h, ggml-common.h), without types that GGUF has removed. The gguf package still says 40 bytes for Q8_1."""
 DTYPES = PLAIN | {dtype.name: dtype for dtype in GGML.values()}
-"""Every type that a `Tensor` may name."""
+"""Every type that a `Tensor` can have, by canonical name."""
+
+_SHORT_NAMES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "F8_E4M3": "fp8", "I8": "int8", "U8": "uint8"}
+_ALIASES = {
+    "F64": "fp64 float64 double",
+    "F32": "fp32 float32 float single",
+    "F16": "fp16 float16 half",
+    "BF16": "bfloat16",
+    "F8_E4M3": "fp8 float8 e4m3 fp8_e4m3 fp8_e4m3fn f8_e4m3fn float8_e4m3 float8_e4m3fn",
+    "F8_E5M2": "e5m2 fp8_e5m2 float8_e5m2",
+    "F8_E8M0": "e8m0 float8_e8m0fnu",
+    "I8": "int8",
+    "U8": "uint8",
+    "I16": "int16",
+    "U16": "uint16",
+    "I32": "int32",
+    "U32": "uint32",
+    "I64": "int64",
+    "U64": "uint64",
+}
+_BY_SPELLING = {name.lower(): dtype for name, dtype in DTYPES.items()}
+_BY_SPELLING |= {alias: DTYPES[name] for name, aliases in _ALIASES.items() for alias in aliases.split()}
+
+
+def find_dtype(text: str) -> DType | None:
+    """Return the type with this name in any usual spelling (`f16`, `fp16`, `float16`, `half`, `torch.float16`), or None."""
+    return _BY_SPELLING.get(text.strip().lower().removeprefix("torch."))
+
+
+def parse_dtype(text: str, allowed: Collection[str] = (), use: str = "") -> DType:
+    """Return the type with this name in any usual spelling; `allowed` holds the canonical names that are supported for this `use`."""
+    found = find_dtype(text)
+    if found is not None and (not allowed or found.name in allowed):
+        return found
+    known = [DTYPES[name].short_name for name in allowed] or list(_BY_SPELLING)
+    near = nearest(text.strip().lower(), known)
+    expected = known if allowed else ["bf16", "fp16", "fp32", "fp8", "int8", "q8_0"]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"expected {', '.join(expected)}"
+    if found is not None:
+        raise LlamathError(f"dtype {found.short_name} is not supported{use and f' for {use}'}", hint=f"expected {', '.join(known)}")
+    raise LlamathError(f"unknown dtype {safe(repr(text), 60)}{use and f' for {use}'}", hint=hint)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
-from ..formats.dtypes import GGML, PLAIN
+from ..formats.dtypes import GGML, PLAIN, find_dtype
 from .gguf_mixes import FILE_TYPES, MEANT
 
 Bytes = Callable[[int, int], int]
@@ -73,9 +73,6 @@ def _nvfp4(out: int, into: int) -> int:
 
 PLAINLY = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 ALSO = {
-    **dict.fromkeys(("float32", "float", "f32"), "fp32"),
-    **dict.fromkeys(("float16", "half", "f16"), "fp16"),
-    "bfloat16": "bf16",
     "float8": "fp8",
     **dict.fromkeys(("int8", "bnb-8bit"), "bnb-int8"),
     **dict.fromkeys(("nf4", "bnb-4bit"), "bnb-nf4"),
@@ -109,8 +106,8 @@ def packer(name: str) -> Packer:
     """What a dtype or scheme is: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`, `q4_k-pure`."""
     word = name.strip().lower()
     word = ALSO.get(word, word)
-    if word in PLAINLY:
-        return Packer(name=word, rest=PLAINLY[word], codec=word)
+    if (dtype := find_dtype(word)) is not None and dtype.name in PLAINLY.values():
+        return Packer(name=dtype.short_name, rest=dtype.name, codec=dtype.short_name)
     if word in PACKED:
         rest, codec, size, formula, experts = PACKED[word]
         return Packer(name=word, rest=rest, codec=codec, bytes=size, formula=formula, experts=experts)
@@ -124,7 +121,7 @@ def packer(name: str) -> Packer:
     hint = (
         f"did you mean {', '.join(near)}?" if near else "known: bf16, fp16, fp32, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q8_0, q4_k_m, …"
     )
-    raise LlamathError(f"{safe(name, 60)!r} is no dtype or scheme that is known here", hint=hint)
+    raise LlamathError(f"unknown dtype or quantization scheme {safe(repr(name), 60)}", hint=hint)
 
 
 def _in_groups(name: str, kind: str, bits: int, group: int) -> Packer:
