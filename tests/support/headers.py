@@ -9,14 +9,13 @@ from math import prod
 from pathlib import Path
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import DTYPES
-from llamath.checkpoint.formats.dtypes import PLAIN
+from llamath.checkpoint.formats.dtypes import PLAIN, parse_dtype
 
 Header = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def header_of(model: llamath.Model, scheme: str = "hf", dtype: str = "") -> Header:
-    dtype = dtype or DTYPES.get(str(model.config.data.get("torch_dtype")), "BF16")
+    dtype = dtype or parse_dtype(str(model.config.data.get("torch_dtype") or "bfloat16")).name
     return {x.name: (dtype, tuple(map(int, x.shape))) for x in model.scheme(scheme).tensors(model.tree)}
 
 
