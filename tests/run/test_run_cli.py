@@ -312,7 +312,7 @@ def test_a_conversation_that_cannot_be_held(words: tuple[str, ...], stdin: bytes
 
 
 def test_turns_of_any_writing() -> None:
-    assert run.llama.turned({"role": "user", "content": "hi"}) == run.llama.turned(("user", "hi"))
+    assert run.session.turned({"role": "user", "content": "hi"}) == run.session.turned(("user", "hi"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -33,12 +33,12 @@ ASKED = """globalThis.asked = {
   set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, ...at }),
   memory(index, at) {
     const set = asked.set(index, at);
-    const { fullest } = llamath.gguf_matches(set);
+    const { fullest } = llamath.held(set);
     return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, fullest[x].toString()]));
   },
   speed(index, at, card) {
     const { data } = llamath;
-    const found = llamath.core.forward_pass(asked.set(index, at), data.gpus.find((x) => x.name === card), data.roof);
+    const found = llamath.passes(asked.set(index, at), data.gpus.find((x) => x.name === card), data.roof);
     return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.known[y])), x.bound]]));
   },
 };"""
