@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from harness import RESULTS
-from llamath.core.forward_pass import Reach
+from llamath.core.forward_pass import AttentionWindow
 from llamath.run import linear_recurrence as recurrence
 from llamath.run.attention import Weighing, attend
 from llamath.run.forward_context import Mask, Sight, Step
@@ -105,7 +105,7 @@ def window(title: str, form: str) -> None:
         Mask.fits = lambda *_: True  # type: ignore[method-assign]
     drawn = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, tokens, SIZE, generator=drawn) for heads in (HEADS, KV_HEADS, KV_HEADS))
-    mask, scores = Step(torch.zeros(1, tokens), Cache([], 0)).mask(Sight(Reach(window=size)), 0), Weighing(0.125, softcap=cap)
+    mask, scores = Step(torch.zeros(1, tokens), Cache([], 0)).mask(Sight(AttentionWindow(size=size)), 0), Weighing(0.125, softcap=cap)
     Path("/proc/self/clear_refs").write_text("5")
     before, began = peak(), time.process_time()
     y = attend(q, k, v, mask, scores)

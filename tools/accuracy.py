@@ -23,7 +23,7 @@ from llamath.analysis.training.pipeline_schedule import held, total
 from llamath.analysis.training.saved_activations import Kernels
 from llamath.analysis.training.zero_states import Resident, static
 from llamath.checkpoint.quantization.sizes import packer
-from llamath.core.forward_pass import Pass
+from llamath.core.forward_pass import ForwardPass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
@@ -150,7 +150,7 @@ def adapters() -> Rows:
 
 def operations() -> Rows:
     rows, gpt2 = DATA["flops"]["rows"], llamath.load("gpt2")
-    step = train_flops(gpt2.tree, Pass.prefill(1024, masked=False))
+    step = train_flops(gpt2.tree, ForwardPass.prefill(1024, masked=False))
     large = 6 * llamath.load("llama-3.1-405b").parameters.total * 156 * 10**11
     for (what, printed), here in zip(rows, (step.forward, step.model, large), strict=True):
         exact = isinstance(printed, int)

@@ -15,7 +15,7 @@ from llamath.analysis.plan import PlanRequest, plan
 from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
 from llamath.analysis.plan.training_run import Plan, Run
 from llamath.analysis.training.training_memory import TrainRequest
-from llamath.core.forward_pass import Pass
+from llamath.core.forward_pass import ForwardPass
 
 DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "data" / "published.json").read_text())
 PALM = {
@@ -113,7 +113,7 @@ def palm() -> Iterator[Found]:
     layouts = [base.replace(microbatch=n, microbatches=each // n) for n in MICROBATCHES if each % n == 0]
     run = Run(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base), tpu)
     best = run.best(layouts)
-    work = train_flops(model.tree, Pass.prefill(facts["context"], masked=False), facts["sequences"]).model
+    work = train_flops(model.tree, ForwardPass.prefill(facts["context"], masked=False), facts["sequences"]).model
     peak = tpu.flops["bf16"] / 1e12
     yield Found("540B on 6,144 TPU v4", best, tpu.memory, facts["MFU"] * peak, work / best.timing.step / facts["chips"] / 1e12)
 

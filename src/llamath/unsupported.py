@@ -5,7 +5,7 @@ from __future__ import annotations
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, safe
-from .core.tree import stacks
+from .core.tree import iter_stacks
 
 OTHER = {
     "add_cross_attention": "cross-attention to an encoder",
@@ -27,10 +27,10 @@ def refuse_other(config: Config, tree: Decoder, unread: list[str]) -> None:
     for key in EXPERTS:
         if key in unread and isinstance(n := config.data[key], int) and n > 1:
             raise config.error(key, f"says that there are {n} experts, and this family has none", "is model_type right? " + HEADER)
-    for layer, _ in tree.layers.kinds():
-        for experts in stacks(layer):
-            if experts.live is not None and not 0 < experts.live <= experts.n:
-                found = f"{config.source}: a token cannot pass through {experts.live} of {experts.n} experts"
+    for layer, _ in tree.layers.distinct():
+        for experts in iter_stacks(layer):
+            if experts.active is not None and not 0 < experts.active <= experts.n:
+                found = f"{config.source}: a token cannot pass through {experts.active} of {experts.n} experts"
                 raise ConfigError(found, hint="num_experts_per_tok should be at most the number of experts")
 
 

@@ -30,7 +30,7 @@ from llamath.analysis.inference.speed_limits import RATES, ceilings, roof
 from llamath.analysis.parallel_layout import Layout, problems
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import Pass
+from llamath.core.forward_pass import ForwardPass
 from llamath.core.tree import fold
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -224,7 +224,7 @@ def test_expected_experts_by_trying_every_choice(experts: int, top: int, tokens:
 def test_prefill_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
         at = ceilings(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find(on), 8192, 1)
-        work = forward_flops(MODELS["llama-3.1-8b"].tree, Pass.prefill(8192, last=True)).total
+        work = forward_flops(MODELS["llama-3.1-8b"].tree, ForwardPass.prefill(8192, last=True)).total
         assert at.prefill is not None and at.prefill.bound == "compute"
         assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.rate == pytest.approx(8192 * peak / work)
 

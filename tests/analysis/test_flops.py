@@ -25,8 +25,8 @@ from llamath.analysis.flops.mfu import Speed, counted, speed_of, utilisation
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import Pass, Reach
-from llamath.core.tree import Stack, branches, fold
+from llamath.core.forward_pass import AttentionWindow, ForwardPass
+from llamath.core.tree import Stack, fold, fold_blocks
 from llamath.render.numbers import si
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -80,12 +80,12 @@ def test_parts_sum_to_the_whole(source: Any) -> None:
     assert sum(x.forward for x in found.rows) == found.forward.total == found.forward.formula
     assert sum(x.decode for x in found.rows) == found.decode.total
     assert sum(x.train for x in found.rows) == found.training.model == 3 * found.forward.total
-    layers = forward_flops(model.tree.layers, Pass.prefill(57), 3).total
-    by_layer = sum(forward_flops(x, Pass.prefill(57), 3).total * int(n) for x, n in model.tree.layers.kinds())
+    layers = forward_flops(model.tree.layers, ForwardPass.prefill(57), 3).total
+    by_layer = sum(forward_flops(x, ForwardPass.prefill(57), 3).total * int(n) for x, n in model.tree.layers.distinct())
     assert layers == by_layer <= found.forward.total
-    matrices = sum(int(x.weight.size) * int(x.live) for x in fold(model.tree) if x.weight.role == "matmul")
+    matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul")
     assert found.forward.total - found.forward.mixed == 2 * tokens * matrices
-    head = sum(int(x.weight.size) * int(x.live) for x in fold(model.tree) if x.weight.role == "matmul" and x.group == "head")
+    head = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul" and x.group == "head")
     assert found.forward.total - found.prefill.total == 2 * 3 * 56 * head
     assert found.reading[-1].flops == found.prefill.total and found.writing[-1].flops == found.decode.total
 
@@ -103,7 +103,7 @@ def test_pairs_are_those_of_the_mask(before: int, tokens: int, window: int | Non
         chunk = None
     if not causal:
         before = 0
-    reach, context = Reach(window=window, chunk=chunk, causal=causal), before + tokens
+    reach, context = AttentionWindow(size=window, chunk=chunk, causal=causal), before + tokens
 
     def seen(query: int, key: int) -> bool:
         if chunk is not None:
@@ -112,23 +112,23 @@ def test_pairs_are_those_of_the_mask(before: int, tokens: int, window: int | Non
         return near and (key <= query or not causal)
 
     pairs = sum(seen(query, key) for query in range(before, context) for key in range(context))
-    assert reach.pairs(Pass(tokens=tokens, context=context)) == pairs
-    assert pairs <= reach.pairs(Pass(tokens=tokens, context=context, masked=False)) <= tokens * context
+    assert reach.num_attended_pairs(ForwardPass(tokens=tokens, context=context)) == pairs
+    assert pairs <= reach.num_attended_pairs(ForwardPass(tokens=tokens, context=context, masked=False)) <= tokens * context
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(["llama-3-8b", "gemma-3-1b", "llama-4-scout", "deepseek-v2-lite", "qwen3-next-80b-a3b"]), st.integers(1, 20_000))
 def test_a_prompt_is_as_many_decoded_tokens(slug: str, tokens: int) -> None:
     tree = llamath.load(slug).tree
-    prompt, first = forward_flops(tree, Pass.prefill(tokens)), forward_flops(tree, Pass.prefill(tokens + 1))
-    assert first.total - prompt.total == forward_flops(tree, Pass.decode(tokens + 1)).total
+    prompt, first = forward_flops(tree, ForwardPass.prefill(tokens)), forward_flops(tree, ForwardPass.prefill(tokens + 1))
+    assert first.total - prompt.total == forward_flops(tree, ForwardPass.decode(tokens + 1)).total
 
 
 def test_a_stack_of_experts_counts_those_a_token_passes() -> None:
     tree = llamath.load("mixtral-8x7b").tree
-    (experts,) = [x for y in branches(tree) for x in [getattr(y.block, "experts", None)] if isinstance(x, Stack)]
-    one = forward_flops(experts[0], Pass.prefill(5)).total
-    assert forward_flops(experts, Pass.prefill(5)).total == 2 * one == 2 * 2 * 5 * 3 * 4096 * 14336
+    (experts,) = [x for y in fold_blocks(tree) for x in [getattr(y.block, "experts", None)] if isinstance(x, Stack)]
+    one = forward_flops(experts[0], ForwardPass.prefill(5)).total
+    assert forward_flops(experts, ForwardPass.prefill(5)).total == 2 * one == 2 * 2 * 5 * 3 * 4096 * 14336
 
 
 def test_nanogpt_prints_the_same_for_gpt_2() -> None:
@@ -222,7 +222,7 @@ def test_megatron_lm_s_formula(slug: str) -> None:
 
 def test_latent_attention_is_dear_to_read_and_cheap_to_write_absorbed() -> None:
     model = llamath.load("deepseek-v3")
-    naive, absorbed = (forward_flops(model.tree, Pass.decode(4096, absorbed=x)) for x in (False, True))
+    naive, absorbed = (forward_flops(model.tree, ForwardPass.decode(4096, absorbed=x)) for x in (False, True))
     assert naive.weights == absorbed.weights
     assert naive.mixed == 61 * 2 * 128 * (128 + 64 + 128) * 4096
     assert absorbed.mixed == 61 * 2 * 128 * (512 + 64 + 512) * 4096
@@ -233,7 +233,7 @@ def test_latent_attention_is_dear_to_read_and_cheap_to_write_absorbed() -> None:
 
 
 def test_recomputation_repeats_the_layers_but_not_the_head() -> None:
-    tree, at = llamath.load("llama-3-8b").tree, Pass.prefill(2048)
+    tree, at = llamath.load("llama-3-8b").tree, ForwardPass.prefill(2048)
     whole = forward_flops(tree, at)
     none, selective, full = (train_flops(tree, at, recompute=x) for x in ("none", "selective", "full"))
     assert none.hardware == none.model == 3 * whole.total

@@ -79,10 +79,10 @@ def test_shards_join_to_the_whole(source: Any) -> None:
             numbers[x.pattern] += int(x.weight.parameters) * int(x.copies)
         assert set(held) == set(whole)
         for pattern, x in whole.items():
-            if x.split is None or (x.split.otherwise == "copy" and x.split.parts < tp):
+            if x.split is None or (x.split.on_indivisible == "copy" and x.split.parts < tp):
                 continue
             spare = held[pattern] * tp - numbers[pattern]
-            assert spare == 0 or (x.split.otherwise == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
+            assert spare == 0 or (x.split.on_indivisible == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
 
 
 @pytest.mark.parametrize("source", tiny_configs())
@@ -109,7 +109,7 @@ def test_every_declared_cut_names_a_field_and_a_fact() -> None:
     for kind in kinds(Block):
         for name, cut in kind.cuts.items():
             assert name in kind.fields and (not cut.parts or cut.parts in kind.fields), (kind, name)
-        assert kind.dealt <= set(kind.fields)
+        assert kind.expert_parallel <= set(kind.fields)
         assert not (issubclass(kind, Norm) and kind.cuts)
 
 

@@ -245,7 +245,7 @@ def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> No
     found = storage(model, name)
     assert found.elements == sum(x.elements for x in found.sums()) == model.parameters.total
     assert found.bytes == sum(x.bytes for x in found.sums()) > 0
-    assert sum(int(x.leaf.live) for x in found.kept) <= sum(int(x.leaf.copies) for x in found.kept)
+    assert sum(int(x.leaf.active) for x in found.kept) <= sum(int(x.leaf.copies) for x in found.kept)
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])

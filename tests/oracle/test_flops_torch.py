@@ -15,9 +15,9 @@ from conftest import tiny_configs
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
 from llamath.core.blocks import Decoder, LatentAttention, MoE
 from llamath.core.config import Config
-from llamath.core.forward_pass import Pass
-from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, StateMixer
-from llamath.core.tree import Branch, branches
+from llamath.core.forward_pass import ForwardPass
+from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, RecurrentMixer
+from llamath.core.tree import FoldedBlock, fold_blocks
 from llamath.families import find
 
 pytestmark = pytest.mark.transformers
@@ -71,27 +71,27 @@ def counted(work: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops(), out
 
 
-def these(tree: Decoder, kind: type[Any]) -> list[Branch]:
-    return [x for x in branches(tree) if isinstance(x.block, kind)]
+def these(tree: Decoder, kind: type[Any]) -> list[FoldedBlock]:
+    return [x for x in fold_blocks(tree) if isinstance(x.block, kind)]
 
 
 def every_expert(tree: Decoder, tokens: int) -> int:
     """Llama 4 in transformers sends each token to all experts, and multiplies what those not chosen give by 0."""
     found = 0
     for x in these(tree, MoE):
-        (expert, n), *_ = x.block.experts.kinds()
-        found += x.live * (int(n) - int(x.block.experts.live)) * forward_flops(expert, Pass.prefill(tokens), B).total
+        (expert, n), *_ = x.block.experts.distinct()
+        found += x.active * (int(n) - int(x.block.experts.active)) * forward_flops(expert, ForwardPass.prefill(tokens), B).total
     return found
 
 
 def outputs(tree: Decoder, more: int) -> int:
     """What a convolution that works out so many outputs more than it hands on comes to."""
-    return sum(2 * B * more * int(x.block.weight.size) * x.live for x in these(tree, Convolution))
+    return sum(2 * B * more * int(x.block.weight.size) * x.active for x in these(tree, Convolution))
 
 
 def padding(tree: Decoder) -> int:
     """A convolution padded on both sides has c − 1 outputs that are cut off."""
-    return sum(2 * B * int(x.block.weight.size) * (int(x.block.weight.shape[1]) - 1) * x.live for x in these(tree, Convolution))
+    return sum(2 * B * int(x.block.weight.size) * (int(x.block.weight.shape[1]) - 1) * x.active for x in these(tree, Convolution))
 
 
 def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
@@ -99,26 +99,26 @@ def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
     found, chunk = 0, 64
     for x in these(tree, GatedDeltaNet):
         Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
-        found += x.live * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
+        found += x.active * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
     for x in these(tree, Mamba2):
         H, m, N, C = int(x.block.heads), int(x.block.head_dim), int(x.block.state), config.get("chunk_size", 128)
         n = -(-T // C)
-        found += x.live * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
+        found += x.active * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
     return found
 
 
-def states(tree: Decoder, at: Pass) -> int:
-    return sum(int(x.block.mixing(at)) * x.live * B for x in these(tree, StateMixer))
+def states(tree: Decoder, at: ForwardPass) -> int:
+    return sum(int(x.block.mixing_flops(at)) * x.active * B for x in these(tree, RecurrentMixer))
 
 
 def read_out(tree: Decoder) -> int:
     """Of a step of Mamba-2's state transformers writes S c as a product, and all else, like the delta rule's step, element by element."""
-    return sum(B * int(x.block.step) // 2 * x.live for x in these(tree, Mamba2))
+    return sum(B * int(x.block.flops_per_token) // 2 * x.active for x in these(tree, Mamba2))
 
 
 def expected(config: dict[str, Any], tree: Decoder) -> int:
     """What torch's counter should say of a prompt."""
-    at = Pass.prefill(T, masked=False)
+    at = ForwardPass.prefill(T, masked=False)
     ours = forward_flops(tree, at, B).total - states(tree, at) + in_chunks(tree, config) + padding(tree)
     return ours + (every_expert(tree, T) if config["model_type"] == "llama4_text" else 0)
 
@@ -135,16 +135,16 @@ def test_forward_and_backward_are_torch_s(config: dict[str, Any], attention: str
     tokens = ids()
     forward, out = counted(lambda: model(tokens, use_cache=False).logits)
     assert forward == expected(config, tree)
-    if not these(tree, StateMixer):
+    if not these(tree, RecurrentMixer):
         backward, _ = counted(lambda: out.sum().backward())
         assert backward == 2 * forward
         if config["model_type"] != "llama4_text":
-            assert forward + backward == train_flops(tree, Pass.prefill(T, masked=False), B).model
+            assert forward + backward == train_flops(tree, ForwardPass.prefill(T, masked=False), B).model
 
 
-def unpacked_again(tree: Decoder, at: Pass) -> int:
+def unpacked_again(tree: Decoder, at: ForwardPass) -> int:
     """transformers keeps the latent vector and unpacks the keys and values of all tokens again for each new one."""
-    sizes = (int(x.block.k_up.weight.size + x.block.v_up.weight.size) * x.live for x in these(tree, LatentAttention))
+    sizes = (int(x.block.k_up.weight.size + x.block.v_up.weight.size) * x.active for x in these(tree, LatentAttention))
     return sum(2 * B * (at.context - 1) * size for size in sizes)
 
 
@@ -158,7 +158,7 @@ def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
     with torch.no_grad():
         cache = model(tokens[:, :-1], use_cache=True).past_key_values
         found, _ = counted(lambda: model(tokens[:, -1:], past_key_values=cache, use_cache=True))
-    at = Pass.decode(T, masked=False)
+    at = ForwardPass.decode(T, masked=False)
     ours = forward_flops(tree, at, B).total + unpacked_again(tree, at) - states(tree, at) + read_out(tree) + outputs(tree, 1)
     assert found == ours + (every_expert(tree, 1) if config["model_type"] == "llama4_text" else 0)
 
@@ -167,7 +167,9 @@ def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
 def test_torch_counts_no_grouped_expert(config: dict[str, Any]) -> None:
     tree, tokens = tree_of(config), ids()
     grouped, _ = counted(lambda: built(config, "eager", "grouped_mm")(tokens, use_cache=False))
-    assert forward_flops(tree, Pass.prefill(T, masked=False), B).total - grouped == forward_flops(tree, Pass.prefill(T), B).of("experts")
+    assert forward_flops(tree, ForwardPass.prefill(T, masked=False), B).total - grouped == forward_flops(
+        tree, ForwardPass.prefill(T), B
+    ).of("experts")
 
 
 def test_frozen_embeddings_spare_the_first_layer_s_input_gradients() -> None:
@@ -192,7 +194,7 @@ def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
     H, key = int(attention.heads), int(attention.nope_dim + attention.rope_dim if latent else attention.head_dim)
     value = int(attention.v_dim) if latent else key
     shapes = [(B, H, T, key), (B, H, T, key), (B, H, T, value)]
-    at = Pass.prefill(T, masked=False)
+    at = ForwardPass.prefill(T, masked=False)
     layers = int(tree.layers.n)
     assert layers * sdpa_flop_count(*shapes) == forward_flops(tree, at, B).mixed
     fused = train_flops(tree, at, B, flash=True)
@@ -210,12 +212,12 @@ def test_steps_of_states_are_these_products() -> None:
             Hv, hk, hv = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim)
             S, k, q, v = (torch.zeros(Hv, *shape) for shape in ((hk, hv), (hk, 1), (hk, 1), (hv, 1)))
             found, _ = counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))  # type: ignore[misc]
-            assert found == int(x.block.step)
+            assert found == int(x.block.flops_per_token)
         for x in these(tree, Mamba2):
             H, m, N = int(x.block.heads), int(x.block.head_dim), int(x.block.state)
             S, b, c, u = (torch.zeros(H, *shape) for shape in ((m, N), (1, N), (N, 1), (m, 1)))
             found, _ = counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))  # type: ignore[misc]
-            assert found == int(x.block.step)
+            assert found == int(x.block.flops_per_token)
 
 
 def test_absorbed_latent_attention_is_these_products() -> None:
@@ -226,7 +228,7 @@ def test_absorbed_latent_attention_is_these_products() -> None:
     tree = tree_of(config)
     a = tree.layers[0].attn  # type: ignore[attr-defined]
     H, n, p, v, r = (int(x) for x in (a.heads, a.nope_dim, a.rope_dim, a.v_dim, a.latent))
-    at = Pass.decode(T, masked=False, absorbed=True)
+    at = ForwardPass.decode(T, masked=False, absorbed=True)
 
     def attend() -> None:
         query, k_up, v_up = torch.zeros(H, 1, n), torch.zeros(H, n, r), torch.zeros(H, v, r)
@@ -235,4 +237,4 @@ def test_absorbed_latent_attention_is_these_products() -> None:
         _ = (scores @ latent) @ v_up.mT
 
     found, _ = counted(attend)
-    assert found == int(a.mixing(at)) + 2 * int(a.k_up.weight.size + a.v_up.weight.size)
+    assert found == int(a.mixing_flops(at)) + 2 * int(a.k_up.weight.size + a.v_up.weight.size)

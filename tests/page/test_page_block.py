@@ -21,7 +21,7 @@ from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import cache as remembered
 from llamath.analysis.verify.check_checkpoint import check
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import Pass, Reach
+from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.model import Model
 from llamath.web.page_data.checkpoint_data import opened
 from llamath.web.page_data.forms import evaluate
@@ -50,7 +50,7 @@ def data_of(slug: str) -> dict[str, Any]:
 
 
 def walked(model: Model, name: str, context: int, batch: int) -> Walkthrough:
-    at = Pass.prefill(context) if name == "prompt" else Pass.decode(context, absorbed=True)
+    at = ForwardPass.prefill(context) if name == "prompt" else ForwardPass.decode(context, absorbed=True)
     return walkthrough(model.tree, at, batch)
 
 
@@ -61,10 +61,10 @@ def walked(model: Model, name: str, context: int, batch: int) -> Walkthrough:
     st.booleans(),
 )
 def test_pairs_are_those_of_the_reach(context: int, window: int | None, chunk: int | None, causal: bool) -> None:
-    reach = Reach(window=window, chunk=None if window else chunk, causal=causal if chunk is None or window else True)
-    assert evaluate(pairs(reach, True), {"T": context}) == reach.pairs(Pass.prefill(context))
+    reach = AttentionWindow(size=window, chunk=None if window else chunk, causal=causal if chunk is None or window else True)
+    assert evaluate(pairs(reach, True), {"T": context}) == reach.num_attended_pairs(ForwardPass.prefill(context))
     if reach.causal:
-        assert evaluate(pairs(reach, False), {"T": context}) == reach.pairs(Pass.decode(context))
+        assert evaluate(pairs(reach, False), {"T": context}) == reach.num_attended_pairs(ForwardPass.decode(context))
 
 
 @pytest.mark.parametrize("slug", SAMPLE)

@@ -46,7 +46,7 @@ def said(module: run.Decoder) -> Tensor:
     """Logits of a pass over all, and of padded rows read first together, then token by token."""
     ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
     found = [module(ids)]
-    if all(not isinstance(x.attn, Attention) or x.attn.spec.reach.causal for x in module.layers):
+    if all(not isinstance(x.attn, Attention) or x.attn.spec.window.causal for x in module.layers):
         cache = module.cache(12)
         found.append(module(ids, cache, torch.tensor([0, 3])))
         found += [module(ids[:, i : i + 1], cache) for i in range(3)]

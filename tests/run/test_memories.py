@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.core.attention_facts import Scores
+from llamath.core.attention_facts import ScoreTransform
 from llamath.core.blocks import Layer
 from llamath.core.constructors import decoder, gqa, mla, rms, swiglu
 from llamath.core.errors import LlamathError
 from llamath.core.expr import Dim
-from llamath.core.forward_pass import Reach
+from llamath.core.forward_pass import AttentionWindow
 from llamath.core.mixers import gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence
@@ -38,14 +38,14 @@ def attention(**facts: Any) -> Any:
 
 LATENT = mla(Dim("d", 16), (HEADS[0], Dim("n", 6), Dim("p", 4), Dim("v", 5)), (None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4))
 DELTA = gated_delta(Dim("d", 16), (Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
-SLOPES, CAPPED = Scores(alibi=Alibi()), Scores(softcap=2.0)
+SLOPES, CAPPED = ScoreTransform(alibi=Alibi()), ScoreTransform(softcap=2.0)
 KINDS = {
-    **{f"window {n}": model(attention(reach=Reach(window=n)), attention()) for n in (1, 2, 3, 5, 8)},
-    **{f"chunk {n}": model(attention(reach=Reach(chunk=n)), attention(rope=None)) for n in (1, 3, 4)},
-    "alibi": model(attention(rope=None, scores=SLOPES), attention(rope=None, scores=SLOPES, reach=Reach(window=4))),
-    "soft caps in a window": model(attention(scores=CAPPED, reach=Reach(window=3)), attention(scores=CAPPED)),
+    **{f"window {n}": model(attention(window=AttentionWindow(size=n)), attention()) for n in (1, 2, 3, 5, 8)},
+    **{f"chunk {n}": model(attention(window=AttentionWindow(chunk=n)), attention(rope=None)) for n in (1, 3, 4)},
+    "alibi": model(attention(rope=None, score_transform=SLOPES), attention(rope=None, score_transform=SLOPES, window=AttentionWindow(size=4))),
+    "soft caps in a window": model(attention(score_transform=CAPPED, window=AttentionWindow(size=3)), attention(score_transform=CAPPED)),
     "latent": model(LATENT, LATENT),
-    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(reach=Reach(window=4))),
+    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(window=AttentionWindow(size=4))),
 }
 
 
@@ -77,7 +77,7 @@ def test_a_ring_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
 
 
 def test_a_window_remembers_no_more_than_it_sees() -> None:
-    made = model(attention(reach=Reach(window=5)), attention(), attention(reach=Reach(chunk=3)))
+    made = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
     cache = made.cache(12)
     made(torch.zeros(1, 9, dtype=torch.long), cache)
     assert [x.rows[0].shape[2] for x in cache.memories] == [5, 12, 3]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import tiny_configs
-from llamath.core.forward_pass import Reach
+from llamath.core.forward_pass import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run import forward_context as step
 from llamath.run import linear_recurrence as recurrence
@@ -76,12 +76,12 @@ def test_a_long_decay_costs_no_digits() -> None:
 
 
 SIGHTS = {
-    "all": Sight(Reach()),
-    "window": Sight(Reach(window=5)),
-    "chunk": Sight(Reach(chunk=6)),
-    "both ways": Sight(Reach(window=5, causal=False)),
-    "blind to nothing": Sight(Reach(causal=False)),
-    "alibi": Sight(Reach(window=9), Alibi(), 4),
+    "all": Sight(AttentionWindow()),
+    "window": Sight(AttentionWindow(size=5)),
+    "chunk": Sight(AttentionWindow(chunk=6)),
+    "both ways": Sight(AttentionWindow(size=5, causal=False)),
+    "blind to nothing": Sight(AttentionWindow(causal=False)),
+    "alibi": Sight(AttentionWindow(size=9), Alibi(), 4),
 }
 
 
@@ -146,7 +146,9 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("facts", [{"reach": Reach(window=32)}, {"reach": Reach(chunk=32)}, {}], ids=["window", "chunk", "all"])
+@pytest.mark.parametrize(
+    "facts", [{"window": AttentionWindow(size=32)}, {"window": AttentionWindow(chunk=32)}, {}], ids=["window", "chunk", "all"]
+)
 @torch.no_grad()
 def test_nothing_is_as_large_as_queries_times_keys(facts: dict[str, Any]) -> None:
     made, tokens = model(attention(**facts)), 2048

@@ -26,7 +26,7 @@ from llamath.analysis.inference.cache_bytes import cache
 from llamath.catalog import slugs
 from llamath.cli import main
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import Pass
+from llamath.core.forward_pass import ForwardPass
 from llamath.run.debug.trace_run import Seen, Trace, trace
 from support.speakers import speaker
 
@@ -119,7 +119,7 @@ def test_torch_counts_the_same_flops(family: str) -> None:
     made, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         made(ids)
-    assert walkthrough(tree, Pass.prefill(9, masked=False), 2).flops == counter.get_total_flops()
+    assert walkthrough(tree, ForwardPass.prefill(9, masked=False), 2).flops == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b"])

@@ -97,7 +97,7 @@ def padding(tree: Decoder, mesh: DeviceMesh) -> int:
     """The bytes of rows that the prediction counts and the last processes do not have, where the rows do not come out even."""
     found = 0
     for x in fold(tree):
-        if x.split and x.split.otherwise == "pad" and not x.weight.tied:
+        if x.split and x.split.on_indivisible == "pad" and not x.weight.tied:
             rows, *others = map(int, x.weight.shape)
             step = -(-rows // mesh.size())
             found += 4 * prod(others) * (step - max(0, min(step, rows - step * mesh.get_local_rank())))

@@ -1,9 +1,9 @@
 """`Layout`: how a model is laid out over GPUs, and what of its weights one GPU then holds.
 
-Tensor parallelism cuts weights as their blocks declare (`Block.cuts`), expert parallelism deals out what `Block.dealt` names, pipeline
-parallelism gives each stage a run of layers (or several, interleaved), and data and context parallelism copy, unless ZeRO shards.
-Experts are cut over `etp` ranks, as all else is if it is not given, and their other copies are among the rest of the ranks, as in
-Megatron (Narayanan et al. 2021, arXiv:2104.04473).
+Tensor parallelism cuts weights as their blocks declare (`Block.cuts`), expert parallelism distributes the stacks in
+`Block.expert_parallel`, pipeline parallelism gives each stage a run of layers (or several, interleaved), and data and context parallelism
+copy, unless ZeRO shards. Experts are cut over `etp` ranks, as all else is if it is not given, and their other copies are among the rest
+of the ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def check(tree: Decoder, layout: Layout, context: int | None = None) -> None:
 
 def _uncut(x: Folded, layout: Layout) -> Iterator[str]:
     """Whether tensor parallelism can cut a leaf."""
-    n, name = (layout.expert_tp, "expert TP") if x.dealt and layout.etp is not None else (layout.tp, "TP")
-    if x.split and not _fits(x.split.parts, n, x.split.otherwise):
-        what = THINGS.get(x.split.things, f"of {x.split.things}")
+    n, name = (layout.expert_tp, "expert TP") if x.num_experts and layout.etp is not None else (layout.tp, "TP")
+    if x.split and not _fits(x.split.parts, n, x.split.on_indivisible):
+        what = THINGS.get(x.split.unit, f"of {x.split.unit}")
         yield f"{name} {n}: {x.split.parts:,} {what}"
 
 
@@ -144,7 +144,7 @@ def _fits(parts: int, n: int, otherwise: str) -> bool:
 
 def _ranks(leaves: list[Folded], layout: Layout) -> list[str]:
     """Whether experts can be dealt out."""
-    experts = list(dict.fromkeys(x.dealt for x in leaves if x.dealt))
+    experts = list(dict.fromkeys(x.num_experts for x in leaves if x.num_experts))
     if layout.ep == 1:
         return []
     if not experts:
@@ -215,10 +215,10 @@ def pieces(tree: Decoder, stage: Stage, layout: Layout) -> list[Piece]:
 
 
 def _piece(x: Folded, layout: Layout) -> Piece:
-    shape, n = list(map(int, x.weight.shape)), layout.expert_tp if x.dealt else layout.tp
+    shape, n = list(map(int, x.weight.shape)), layout.expert_tp if x.num_experts else layout.tp
     if x.split:
         axis, parts = x.split.axis, x.split.parts
-        shape[axis] = -(-shape[axis] // n) if x.split.otherwise == "pad" else shape[axis] // min(n, parts)
-    copies = int(x.copies) // layout.ep if x.dealt else int(x.copies)
+        shape[axis] = -(-shape[axis] // n) if x.split.on_indivisible == "pad" else shape[axis] // min(n, parts)
+    copies = int(x.copies) // layout.ep if x.num_experts else int(x.copies)
     whole, cut = tuple(map(int, x.weight.shape)), x.split.axis if x.split else None
-    return Piece(x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.dealt), whole, cut, x.weight.buffer)
+    return Piece(x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.num_experts), whole, cut, x.weight.buffer)

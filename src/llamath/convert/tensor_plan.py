@@ -14,7 +14,7 @@ from ..checkpoint.naming.scheme import Scheme
 from ..core.errors import ConvertError, safe
 from ..core.positions import Llama3Rope
 from ..core.record_type import Record
-from ..core.tree import Leaf, fill, walk
+from ..core.tree import Leaf, fill_pattern, walk
 from .conversion_source import Origin
 from .float_cast import blocks, exact, numpy
 from .llama3_rope import NAME, divisors
@@ -65,14 +65,14 @@ class Plan(Record):
 def planned(origin: Origin, target: Scheme, dtype: str) -> Plan:
     """What the target's files hold; an empty `dtype` leaves numbers as they are stored."""
     tree = origin.model.tree
-    there = {(x.leaf.pattern, x.leaf.at): x for found in places(origin.scheme, origin).values() for x in found}
+    there = {(x.leaf.pattern, x.leaf.indices): x for found in places(origin.scheme, origin).values() for x in found}
     main = dtype or Counter(x.dtype for x in origin.wholes.values() if len(x.shape) > 1).most_common(1)[0][0]
     widened = [x for x in there.values() if origin.format == "gguf" and _vector(x.leaf)]
     narrow = all(_fits(origin.wholes[x.name], main, origin.files) for x in widened)
     entries = []
     shapes = {x.name: tuple(map(int, x.shape)) for x in target.tensors(tree)}
     for name, found in places(target, origin).items():
-        sources = [there[x.leaf.pattern, x.leaf.at] for x in found]
+        sources = [there[x.leaf.pattern, x.leaf.indices] for x in found]
         stored = origin.wholes[sources[0].name].dtype
         kind = dtype or (main if origin.format == "gguf" and _vector(found[0].leaf) and narrow else stored)
         kind = "F32" if target.name == "gguf" and _vector(found[0].leaf) else kind
@@ -94,9 +94,9 @@ def places(scheme: Scheme, origin: Origin) -> dict[str, list[Place]]:
             raise ConvertError(
                 f"{leaf.path} is stored otherwise in {scheme.name} files ({', '.join(sorted(words))}), which is not converted"
             )
-        before = found.setdefault(fill(scheme.stored(leaf.pattern), leaf.at), [])
+        before = found.setdefault(fill_pattern(scheme.stored(leaf.pattern), leaf.indices), [])
         above = before[-1].above + before[-1].rows if before else 0
-        before.append(Place(fill(scheme.stored(leaf.pattern), leaf.at), above, int(leaf.shape[0]), leaf))
+        before.append(Place(fill_pattern(scheme.stored(leaf.pattern), leaf.indices), above, int(leaf.shape[0]), leaf))
     return found
 
 
@@ -131,7 +131,7 @@ def _turn(origin: Origin, target: Scheme, leaf: Leaf) -> int:
     ways = ["rotary" in x.layout(leaf.pattern) for x in (origin.scheme, target)]
     if ways[0] == ways[1]:
         return 0
-    attention = origin.model.tree.layers[leaf.at[0]].attn  # type: ignore[attr-defined]
+    attention = origin.model.tree.layers[leaf.indices[0]].attn  # type: ignore[attr-defined]
     size = int(attention.head_dim)
     if attention.rope is None or attention.rope.dim != size or size % 2:
         raise ConvertError(f"{leaf.path}: heads of {size} rows that do not all turn in pairs are not converted")

@@ -63,7 +63,7 @@ def keys(model: Model, dtype: str, notes: list[str]) -> Iterator[Key]:
 
 def window(tree: Decoder) -> int | None:
     """The shortest sliding window of any layer."""
-    windows = [x.attn.reach.window for x, _ in tree.layers.kinds() if isinstance(x, Layer) and isinstance(x.attn, Attention)]
+    windows = [x.attn.window.size for x, _ in tree.layers.distinct() if isinstance(x, Layer) and isinstance(x.attn, Attention)]
     return min((x for x in windows if x is not None), default=None)
 
 

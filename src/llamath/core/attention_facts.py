@@ -6,22 +6,22 @@ from .positions import Alibi, LogTemperature, Temperature
 from .record_type import Record
 
 
-class Clip(Record):
+class ClipQKV(Record):
     """Queries, keys and values are clamped to ± `limit`."""
 
     limit: float
-    normed: bool = False  # after their norms, not before
+    after_norm: bool = False  # after their norms, not before
 
 
-class Norming(Record):
+class QKPreprocess(Record):
     """How queries, keys and values are made ready to meet."""
 
-    whole: bool = False  # the norms of q and k see all heads as one vector
+    across_heads: bool = False  # the norms of q and k see all heads as one vector
     after_rope: bool = False
-    clip: Clip | None = None
+    clip: ClipQKV | None = None
 
 
-class Scores(Record):
+class ScoreTransform(Record):
     """What becomes of q · k before the softmax."""
 
     scale: float | None = None  # they are multiplied by it; None: by 1 / √(size of a key)

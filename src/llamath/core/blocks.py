@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .attention_facts import Norming, Scores
+from .attention_facts import QKPreprocess, ScoreTransform
 from .expr import Dim
-from .forward_pass import PairMixer, Reach
+from .forward_pass import AttentionBase, AttentionWindow
 from .positions import Rope
 from .tree import Block, Cut, Stack, Weight
 
@@ -60,7 +60,7 @@ class LayerNorm(Norm):
     """(x − mean) / std · w + b."""
 
 
-class Attention(PairMixer):
+class Attention(AttentionBase):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -84,16 +84,16 @@ class Attention(PairMixer):
     head_dim: int
     kv_layer: int | None = None  # without k: whose keys and values these are
     rope: Rope | None = None  # None: no rotary positions
-    reach: Reach = Reach()  # which keys a query looks at
-    norming: Norming = Norming()
-    scores: Scores = Scores()
+    window: AttentionWindow = AttentionWindow()  # which keys a query looks at
+    qk_preprocess: QKPreprocess = QKPreprocess()
+    score_transform: ScoreTransform = ScoreTransform()
 
-    def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:  # noqa: ARG002
+    def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:  # noqa: ARG002
         each = 2 * (Dim.const(self.heads) * self.head_dim)
         return each, each
 
 
-class LatentAttention(PairMixer):
+class LatentAttention(AttentionBase):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are unpacked from one small vector."""
 
     cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
@@ -112,9 +112,9 @@ class LatentAttention(PairMixer):
     v_dim: int
     latent: int
     rope: Rope | None = None
-    scores: Scores = Scores()
+    score_transform: ScoreTransform = ScoreTransform()
 
-    def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
+    def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
         H, key, value = Dim.const(self.heads), self.latent if absorbed else self.nope_dim, self.latent if absorbed else self.v_dim
         return 2 * (H * key) + 2 * (H * self.rope_dim), 2 * (H * value)
 
@@ -142,7 +142,7 @@ class MoE(Block):
 
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"router": "router", "correction": "router", "experts": "experts"}
-    dealt: ClassVar[frozenset[str]] = frozenset({"experts"})
+    expert_parallel: ClassVar[frozenset[str]] = frozenset({"experts"})
     router: Linear
     correction: Weight | None = None  # added to the scores for the choice only
     experts: Stack
@@ -239,7 +239,7 @@ class ScaledLayer(Layer):
     scalar: Weight
 
 
-class FurtherLayer(Layer):
+class MTPLayer(Layer):
     """Predicts one token further on: a layer on join([embed_norm e; hidden_norm x]), with x what the layers before it gave and e the next
     token's embedding; then norm, and the model's own head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
     """
@@ -257,7 +257,7 @@ class PerLayerEmbedding(Block):
 
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"embed": "embedding"}
-    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, otherwise="pad")}
+    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, on_indivisible="pad")}
     embed: Embedding
     projection: Linear
     norm: Norm
@@ -268,8 +268,8 @@ class Decoder(Block):
     """The whole model, from token ids to logits."""
 
     groups: ClassVar[dict[str, str]] = {"embed": "embedding", "positions": "embedding", "head": "head", "mtp": "mtp"}
-    apart: ClassVar[frozenset[str]] = frozenset({"mtp"})
-    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, otherwise="pad"), "head": Cut(0, otherwise="pad")}
+    excluded: ClassVar[frozenset[str]] = frozenset({"mtp"})
+    cuts: ClassVar[dict[str, Cut]] = {"embed": Cut(0, on_indivisible="pad"), "head": Cut(0, on_indivisible="pad")}
     embed: Embedding
     positions: Embedding | None = None
     embed_norm: Norm | None = None

@@ -38,7 +38,7 @@ class Dim(int):
         """A number that is nobody's letter."""
         return value if isinstance(value, Dim) else cls.of({(): int(value)})
 
-    def named(self, symbol: str) -> Dim:
+    def with_symbol(self, symbol: str) -> Dim:
         """The same number under one letter of its own."""
         return Dim(symbol, int(self))
 

@@ -9,7 +9,7 @@ from .record_type import Record
 from .tree import Block
 
 
-class Pass(Record):
+class ForwardPass(Record):
     """`tokens` neighbours of one sequence read at once, the last of them its `context`-th position; earlier ones are remembered.
 
     Prefill of a prompt has tokens = context, a decoded token has tokens = 1.
@@ -22,48 +22,48 @@ class Pass(Record):
     last: bool = False  # the head reads the last position alone, as for one next token; False: every position
 
     @classmethod
-    def prefill(cls, tokens: int, **how: bool) -> Pass:
+    def prefill(cls, tokens: int, **how: bool) -> ForwardPass:
         """A whole prompt, nothing before it."""
         return cls(tokens=tokens, context=tokens, **how)
 
     @classmethod
-    def decode(cls, context: int, **how: bool) -> Pass:
+    def decode(cls, context: int, **how: bool) -> ForwardPass:
         """One more token, which is the `context`-th."""
         return cls(tokens=1, context=context, **how)
 
 
-class Reach(Record):
+class AttentionWindow(Record):
     """Which keys a query looks at."""
 
-    window: int | None = None  # so many positions back, its own included
+    size: int | None = None  # so many positions back, its own included
     chunk: int | None = None  # or back to where its chunk begins
     causal: bool = True  # False: as many ahead
 
-    def pairs(self, at: Pass) -> int:
+    def num_attended_pairs(self, at: ForwardPass) -> int:
         """How many pairs of a query and a key there are in a pass, exactly and at once."""
         if not at.masked:
-            return at.tokens * self._held(at)
+            return at.tokens * self.keys_in_cache(at)
         first, last = at.context - at.tokens, at.context
         if self.chunk is not None:
             return _in_chunks(last, self.chunk) - _in_chunks(first, self.chunk)
-        back = _back(last, self.window) - _back(first, self.window)
+        back = _back(last, self.size) - _back(first, self.size)
         if self.causal:
             return back
-        return back + (_back(at.tokens, self.window) - at.tokens)
+        return back + (_back(at.tokens, self.size) - at.tokens)
 
     @property
-    def span(self) -> int | None:
+    def max_lookback(self) -> int | None:
         """How far back a query sees at most; None: to the beginning."""
-        return self.window if self.chunk is None else self.chunk
+        return self.size if self.chunk is None else self.chunk
 
     @property
-    def letter(self) -> str:
+    def pairs_symbol(self) -> str:
         """What the number of pairs is called in formulas."""
-        return "Pw" if self.window else "Pc" if self.chunk else "P"
+        return "Pw" if self.size else "Pc" if self.chunk else "P"
 
-    def _held(self, at: Pass) -> int:
+    def keys_in_cache(self, at: ForwardPass) -> int:
         """The keys that lie in memory: those in reach of the first query, and the tokens read since."""
-        reach = self.window or self.chunk
+        reach = self.size or self.chunk
         return at.context if reach is None else min(at.context, reach - 1 + at.tokens)
 
 
@@ -84,27 +84,27 @@ class Mixer(Block):
 
     group: ClassVar[str] = "attention"
 
-    def mixing(self, at: Pass) -> Dim:
+    def mixing_flops(self, at: ForwardPass) -> Dim:
         """The FLOPs of a pass that no weight accounts for: products of activations with each other, 2 for a multiplication and its sum."""
         raise NotImplementedError
 
 
-class PairMixer(Mixer):
+class AttentionBase(Mixer):
     """Base of the mixers in which every query meets the keys in its reach."""
 
     @property
-    def reach(self) -> Reach:
+    def window(self) -> AttentionWindow:
         """Which keys those are."""
-        return Reach()
+        return AttentionWindow()
 
-    def pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
+    def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
         """The FLOPs of one query that meets one key: a score for each head, and a share of each head's value."""
         raise NotImplementedError
 
-    def comparing(self, at: Pass) -> Dim:
+    def score_flops(self, at: ForwardPass) -> Dim:
         """The FLOPs of the scores alone."""
-        return self.pair(at.absorbed)[0] * Dim(self.reach.letter, self.reach.pairs(at))
+        return self.flops_per_pair(at.absorbed)[0] * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))
 
-    def mixing(self, at: Pass) -> Dim:
-        score, share = self.pair(at.absorbed)
-        return (score + share) * Dim(self.reach.letter, self.reach.pairs(at))
+    def mixing_flops(self, at: ForwardPass) -> Dim:
+        score, share = self.flops_per_pair(at.absorbed)
+        return (score + share) * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from .blocks import Linear, Norm, RMSNorm
 from .constructors import linear, rms, weight
 from .expr import Dim
-from .forward_pass import Mixer, Pass
+from .forward_pass import ForwardPass, Mixer
 from .tree import Block, Cut, Weight
 
 
@@ -25,21 +25,21 @@ class GroupedRMSNorm(RMSNorm):
     """x is cut into as many groups as the weight `[groups, size]` has rows, and each is normalised alone."""
 
 
-class StateMixer(Mixer):
+class RecurrentMixer(Mixer):
     """Base of the mixers that carry a state of fixed size from position to position."""
 
     group: ClassVar[str] = "mixer"
 
     @property
-    def step(self) -> Dim:
+    def flops_per_token(self) -> Dim:
         """The FLOPs of one token at the state: its products and their sums; decays and gates, element by element, are not among them."""
         return Dim.const(0)
 
-    def mixing(self, at: Pass) -> Dim:
-        return self.step * Dim("T", at.tokens)
+    def mixing_flops(self, at: ForwardPass) -> Dim:
+        return self.flops_per_token * Dim("T", at.tokens)
 
 
-class GatedDeltaNet(StateMixer):
+class GatedDeltaNet(RecurrentMixer):
     """The gated delta rule (Yang et al. 2024, arXiv:2412.06464): each value head keeps a matrix S `[key_dim, value_dim]`.
 
     q, k and v of x, side by side, pass the convolution and the activation; q and k are divided by their length, √(Σx² + l2_eps), and q by
@@ -72,12 +72,12 @@ class GatedDeltaNet(StateMixer):
     l2_eps: float = 1e-6
 
     @property
-    def step(self) -> Dim:
+    def flops_per_token(self) -> Dim:
         """Sᵀk, the outer product added to S, and Sᵀq, in each value head."""
         return 6 * (Dim.const(self.value_heads) * self.key_dim * self.value_dim)
 
 
-class Mamba2(StateMixer):
+class Mamba2(RecurrentMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
 
     x, b and c of the input, side by side, pass the convolution and the activation; each group's b and c serve the heads / state_groups
@@ -109,12 +109,12 @@ class Mamba2(StateMixer):
     dt_least: float = 0.0
 
     @property
-    def step(self) -> Dim:
+    def flops_per_token(self) -> Dim:
         """The outer product added to S, and S c, in each head."""
         return 4 * (Dim.const(self.heads) * self.head_dim * self.state)
 
 
-class ShortConv(StateMixer):
+class ShortConv(RecurrentMixer):
     """out(c · conv(b · x)), with b, c and x three images of the input (LFM2)."""
 
     cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("b", "c", "x", "conv"), Cut(0)), "out": Cut(1)}

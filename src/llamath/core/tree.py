@@ -39,7 +39,9 @@ class Cut(NamedTuple):
 
     axis: int
     parts: str = ""  # the block's fact that counts the things never cut through, like `heads`; empty: each row or column stands alone
-    otherwise: Literal["", "copy", "pad"] = ""  # where ranks do not divide them: nothing goes, or ranks hold copies, or zeros are added
+    on_indivisible: Literal["", "copy", "pad"] = (
+        ""  # where ranks do not divide them: nothing goes, or ranks hold copies, or zeros are added
+    )
 
 
 class Split(NamedTuple):
@@ -47,8 +49,8 @@ class Split(NamedTuple):
 
     axis: int
     parts: int
-    otherwise: Literal["", "copy", "pad"] = ""
-    things: str = ""  # what the parts are: a fact's name, or the letter of the axis
+    on_indivisible: Literal["", "copy", "pad"] = ""
+    unit: str = ""  # what the parts are: a fact's name, or the letter of the axis
 
 
 class Block(Record):
@@ -56,14 +58,14 @@ class Block(Record):
 
     group: ClassVar[str] = ""  # what its weights are counted under; the innermost group wins
     groups: ClassVar[dict[str, str]] = {}  # and what those of some fields are, whatever lies inside (norms stay norms)
-    apart: ClassVar[frozenset[str]] = frozenset()  # fields that come with the model but are not it: never walked, never counted
+    excluded: ClassVar[frozenset[str]] = frozenset()  # fields that come with the model but are not it: never walked, never counted
     cuts: ClassVar[dict[str, Cut]] = {}  # how tensor parallelism cuts a field's own weights; those of others are whole on every rank
-    dealt: ClassVar[frozenset[str]] = frozenset()  # the Stacks whose blocks expert parallelism deals out over ranks
+    expert_parallel: ClassVar[frozenset[str]] = frozenset()  # the Stacks whose blocks expert parallelism deals out over ranks
 
     @property
     def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
         """The fields that hold weights, by name, without those apart."""
-        parts = ((name, getattr(self, name)) for name in self.fields if name not in self.apart)
+        parts = ((name, getattr(self, name)) for name in self.fields if name not in self.excluded)
         return ((name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack)))
 
     def split(self, name: str, weight: Weight) -> Split | None:
@@ -73,26 +75,26 @@ class Block(Record):
             return None
         axis = cut.axis % n
         parts = int(getattr(self, cut.parts) if cut.parts else weight.shape[axis])
-        return Split(axis, parts, cut.otherwise, cut.parts or weight.shape[axis].symbol)
+        return Split(axis, parts, cut.on_indivisible, cut.parts or weight.shape[axis].symbol)
 
 
 class Stack(Sequence[Block]):
     """Blocks one after another, kept as runs (a pattern of blocks, how often), so that 10⁹ layers cost what one does."""
 
-    def __init__(self, *runs: tuple[tuple[Block, ...], int], live: int | None = None, named: int | None = None) -> None:
-        self.named = named  # how many blocks there are, with the letter that says so
+    def __init__(self, *runs: tuple[tuple[Block, ...], int], active: int | None = None, count_dim: int | None = None) -> None:
+        self.count_dim = count_dim  # how many blocks there are, with the letter that says so
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
-        self.live = live  # how many of the blocks one token passes through; None: all of them
+        self.active = active  # how many of the blocks one token passes through; None: all of them
 
     @property
     def n(self) -> int:
         """How many blocks there are; a Dim where one letter says it."""
-        if self.named is not None:
-            return self.named
+        if self.count_dim is not None:
+            return self.count_dim
         counts = [times if len(pattern) == 1 else len(pattern) * int(times) for pattern, times in self.runs]
         return counts[0] if len(counts) == 1 else sum(map(int, counts))
 
-    def kinds(self) -> list[tuple[Block, int]]:
+    def distinct(self) -> list[tuple[Block, int]]:
         """Each distinct block object once, in order of first appearance, with how often it occurs."""
         found: dict[int, tuple[Block, int]] = {}
         for pattern, times in self.runs:
@@ -122,84 +124,84 @@ class Stack(Sequence[Block]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stack) and (self.runs, self.live) == (other.runs, other.live)
+        return isinstance(other, Stack) and (self.runs, self.active) == (other.runs, other.active)
 
     def __hash__(self) -> int:
-        return hash((self.runs, self.live))
+        return hash((self.runs, self.active))
 
     def __repr__(self) -> str:
         return f"Stack({', '.join(map(repr, self.runs))})"
 
 
-def repeat(block: Block, n: int, live: int | None = None) -> Stack:
-    """The same block n times; a token passes through `live` of them."""
-    return Stack(((block,), n), live=live)
+def repeat(block: Block, n: int, active: int | None = None) -> Stack:
+    """The same block n times; a token passes through `active` of them."""
+    return Stack(((block,), n), active=active)
 
 
 def cycle(pattern: Sequence[Block], n: int) -> Stack:
     """A pattern of blocks, over and over, until there are n."""
     whole, rest = divmod(int(n), len(pattern))
-    return Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1), named=n) if len(pattern) > 1 else repeat(pattern[0], n)
+    return Stack((tuple(pattern), whole), (tuple(pattern[:rest]), 1), count_dim=n) if len(pattern) > 1 else repeat(pattern[0], n)
 
 
-def sequence(blocks: Iterable[Block], named: int | None = None) -> Stack:
-    """Blocks as listed; neighbours that are one object become a run. `named` says with a letter how many they are."""
+def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
+    """Blocks as listed; neighbours that are one object become a run. `count_dim` is their number as a Dim."""
     runs: list[tuple[tuple[Block, ...], int]] = []
     for block in blocks:
         if runs and runs[-1][0][0] is block:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
             runs.append(((block,), 1))
-    return Stack(*runs, named=named)
+    return Stack(*runs, count_dim=count_dim)
 
 
-def stacks(block: Block) -> Iterator[Stack]:
+def iter_stacks(block: Block) -> Iterator[Stack]:
     """Every Stack inside a block, at any depth."""
     for _, child in block.children:
         if isinstance(child, Stack):
             yield child
-            yield from (inner for x, _ in child.kinds() for inner in stacks(x))
+            yield from (inner for x, _ in child.distinct() for inner in iter_stacks(x))
         elif isinstance(child, Block):
-            yield from stacks(child)
+            yield from iter_stacks(child)
 
 
-class Branch(NamedTuple):
-    """A block that occurs `copies` times; a token passes through `live` of them."""
+class FoldedBlock(NamedTuple):
+    """A block that occurs `copies` times; a token passes through `active` of them."""
 
     pattern: str
     block: Block
     copies: int
-    live: int
+    active: int
 
 
-def branches(block: Block, depth: int = 0) -> Iterator[Branch]:
+def fold_blocks(block: Block, depth: int = 0) -> Iterator[FoldedBlock]:
     """A block itself and every distinct one inside it, at any depth, with its number of copies: `fold`, but of what is not a leaf."""
-    yield Branch("", block, 1, 1)
+    yield FoldedBlock("", block, 1, 1)
     for name, child in block.children:
         if isinstance(child, Block):
             yield from _grown(name, child, (1, 1), depth)
         elif isinstance(child, Stack):
-            for x, n in child.kinds():
-                yield from _grown(f"{name}.{LETTERS[depth]}", x, (n, n if child.live is None else child.live), depth + 1)
+            for x, n in child.distinct():
+                yield from _grown(f"{name}.{LETTERS[depth]}", x, (n, n if child.active is None else child.active), depth + 1)
 
 
-def _grown(name: str, block: Block, times: tuple[int, int], depth: int) -> Iterator[Branch]:
-    for x in branches(block, depth):
-        yield Branch(f"{name}.{x.pattern}" if x.pattern else name, x.block, times[0] * x.copies, times[1] * x.live)
+def _grown(name: str, block: Block, times: tuple[int, int], depth: int) -> Iterator[FoldedBlock]:
+    for x in fold_blocks(block, depth):
+        yield FoldedBlock(f"{name}.{x.pattern}" if x.pattern else name, x.block, times[0] * x.copies, times[1] * x.active)
 
 
 class Leaf(NamedTuple):
     """A weight with its place: `pattern` holds `{l}` and `{e}`, `at` their values."""
 
     pattern: str
-    at: tuple[int, ...]
+    indices: tuple[int, ...]
     weight: Weight
     group: str
 
     @property
     def path(self) -> str:
         """The canonical path, `layers.3.attn.q.weight`."""
-        return fill(self.pattern, self.at)
+        return fill_pattern(self.pattern, self.indices)
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -216,7 +218,7 @@ LETTERS = ("{l}", "{e}")
 Memo = dict[tuple[int, int], list[Leaf]]
 
 
-def fill(pattern: str, at: tuple[int, ...]) -> str:
+def fill_pattern(pattern: str, at: tuple[int, ...]) -> str:
     """A pattern with its letters replaced by numbers."""
     for letter, i in zip(LETTERS, at, strict=False):
         pattern = pattern.replace(letter, str(i))
@@ -240,7 +242,7 @@ def walk_field(block: Block, name: str, depth: int = 0, memo: Memo | None = None
         yield from _placed(name, child, group, depth, memo)
     else:
         prefix = f"{name}.{LETTERS[depth]}"
-        inside = {id(x): _placed(prefix, x, group, depth + 1, memo) for x, _ in child.kinds()}
+        inside = {id(x): _placed(prefix, x, group, depth + 1, memo) for x, _ in child.distinct()}
         for i, x in enumerate(child):
             for pattern, at, weight, own in inside[id(x)]:
                 yield Leaf(pattern, (i, *at), weight, own)
@@ -249,19 +251,19 @@ def walk_field(block: Block, name: str, depth: int = 0, memo: Memo | None = None
 def _placed(prefix: str, block: Block, group: tuple[str, str], depth: int, memo: Memo) -> list[Leaf]:
     if (key := (id(block), depth)) not in memo:
         memo[key] = [leaf for name, _ in block.children for leaf in walk_field(block, name, depth, memo)]
-    return [Leaf(f"{prefix}.{x.pattern}", x.at, x.weight, _grouped(x.group, group)) for x in memo[key]]
+    return [Leaf(f"{prefix}.{x.pattern}", x.indices, x.weight, _grouped(x.group, group)) for x in memo[key]]
 
 
 class Folded(NamedTuple):
-    """A weight that occurs `copies` times; a token passes through `live` of them."""
+    """A weight that occurs `copies` times; a token passes through `active` of them."""
 
     pattern: str
     weight: Weight
     group: str
     copies: int
-    live: int
+    active: int
     split: Split | None = None  # how tensor parallelism cuts it
-    dealt: int = 0  # how many experts there are, if it is part of one
+    num_experts: int = 0  # how many experts there are, if it is part of one
 
 
 def fold(block: Block, depth: int = 0) -> list[Folded]:
@@ -281,14 +283,16 @@ def fold_field(block: Block, name: str, depth: int = 0) -> list[Folded]:
             inner = [x._replace(split=block.split(name, x.weight)) if "." not in x.pattern else x for x in inner]
         return _renamed(name, inner, group, (1, 1))
     prefix = f"{name}.{LETTERS[depth]}"
-    kinds = [(x, (n, n if child.live is None else child.live)) for x, n in child.kinds()]
+    kinds = [(x, (n, n if child.active is None else child.active)) for x, n in child.distinct()]
     found = [y for x, times in kinds for y in _renamed(prefix, fold(x, depth + 1), group, times)]
-    return [x._replace(dealt=int(child.n)) for x in found] if name in block.dealt else found
+    return [x._replace(num_experts=int(child.n)) for x in found] if name in block.expert_parallel else found
 
 
 def _renamed(prefix: str, inner: list[Folded], group: tuple[str, str], times: tuple[int, int]) -> list[Folded]:
     return [
-        Folded(f"{prefix}.{x.pattern}", x.weight, _grouped(x.group, group), times[0] * x.copies, times[1] * x.live, x.split, x.dealt)
+        Folded(
+            f"{prefix}.{x.pattern}", x.weight, _grouped(x.group, group), times[0] * x.copies, times[1] * x.active, x.split, x.num_experts
+        )
         for x in inner
     ]
 

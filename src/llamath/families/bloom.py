@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
@@ -43,7 +43,7 @@ def bloom(c: Config) -> Decoder:
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=True, scores=Scores(alibi=Alibi())),
+        attn=gqa(d, heads, bias=True, score_transform=ScoreTransform(alibi=Alibi())),
         mlp_norm=norm,
         mlp=mlp(d, 4 * d, "gelu_pytorch_tanh", bias=True),
     )

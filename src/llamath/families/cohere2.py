@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from . import family
 from .shared import alternating, rope
@@ -24,7 +24,7 @@ def cohere2(c: Config) -> Decoder:
     c.ignore("use_embedding_sharing", "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "expert_selection_fn")
 
     def layer(window: int | None, rope: Rope | None) -> Layer:
-        return Layer(attn_norm=norm, attn=gqa(d, heads, bias, rope=rope, reach=Reach(window=window)), mlp=mlp, parallel=True)
+        return Layer(attn_norm=norm, attn=gqa(d, heads, bias, rope=rope, window=AttentionWindow(size=window)), mlp=mlp, parallel=True)
 
     near, far = layer(window, positions if window else None), layer(None, None)
     return decoder(

@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from . import family
-from .shared import dense_first, further, latent, mixture, rope, routing
+from .shared import dense_first, latent, mixture, mtp_layers, rope, routing
 
 
 @family("deepseek_v3", "kimi_k2", hf=HF_LATENT, gguf=GGUF_LATENT, arch="deepseek2")
@@ -20,5 +20,5 @@ def deepseek_v3(c: Config) -> Decoder:
     moe = mixture(c, d, shared=1, precise=True, **facts, **routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
-    mtp = further(c, V, d, dense.replace(mlp=moe))
+    mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"), mtp=mtp)

@@ -7,7 +7,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.errors import safe
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, cycle
 from . import family
@@ -23,7 +23,7 @@ def exaone4(c: Config) -> Decoder:
     norm, head_norm, mlp = rms(d, eps), rms(heads[2], eps), swiglu(d, F, c.activation("hidden_act"))
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
-        attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, reach=Reach(window=window))
+        attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=AttentionWindow(size=window))
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     layers = _order(c, layer(rotary, window), layer(None if window else rotary, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, TwoNormLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
@@ -45,7 +45,7 @@ def falcon(c: Config) -> Decoder:
     heads = (H, K if new else Dim("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), rope(c, h)
     alibi = Alibi(scale=h**-0.5, rounded=True) if c.get("alibi", False) else None
-    attn = gqa(d, heads, bias=bias, scores=Scores(alibi=alibi), rope=None if alibi else rotary)
+    attn = gqa(d, heads, bias=bias, score_transform=ScoreTransform(alibi=alibi), rope=None if alibi else rotary)
     ff = mlp(d, F, c.activation("activation", "gelu"), bias=bias)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     if new and c.get("num_ln_in_parallel_attn", 2) == 2:

@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .shared import rope
@@ -16,14 +16,14 @@ from .shared import rope
 @family("gemma", hf=HF, gguf=GGUF_SHIFTED, arch="gemma")
 def gemma(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    heads, reach = c.heads(d, default=(0, 16, 256)), Reach(causal=not c.get("use_bidirectional_attention", False))
+    heads, window = c.heads(d, default=(0, 16, 256)), AttentionWindow(causal=not c.get("use_bidirectional_attention", False))
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     activation = c.activation("hidden_act", "gelu_pytorch_tanh")
     activation = "gelu_pytorch_tanh" if activation == "gelu" else activation  # the first configs say gelu and mean this
     c.ignore("hidden_activation")
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, c.get("attention_bias", False), rope=rope(c, heads[2]), reach=reach),
+        attn=gqa(d, heads, c.get("attention_bias", False), rope=rope(c, heads[2]), window=window),
         mlp_norm=norm,
         mlp=swiglu(d, F, activation),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_SHIFTED
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from . import family
 from .shared import alternating, query_scale, rope
 
@@ -20,11 +20,11 @@ def gemma2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
-    positions, scores = rope(c, heads[2]), Scores(scale=query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0))
+    positions, scores = rope(c, heads[2]), ScoreTransform(scale=query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0))
     causal = not c.get("use_bidirectional_attention", False)
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias, rope=positions, reach=Reach(window=window, causal=causal), scores=scores)
+        attention = gqa(d, heads, bias, rope=positions, window=AttentionWindow(size=window, causal=causal), score_transform=scores)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     return decoder(

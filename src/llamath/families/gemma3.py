@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_SHIFTED
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from . import family
 from .shared import alternating, query_scale, scaled
@@ -21,12 +21,12 @@ def gemma3(c: Config) -> Decoder:
     eps, h = c.get("rms_norm_eps", 1e-6), heads[2]
     norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
-    scores, ahead = Scores(scale=query_scale(c)), c.get("use_bidirectional_attention", False)
+    scores, ahead = ScoreTransform(scale=query_scale(c)), c.get("use_bidirectional_attention", False)
     c.ignore("hidden_act", "attn_logit_softcapping", "cache_implementation")
 
     def layer(rope: Rope, window: int | None) -> Layer:
-        reach = Reach(window=window, causal=not ahead)
-        attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, reach=reach, scores=scores)
+        reach = AttentionWindow(size=window, causal=not ahead)
+        attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, window=reach, score_transform=scores)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     window = c.nullable("sliding_window|sliding_window_attention_size", 4096)

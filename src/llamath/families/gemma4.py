@@ -7,12 +7,12 @@ from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Dim
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat, sequence
 from . import family
 from .shared import layer_types, scaled
@@ -128,13 +128,13 @@ def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None
     heads, eps, window = c.heads(d, default=(8, 4, 256)), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
     twins, ahead = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
     ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
-    facts: dict[str, Any] = {"scores": Scores(scale=1.0), "reach": Reach(causal=not ahead)}
+    facts: dict[str, Any] = {"score_transform": ScoreTransform(scale=1.0), "window": AttentionWindow(causal=not ahead)}
     if kind == FAR:
         heads = _far_heads(c, heads, types, twins)
         facts |= {"v": None} if twins else {}
     else:
         window = window // 2 + 2 if ahead else window  # as transformers has it: ± (window // 2 + 1), ends included
-        facts["reach"] = Reach(window=window, causal=not ahead)
+        facts["window"] = AttentionWindow(size=window, causal=not ahead)
     h = heads[2]
     own = {"k_norm": rms(h, eps), "v_norm": RMSNorm(eps=eps)}
     facts |= own if giver is None else {"k": None, "v": None, "kv_layer": giver}
@@ -170,7 +170,7 @@ def _mlp(c: Config, d: Dim, norm: RMSNorm, borrows: bool) -> MLP | DenseAndMoE:
         factor=d**-0.5,
         expert_norm=norm,
         expert_scale=weight(E, role="scale"),
-        experts=repeat(swiglu(d, Fe, _activation(c)), E, live=k),
+        experts=repeat(swiglu(d, Fe, _activation(c)), E, active=k),
         top_k=k,
     )
     return DenseAndMoE(dense_norm=norm, dense=dense, dense_out_norm=norm, moe=moe, moe_out_norm=norm)

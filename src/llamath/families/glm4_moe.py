@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from . import family
-from .shared import dense_first, further, mixture, partial, rope, routing
+from .shared import dense_first, mixture, mtp_layers, partial, rope, routing
 
 RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 
@@ -24,5 +24,5 @@ def glm4_moe(c: Config) -> Decoder:
     moe = mixture(c, d, shared=1, precise=True, **facts, **routing(c, "sigmoid", "noaux_tc"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
-    mtp = further(c, V, d, dense.replace(mlp=moe))
+    mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"), mtp=mtp)

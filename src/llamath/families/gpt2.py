@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
@@ -38,7 +38,7 @@ def gpt2(c: Config) -> Decoder:
     heads = c.heads(d, "num_attention_heads|n_head", "n_head|num_attention_heads")
     F = c.dim("F", "n_inner", default=4 * d)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
-    attention = gqa(d, heads, bias=True, scores=Scores(scale=None if c.get("scale_attn_weights", True) else 1.0))
+    attention = gqa(d, heads, bias=True, score_transform=ScoreTransform(scale=None if c.get("scale_attn_weights", True) else 1.0))
     layer = Layer(
         attn_norm=norm,
         attn=attention,
@@ -54,7 +54,9 @@ def gpt2(c: Config) -> Decoder:
 
 def _ever_smaller(c: Config, layer: Layer, attention: Attention) -> Stack:
     """Layers whose scores are divided by the layer's number too, counted from 1."""
-    L, scale = c.dim("L", "n_layer|num_hidden_layers"), attention.scores.scale or attention.head_dim**-0.5
+    L, scale = c.dim("L", "n_layer|num_hidden_layers"), attention.score_transform.scale or attention.head_dim**-0.5
     if L > MOST:
         raise c.error("n_layer", f"is {L}: too many layers to scale one by one")
-    return sequence((layer.replace(attn=attention.replace(scores=Scores(scale=scale / i))) for i in range(1, L + 1)), named=L)
+    return sequence(
+        (layer.replace(attn=attention.replace(score_transform=ScoreTransform(scale=scale / i))) for i in range(1, L + 1)), count_dim=L
+    )

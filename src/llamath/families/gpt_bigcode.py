@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
@@ -24,7 +24,7 @@ def gpt_bigcode(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=True, scores=Scores(scale=None if c.get("scale_attn_weights", True) else 1.0)),
+        attn=gqa(d, heads, bias=True, score_transform=ScoreTransform(scale=None if c.get("scale_attn_weights", True) else 1.0)),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "gelu_pytorch_tanh"), bias=True),
     )

@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import cycle, repeat
 from . import family
 from .shared import layered, scaled
@@ -48,9 +48,9 @@ def gpt_oss(c: Config) -> Decoder:
         limit=c.get("swiglu_limit", 7.0),
         alpha=c.get("swiglu_alpha", 1.702),
     )
-    moe = MoE(router=linear(E, d, True), experts=repeat(expert, E, live=k), top_k=k)
+    moe = MoE(router=linear(E, d, True), experts=repeat(expert, E, active=k), top_k=k)
     full = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
-    local = full.replace(attn=attn.replace(reach=Reach(window=c.get("sliding_window", 128))))
+    local = full.replace(attn=attn.replace(window=AttentionWindow(size=c.get("sliding_window", 128))))
     L = c.dim("L", "num_hidden_layers")
     layers = layered(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
     c.ignore("initial_context_length")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
@@ -21,7 +21,7 @@ def granite(c: Config) -> Decoder:
     bias, scale = c.get("attention_bias", False), c.get("attention_multiplier", 1.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, heads[2]), scores=Scores(scale=scale)),
+        attn=gqa(d, heads, bias=bias, rope=rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
         residual=c.get("residual_multiplier", 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
@@ -31,9 +31,9 @@ def granitemoe(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2]), scores=Scores(scale=scale)),
+        attn=gqa(d, heads, bias, rope=rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
         mlp_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
         residual=c.get("residual_multiplier", 1.0),
     )
     embed, logit_scale = embedding(V, d, c.get("embedding_multiplier", 1.0)), 1 / c.get("logits_scaling", 1.0)

@@ -8,7 +8,7 @@ from ..checkpoint.naming.meta_names import META
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .shared import rope
@@ -21,7 +21,9 @@ def llama(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), reach=Reach(window=c.whole("sliding_window"))),
+        attn=gqa(
+            d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), window=AttentionWindow(size=c.whole("sliding_window"))
+        ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
     )

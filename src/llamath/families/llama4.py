@@ -6,12 +6,12 @@ from math import lcm
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Norming, Scores
+from ..core.attention_facts import QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer, MoE, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.errors import safe
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Temperature
 from ..core.tree import cycle, repeat
 from . import family
@@ -42,15 +42,15 @@ def llama4(c: Config) -> Decoder:
     norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
     tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
     growth = Temperature(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
-    still = gqa(d, heads, bias=c.get("attention_bias", False), scores=Scores(temperature=growth))
-    positions, norming = rope(c, heads[2], 5e5, interleaved=True), Norming(after_rope=True)
-    turned = still.replace(scores=Scores(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, norming=norming)
+    still = gqa(d, heads, bias=c.get("attention_bias", False), score_transform=ScoreTransform(temperature=growth))
+    positions, qk_preprocess = rope(c, heads[2], 5e5, interleaved=True), QKPreprocess(after_rope=True)
+    turned = still.replace(score_transform=ScoreTransform(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, qk_preprocess=qk_preprocess)
     expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
-    moe = MoE(router=linear(E, d), experts=repeat(expert, E, live=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
+    moe = MoE(router=linear(E, d), experts=repeat(expert, E, active=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
     plain = swiglu(d, F, activation)
 
     def layer(rotates: bool, chunked: bool, sparse: bool) -> Layer:
-        attn = (turned if rotates else still).replace(reach=Reach(chunk=chunk if chunked else None))
+        attn = (turned if rotates else still).replace(window=AttentionWindow(chunk=chunk if chunked else None))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if sparse else plain)
 
     kinds = _kinds(c)

@@ -24,7 +24,7 @@ def minicpm(c: Config) -> Decoder:
     mlp: MLP | MoE = swiglu(d, F, c.activation("hidden_act"))
     if E := c.dim("E", "num_experts", default=0, least=0):
         k = c.dim("k", "num_experts_per_tok")
-        mlp = MoE(router=linear(E, d), experts=repeat(mlp, E, live=k), top_k=k)
+        mlp = MoE(router=linear(E, d), experts=repeat(mlp, E, active=k), top_k=k)
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2])),

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Norming
+from ..core.attention_facts import QKPreprocess
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
@@ -37,9 +37,9 @@ def minimax_m2(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=rms(d, eps),
-        attn=gqa(d, (H, K, h), rope=positions, norming=Norming(whole=bool(norms)), **norms),
+        attn=gqa(d, (H, K, h), rope=positions, qk_preprocess=QKPreprocess(across_heads=bool(norms)), **norms),
         mlp_norm=rms(d, eps),
-        mlp=MoE(router=linear(E, d), correction=bias, experts=repeat(expert, E, live=k), top_k=k, scoring="sigmoid"),
+        mlp=MoE(router=linear(E, d), correction=bias, experts=repeat(expert, E, active=k), top_k=k, scoring="sigmoid"),
     )
     c.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
     c.ignore("attn_type_list", "qk_norm_type", "scoring_func", "shared_intermediate_size")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope, Temperature, YarnRope
 from ..core.tree import repeat
 from . import family
@@ -27,11 +27,11 @@ def ministral3(c: Config) -> Decoder:
         rotary, growth = rope(c, heads[2]), s.get("llama_4_scaling_beta", 0.0)
         floor = s.get("original_max_position_embeddings", context)
         s.ignore("max_position_embeddings")
-    reach = Reach(window=c.get("sliding_window", 0) or None)
+    window = AttentionWindow(size=c.get("sliding_window", 0) or None)
     temperature = Temperature(scale=growth, floor=floor) if growth else None
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rotary, reach=reach, scores=Scores(temperature=temperature)),
+        attn=gqa(d, heads, rope=rotary, window=window, score_transform=ScoreTransform(temperature=temperature)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

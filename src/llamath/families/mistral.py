@@ -8,7 +8,7 @@ from ..checkpoint.naming.meta_names import META
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .shared import rope
@@ -21,7 +21,7 @@ def mistral(c: Config) -> Decoder:
     window = c.whole("sliding_window") or c.nullable("sliding_window", 4096)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2]), reach=Reach(window=window)),
+        attn=gqa(d, heads, rope=rope(c, heads[2]), window=AttentionWindow(size=window)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .shared import rope
@@ -31,9 +31,9 @@ def mixtral(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), reach=Reach(window=c.whole("sliding_window"))),
+        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), window=AttentionWindow(size=c.whole("sliding_window"))),
         mlp_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k),
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import Scores
+from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import sequence
 from . import family
 from .shared import layer_types, rope
@@ -27,12 +27,12 @@ def muse_glimmer(c: Config) -> Decoder:
     norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
     mlp, gate = swiglu(d, F, c.activation("hidden_activation")), linear(H * h, d)
     window, positions = c.nullable("sliding_window", 2048), rope(c, h)
-    scores = Scores(scale=c.get("qk_scale_factor", 3.87) * h**-0.5)
+    scores = ScoreTransform(scale=c.get("qk_scale_factor", 3.87) * h**-0.5)
 
     @cache
     def layer(kind: str, turns: bool) -> Layer:
-        facts: dict[str, Any] = {"reach": Reach(window=window if kind == NEAR else None), "rope": positions if turns else None}
-        attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, scores=scores, **facts)
+        facts: dict[str, Any] = {"window": AttentionWindow(size=window if kind == NEAR else None), "rope": positions if turns else None}
+        attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, score_transform=scores, **facts)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
 
     types, thetas = layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]

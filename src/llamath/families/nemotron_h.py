@@ -119,7 +119,7 @@ def _experts(c: Config, d: Dim) -> MoE:
     facts: dict[str, Any] = {
         "router": linear(E, d),
         "correction": weight(E, role="bias").replace(buffer=True),
-        "experts": repeat(mlp(r or d, Fe, activation), E, live=k),
+        "experts": repeat(mlp(r or d, Fe, activation), E, active=k),
         "shared": _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
         "top_k": k,
         "scoring": "sigmoid",

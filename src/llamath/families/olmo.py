@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Clip, Norming
+from ..core.attention_facts import ClipQKV, QKPreprocess
 from ..core.blocks import Decoder, Layer, LayerNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, swiglu
@@ -18,10 +18,10 @@ def olmo(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)
     norm, limit = LayerNorm(eps=1e-5), c.get("clip_qkv", 0.0)
-    norming = Norming(clip=Clip(limit=limit) if limit else None)
+    qk_preprocess = QKPreprocess(clip=ClipQKV(limit=limit) if limit else None)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), norming=norming),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), qk_preprocess=qk_preprocess),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

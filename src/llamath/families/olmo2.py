@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Norming
+from ..core.attention_facts import QKPreprocess
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
@@ -23,7 +23,7 @@ def olmo2(c: Config) -> Decoder:
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     bias = c.get("attention_bias", False)
     layer = Layer(
-        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norming=Norming(whole=True), rope=rope(c, h)),
+        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, qk_preprocess=QKPreprocess(across_heads=True), rope=rope(c, h)),
         attn_out_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         mlp_out_norm=norm,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..core.attention_facts import Norming
+from ..core.attention_facts import QKPreprocess
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from . import family
 from .olmo2 import NAMES
@@ -24,7 +24,14 @@ def olmo3(c: Config) -> Decoder:
 
     def layer(rotary: Rope, window: int | None = None) -> Layer:
         attention = gqa(
-            d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, norming=Norming(whole=True), rope=rotary, reach=Reach(window=window)
+            d,
+            heads,
+            bias=bias,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            qk_preprocess=QKPreprocess(across_heads=True),
+            rope=rotary,
+            window=AttentionWindow(size=window),
         )
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 

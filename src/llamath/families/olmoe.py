@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
-from ..core.attention_facts import Clip, Norming
+from ..core.attention_facts import ClipQKV, QKPreprocess
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
@@ -20,13 +20,13 @@ def olmoe(c: Config) -> Decoder:
     H, K, h = heads = c.square_heads(d)
     eps, bias, limit = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.number("clip_qkv")
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
-    norming = Norming(whole=True, clip=None if limit is None else Clip(limit=limit, normed=True))
+    qk_preprocess = QKPreprocess(across_heads=True, clip=None if limit is None else ClipQKV(limit=limit, after_norm=True))
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, h), norming=norming, q_norm=q_norm, k_norm=k_norm),
+        attn=gqa(d, heads, bias, rope=rope(c, h), qk_preprocess=qk_preprocess, q_norm=q_norm, k_norm=k_norm),
         mlp_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k, normalise=c.get("norm_topk_prob", False)),
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, normalise=c.get("norm_topk_prob", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))

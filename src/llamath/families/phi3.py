@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .shared import partial, rope
@@ -23,7 +23,7 @@ def phi3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), reach=Reach(window=c.whole("sliding_window"))),
+        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), window=AttentionWindow(size=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

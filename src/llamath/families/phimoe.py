@@ -6,7 +6,7 @@ from ..checkpoint.naming.gguf_names import GGUF
 from ..core.blocks import Decoder, Layer, SparseMixerMoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .mixtral import NAMES
@@ -21,10 +21,10 @@ def phimoe(c: Config) -> Decoder:
         raise c.error("num_experts_per_tok", f"is {k}, but this family's router chooses 2")
     heads, bias = c.heads(d, default=(0, 8, 0)), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
-    experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, live=k), c.get("router_jitter_noise", 0.01)
+    experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, active=k), c.get("router_jitter_noise", 0.01)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), reach=Reach(window=c.whole("sliding_window"))),
+        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), window=AttentionWindow(size=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, normalise=False, jitter=jitter),
     )

@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from . import family
 from .shared import late_windows, rope
 
@@ -29,7 +29,7 @@ def _qwen2(c: Config, theta: float, eps: float, kv_heads: int, full: int) -> Dec
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias=True, o_bias=False, rope=rope(c, heads[2], theta), reach=Reach(window=window))
+        attention = gqa(d, heads, bias=True, o_bias=False, rope=rope(c, heads[2], theta), window=AttentionWindow(size=window))
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
     layers = late_windows(c, L, layer, full)

@@ -6,7 +6,7 @@ from ..checkpoint.naming.gguf_names import GGUF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, Stack, repeat
 from . import family
 from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
@@ -21,7 +21,7 @@ def qwen2_moe(c: Config) -> Decoder:
     full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=rope(c, heads[2]))
     windowed, order, first = full, repeat(full, L), max(0, min(int(L), c.get("max_window_layers", 28)))
     if c.get("use_sliding_window", False):
-        windowed = full.replace(reach=Reach(window=c.nullable("sliding_window", 4096)))
+        windowed = full.replace(window=AttentionWindow(size=c.nullable("sliding_window", 4096)))
         order = Stack(((windowed, full), first // 2), ((windowed,), first % 2), ((full,), int(L) - first))
 
     def layer(attn: Block, sparse: bool) -> Layer:

@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, repeat
 from . import family
 from .qwen_shared import experts, sparse_every
@@ -21,7 +21,7 @@ def qwen3_moe(c: Config) -> Decoder:
     norm, head_norm = rms(d, eps), rms(heads[2], eps)
     window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
     bias, turned = c.get("attention_bias", False), rope(c, heads[2])
-    attention = gqa(d, heads, bias, rope=turned, reach=Reach(window=window), q_norm=head_norm, k_norm=head_norm)
+    attention = gqa(d, heads, bias, rope=turned, window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm)
 
     def layer(attn: Block, sparse: bool) -> Layer:
         moe = experts(c, d, c.get("norm_topk_prob", False))

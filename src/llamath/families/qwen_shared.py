@@ -78,7 +78,7 @@ def experts(c: Config, d: Dim, normalise: bool) -> MoE:
     if k > E:
         raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
     expert = swiglu(d, Fe, c.activation("hidden_act"))
-    return MoE(router=linear(E, d), experts=repeat(expert, E, live=k), top_k=k, normalise=normalise)
+    return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, normalise=normalise)
 
 
 def experts_and_one(c: Config, d: Dim, normalise: bool) -> MoE:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from math import log
 from typing import Any
 
-from ..core.attention_facts import Scores
-from ..core.blocks import FurtherLayer, LatentAttention, Layer, MoE
+from ..core.attention_facts import ScoreTransform
+from ..core.blocks import LatentAttention, Layer, MoE, MTPLayer
 from ..core.config import Config
 from ..core.constructors import embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..core.errors import safe
@@ -52,7 +52,7 @@ def scaled(c: Config, s: Config, **base: Any) -> Rope:
 
 def layered(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
     """The layers as `layer_types` lists them, kind by kind; without it the family's own order."""
-    return sequence((kinds[x] for x in layer_types(c, n, kinds)), named=n) if "layer_types" in c else default
+    return sequence((kinds[x] for x in layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
 
 
 def layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
@@ -77,7 +77,7 @@ def every(nth: int, other: Block, most: Block, n: int) -> Stack:
     whole, rest = divmod(int(n), nth)
     if nth <= whole:
         return cycle((*(most,) * (nth - 1), other), n)
-    return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest), named=n) if whole else repeat(most, n)
+    return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest), count_dim=n) if whole else repeat(most, n)
 
 
 def query_scale(c: Config) -> float:
@@ -95,7 +95,7 @@ def late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: 
     order = repeat(early, n)
     if c.get("use_sliding_window", False):
         late = layer(window)
-        order = Stack(((early,), first), ((late,), n - first), named=n)
+        order = Stack(((early,), first), ((late,), n - first), count_dim=n)
     return layered(c, n, {"full_attention": early, "sliding_attention": late}, order)
 
 
@@ -143,7 +143,14 @@ def latent(c: Config, d: Dim, rope: Rope, temperature: Temperature | None = None
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
         scale = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
-    return mla(d, (H, n, p, v), (s, c.dim("r", "kv_lora_rank")), bias, rope=rope, scores=Scores(scale=scale, temperature=temperature))
+    return mla(
+        d,
+        (H, n, p, v),
+        (s, c.dim("r", "kv_lora_rank")),
+        bias,
+        rope=rope,
+        score_transform=ScoreTransform(scale=scale, temperature=temperature),
+    )
 
 
 def routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 1)) -> dict[str, Any]:
@@ -163,7 +170,7 @@ def mixture(c: Config, d: Dim, shared: int, **facts: Any) -> MoE:
     E, k, Fe = c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     S, activation = c.dim("S", "n_shared_experts", default=shared, least=0), c.activation("hidden_act")
     always = swiglu(d, S * Fe, activation) if S else None
-    return MoE(router=linear(E, d), experts=repeat(swiglu(d, Fe, activation), E, live=k), shared=always, top_k=k, **facts)
+    return MoE(router=linear(E, d), experts=repeat(swiglu(d, Fe, activation), E, active=k), shared=always, top_k=k, **facts)
 
 
 def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
@@ -175,14 +182,14 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
-def further(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
+def mtp_layers(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
     """Layers that predict tokens further on, each of the kind of `layer` with DeepSeek-V3's way in and out."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
     if n < 0:
         raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     again = embedding(V, d)
-    made = FurtherLayer(
+    made = MTPLayer(
         **{name: getattr(layer, name) for name in layer.fields},
         embed=again.replace(weight=again.weight.replace(tied="embed.weight")),
         embed_norm=norm,

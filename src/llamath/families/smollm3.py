@@ -9,7 +9,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
 from . import family
@@ -26,7 +26,9 @@ def smollm3(c: Config) -> Decoder:
     c.ignore("sliding_window", "max_window_layers")
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
-        return Layer(attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, reach=Reach(window=window)), mlp_norm=norm, mlp=mlp)
+        return Layer(
+            attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, window=AttentionWindow(size=window)), mlp_norm=norm, mlp=mlp
+        )
 
     layers = _order(c, lambda turns, near: layer(rotary if turns else None, window if near else None))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.whole("max_position_embeddings"))

@@ -7,7 +7,7 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .shared import rope
@@ -24,7 +24,7 @@ def starcoder2(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, h), reach=Reach(window=c.whole("sliding_window"))),
+        attn=gqa(d, heads, bias=bias, rope=rope(c, h), window=AttentionWindow(size=c.whole("sliding_window"))),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=bias),
     )

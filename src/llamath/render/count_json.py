@@ -7,7 +7,7 @@ from typing import Any
 
 from ..checkpoint.naming.scheme import Scheme, Unnamed
 from ..core.errors import LlamathError
-from ..core.tree import Leaf, fill, fold
+from ..core.tree import Leaf, fill_pattern, fold
 from ..model import Model
 
 MOST = 2_000_000
@@ -51,8 +51,12 @@ def _weights(model: Model) -> Iterator[dict[str, Any]]:
     for leaf in model.weights:
         if (same := made.get(key := (leaf.pattern, id(leaf.weight)))) is None:
             same = made[key] = weight_json(model, leaf)
-        at = leaf.at
-        yield {**same, "path": fill(leaf.pattern, at), "names": {k: x and fill(x, at) for k, x in same["names"].items()}} if at else same
+        at = leaf.indices
+        yield (
+            {**same, "path": fill_pattern(leaf.pattern, at), "names": {k: x and fill_pattern(x, at) for k, x in same["names"].items()}}
+            if at
+            else same
+        )
 
 
 def weight_json(model: Model, leaf: Leaf) -> dict[str, Any]:

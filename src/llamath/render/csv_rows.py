@@ -25,7 +25,7 @@ def unfolded(model: Model, scheme: Scheme | None, layer: int | None, form: str |
 
 def _leaves(model: Model, layer: int | None) -> Iterator[tuple[str, str, str]]:
     for leaf in model.weights:
-        if layer is None or (leaf.at and leaf.at[0] == layer):
+        if layer is None or (leaf.indices and leaf.indices[0] == layer):
             yield leaf.path, _shape(leaf.shape), str(leaf.parameters)
 
 

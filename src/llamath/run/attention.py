@@ -63,11 +63,11 @@ class Attention(Mixer):
     @cached_property
     def sight(self) -> Sight:
         """What a query may look at."""
-        return Sight(self.spec.reach, self.spec.scores.alibi, self.spec.heads if self.spec.scores.alibi else 0)
+        return Sight(self.spec.window, self.spec.score_transform.alibi, self.spec.heads if self.spec.score_transform.alibi else 0)
 
     def memory(self, room: int) -> Memory:
         """As far back as the queries see; none where another layer's keys are read."""
-        if room and not self.spec.reach.causal:
+        if room and not self.spec.window.causal:
             raise LlamathError("this model looks ahead as well as back, so it cannot read on from what it remembers")
         return None if self.k is None else Keys(min(room, self.sight.room or room))
 
@@ -76,11 +76,13 @@ class Attention(Mixer):
         memory = step.cache.memories[i if s.kv_layer is None else s.kv_layer]
         assert isinstance(memory, Keys)
         q = self._turned(self._heads(self.q, x), self.q_norm, step.turn(s.rope))  # (B, T, H, h)
-        if s.scores.temperature is not None:
-            q = q * step.warmth(s.scores.temperature).to(q.dtype)
+        if s.score_transform.temperature is not None:
+            q = q * step.warmth(s.score_transform.temperature).to(q.dtype)
         k, v = memory.held if self.k is None else self._remember(x, memory, step)  # (B, K, S, h)
         sinks = None if self.sinks is None else own(self.sinks)
-        scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale, s.scores.softcap, sinks)
+        scores = Weighing(
+            s.head_dim**-0.5 if s.score_transform.scale is None else s.score_transform.scale, s.score_transform.softcap, sinks
+        )
         y = attend(q.transpose(1, 2), k, v, step.mask(self.sight, memory.room), scores)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H·h)
         return self.o(y if self.gate is None else y * torch.sigmoid(self.gate(x)))
@@ -100,21 +102,21 @@ class Attention(Mixer):
 
     def _turned(self, y: Tensor, norm: Norm | Sequence[Norm] | None, turn: Turn | None) -> Tensor:
         """Heads normed, if at all, and rotated; in the family's order."""
-        if self.spec.norming.after_rope:
+        if self.spec.qk_preprocess.after_rope:
             return self._normed(rotate(y, turn), norm)
         return rotate(self._normed(y, norm), turn)
 
     def _normed(self, y: Tensor, norm: Norm | Sequence[Norm] | None) -> Tensor:
         """Each head alone, or all of them as one vector, or each with a norm of its own."""
         if isinstance(norm, Norm):
-            y = norm(y.flatten(2)).view(y.shape) if self.spec.norming.whole else norm(y)
+            y = norm(y.flatten(2)).view(y.shape) if self.spec.qk_preprocess.across_heads else norm(y)
         elif norm is not None:
             y = torch.stack([own(head) for own, head in zip(norm, y.unbind(2), strict=True)], 2)
         return self._clipped(y, True)
 
     def _clipped(self, y: Tensor, normed: bool) -> Tensor:
-        clip = self.spec.norming.clip
-        return y if clip is None or clip.normed != normed else y.clamp(-clip.limit, clip.limit)
+        clip = self.spec.qk_preprocess.clip
+        return y if clip is None or clip.after_norm != normed else y.clamp(-clip.limit, clip.limit)
 
 
 @runs(blocks.LatentAttention)
@@ -145,13 +147,13 @@ class LatentAttention(Mixer):
         assert isinstance(memory, Keys)
         q = self.q_up(self.q_norm(self.q_down(x))) if self.q is None else self.q(x)
         q = q.unflatten(-1, (-1, s.nope_dim + s.rope_dim))  # (B, T, H, n + p)
-        if s.scores.temperature is not None:
-            q = q * step.warmth(s.scores.temperature).to(q.dtype)
+        if s.score_transform.temperature is not None:
+            q = q * step.warmth(s.score_transform.temperature).to(q.dtype)
         content, place = q.split((s.nope_dim, s.rope_dim), -1)
         place = rotate(place, step.turn(s.rope))
         kept = self._remember(x, memory, step)  # (B, 1, S, r + p)
         meet = self._absorbed if step.new == 1 else self._unpacked
-        y = meet(content.transpose(1, 2), place.transpose(1, 2), kept, step.mask(Sight(s.reach), memory.room))  # (B, H, T, v)
+        y = meet(content.transpose(1, 2), place.transpose(1, 2), kept, step.mask(Sight(s.window), memory.room))  # (B, H, T, v)
         return self.o(y.transpose(1, 2).flatten(2))
 
     def _remember(self, x: Tensor, memory: Keys, step: Step) -> Tensor:
@@ -176,7 +178,7 @@ class LatentAttention(Mixer):
     @property
     def _scores(self) -> Weighing:
         s = self.spec
-        return Weighing((s.nope_dim + s.rope_dim) ** -0.5 if s.scores.scale is None else s.scores.scale)
+        return Weighing((s.nope_dim + s.rope_dim) ** -0.5 if s.score_transform.scale is None else s.score_transform.scale)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Weighing) -> Tensor:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.forward_pass import Reach
+from ..core.forward_pass import AttentionWindow
 from ..core.positions import Alibi, LogTemperature, Rope, SteppedRope, Temperature
 from .kv_cache import Cache, seen
 from .rope import STRETCHING, Turn, angles
@@ -21,7 +21,7 @@ from .rope import STRETCHING, Turn, angles
 class Sight(NamedTuple):
     """What a query may look at, and what Alibi adds for how far away it is."""
 
-    reach: Reach
+    reach: AttentionWindow
     alibi: Alibi | None = None
     heads: int = 0  # that Alibi gives slopes to
     first: int = 0  # of them, of those that are here
@@ -30,7 +30,7 @@ class Sight(NamedTuple):
     @property
     def room(self) -> int | None:
         """How many tokens back it reaches; None: all of them."""
-        return self.reach.window or self.reach.chunk
+        return self.reach.size or self.reach.chunk
 
 
 class Part(NamedTuple):
@@ -128,7 +128,7 @@ class Mask:
     def __init__(self, step: Step, sight: Sight, room: int) -> None:
         self._step, self._sight, self._room = step, sight, room
         near = sight.room is None or step.past + step.new <= sight.room
-        ring = step.new == 1 and room == sight.reach.window  # it holds what is in the window, and nothing else
+        ring = step.new == 1 and room == sight.reach.size  # it holds what is in the window, and nothing else
         easy = step.pads is None and sight.alibi is None and sight.reach.causal and (near or ring)
         self._plain = easy and (step.new == 1 or not step.past)
 
@@ -181,8 +181,8 @@ class Mask:
         step, reach, keys = self._step, self._sight.reach, self._keys[near]
         back = step.index[queries, None] - keys
         visible = back >= 0 if reach.causal else torch.ones_like(back, dtype=torch.bool)
-        if reach.window is not None:
-            visible = visible & (back.abs() < reach.window)
+        if reach.size is not None:
+            visible = visible & (back.abs() < reach.size)
         if reach.chunk is not None:
             mine, theirs = step.positions[..., queries, None] // reach.chunk, step.placed(keys)[..., None, :] // reach.chunk
             visible = visible & (mine == theirs)

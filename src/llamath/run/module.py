@@ -36,7 +36,7 @@ class Module(nn.Module):
         self.spec = spec.replace(**numbers) if numbers else spec
         for name in spec.fields:
             part = getattr(spec, name)
-            if name in spec.apart or part is None:
+            if name in spec.excluded or part is None:
                 setattr(self, name, None)
             elif isinstance(part, Weight):
                 self._weigh(name, part, place)

@@ -108,21 +108,21 @@ def _parameters(tree: Decoder, folded: list[Folded], groups: Mapping[str, int], 
     layers = [x for x in sections if x.name == "layers"]
     return Parameters(
         total=everything,
-        active=sum(int(x.weight.parameters) * int(x.live) for x in folded),
+        active=sum(int(x.weight.parameters) * int(x.active) for x in folded),
         tied_counted_twice=sum(int(x.weight.size) * int(x.copies) for x in folded),
         without_embeddings=everything - groups["embedding"],
         without_head=everything - groups["head"],
         blocks=everything - groups["embedding"] - groups["head"],
         per_layer=layers[0].each if len(layers) == 1 else None,
         buffers=sum(int(x.weight.parameters) * int(x.copies) for x in folded if x.weight.buffer),
-        extras={name: size(getattr(tree, name)) for name in sorted(tree.apart) if getattr(tree, name) is not None},
+        extras={name: size(getattr(tree, name)) for name in sorted(tree.excluded) if getattr(tree, name) is not None},
     )
 
 
 def size(part: Block | Stack) -> int:
     """The parameters of a part of the tree."""
     if isinstance(part, Stack):
-        return sum(size(x) * int(n) for x, n in part.kinds())
+        return sum(size(x) * int(n) for x, n in part.distinct())
     return sum(int(x.weight.parameters) * int(x.copies) for x in fold(part))
 
 
@@ -140,7 +140,7 @@ def _sections(tree: Block) -> list[Section]:
 def _kinds(name: str, stack: Stack) -> list[Section]:
     """The layers of a stack, those with the same weights together."""
     made: dict[tuple[object, ...], tuple[tuple[Row, ...], list[int], int]] = {}
-    for x, n in stack.kinds():
+    for x, n in stack.distinct():
         rows = tuple(Row(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
         key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.copies) for row in rows)
         _, ids, times = made.get(key, (rows, [], 0))

@@ -77,7 +77,7 @@ def whole(report: Count) -> Dim:
 
 def live(report: Count, tree: Decoder) -> Dim:
     """What a token passes through, with the letters of the total; experts are as many as one token is sent to."""
-    shares = {id(x.weight): Fraction(int(x.live), int(x.copies)) for x in fold(tree)}
+    shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(
         product((Dim.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))
         for x in report.sections

@@ -52,7 +52,7 @@ class Base(Record):
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of layers."""
-        return tuple(_kind(block, int(n)) for block, n in self.tree.layers.kinds())
+        return tuple(_kind(block, int(n)) for block, n in self.tree.layers.distinct())
 
     @cached_property
     def outside(self) -> dict[str, int]:
@@ -123,7 +123,7 @@ class Base(Record):
         """Layers for further tokens: their own numbers, those that files store again, and the scales that FP8 would add."""
         if self.tree.mtp is None:
             return {}
-        leaves = [(x, int(x.copies) * int(n)) for block, n in self.tree.mtp.kinds() for x in fold(block)]
+        leaves = [(x, int(x.copies) * int(n)) for block, n in self.tree.mtp.distinct() for x in fold(block)]
         linear = [(x, n) for x, n in leaves if _sort(x) in LINEAR and not x.weight.tied and x.pattern.split(".")[0] in ("attn", "mlp")]
         return {
             "own": sum(int(x.weight.parameters) * n for x, n in leaves),
@@ -159,7 +159,7 @@ def _kind(block: Block, times: int) -> Kind:
     for x in fold(block):
         size = int(x.weight.parameters)
         sums[_sort(x)] += size * int(x.copies)
-        idle += size * (int(x.copies) - int(x.live))
+        idle += size * (int(x.copies) - int(x.active))
     attn = getattr(block, "attn", None)
     heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None

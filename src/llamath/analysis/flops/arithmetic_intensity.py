@@ -54,7 +54,7 @@ def streamed(tree: Decoder, storage: Storage, tokens: int) -> dict[str, int]:
     for x in storage.kept:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
         if group is not None:
-            found[group] = found.get(group, 0) + x.bytes * round(touched(int(x.leaf.copies), int(x.leaf.live), tokens) * 2**20) // 2**20
+            found[group] = found.get(group, 0) + x.bytes * round(touched(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
     return found
 
 

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from ...core.blocks import Decoder
 from ...core.expr import Dim, product, total
-from ...core.forward_pass import PairMixer, Pass
+from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.record_type import Record
-from ...core.tree import branches, fold
+from ...core.tree import fold, fold_blocks
 from .flop_count import forward_flops
 
 
@@ -113,7 +113,7 @@ def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
         says="as printed: attention's products twice over, backward too; what repeating their forward pass adds is a third of that",
         hardware=True,
     )
-    weights = forward_flops(tree, Pass(tokens=1, context=1)).weights
+    weights = forward_flops(tree, ForwardPass(tokens=1, context=1)).weights
     yield Convention(
         name="megatron-lm",
         title="what Megatron-LM logs today",
@@ -127,7 +127,7 @@ def _counts(tree: Decoder) -> tuple[Dim, Dim, Dim, Dim]:
     """All parameters; those that a token passes; of these, without embeddings and head; and without learned positions."""
     everything = active = inner = places = 0
     for x in fold(tree):
-        live = int(x.weight.parameters) * int(x.live)
+        live = int(x.weight.parameters) * int(x.active)
         everything += int(x.weight.parameters) * int(x.copies)
         active += live
         inner += 0 if x.group in ("embedding", "head") else live
@@ -143,7 +143,7 @@ def _counts(tree: Decoder) -> tuple[Dim, Dim, Dim, Dim]:
 
 def _attention(tree: Decoder, tokens: int) -> Dim:
     """3 · 2 · (a score and its share of a value) for each of the context's tokens: PaLM's 12·L·H·Q·T, in the tree's letters."""
-    pairs = [(x.live, sum(x.block.pair(), Dim.const(0))) for x in branches(tree) if isinstance(x.block, PairMixer)]
+    pairs = [(x.active, sum(x.block.flops_per_pair(), Dim.const(0))) for x in fold_blocks(tree) if isinstance(x.block, AttentionBase)]
     return total(product((3, live, pair, Dim("T", tokens))) for live, pair in pairs)
 
 

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 from ...core.blocks import Decoder
 from ...core.expr import Dim, product, total
-from ...core.forward_pass import Mixer, PairMixer, Pass
+from ...core.forward_pass import AttentionBase, ForwardPass, Mixer
 from ...core.record_type import Record
-from ...core.tree import Block, Stack, branches, fold
+from ...core.tree import Block, Stack, fold, fold_blocks
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -72,34 +72,34 @@ class Work(NamedTuple):
     flops: Dim
 
 
-def works(part: Block, at: Pass, batch: int = 1) -> Iterator[Work]:
+def works(part: Block, at: ForwardPass, batch: int = 1) -> Iterator[Work]:
     """Every distinct product of a pass through a model or a part of it: those of weights in tree order, then the mixing."""
     sequences = _letter("B", batch)
     for x in fold(part):
         if x.weight.role == "matmul":
             tokens = _letter("T", 1 if at.last and x.group == "head" else at.tokens)
-            yield Work(x.pattern, x.group, False, product((2, sequences, tokens, x.live, x.weight.size)))
-    for y in branches(part):
-        if isinstance(y.block, Mixer) and (each := y.block.mixing(at)):
-            yield Work(y.pattern, y.block.group, True, product((sequences, y.live, each)))
+            yield Work(x.pattern, x.group, False, product((2, sequences, tokens, x.active, x.weight.size)))
+    for y in fold_blocks(part):
+        if isinstance(y.block, Mixer) and (each := y.block.mixing_flops(at)):
+            yield Work(y.pattern, y.block.group, True, product((sequences, y.active, each)))
 
 
-def forward_flops(part: Block | Stack, at: Pass, batch: int = 1) -> Flops:
+def forward_flops(part: Block | Stack, at: ForwardPass, batch: int = 1) -> Flops:
     """The FLOPs of a pass through a model or a part of it (a layer, `tree.layers`), for `batch` sequences.
 
     Weights: 2 · tokens · elements of each weight with role `matmul` that a token passes (a tied head too, of a mixture's experts the chosen
     ones, the router, shared experts). Mixing: what each mixer says of the pass, masked pairs or all of them.
     """
     found: tuple[dict[str, list[Dim]], dict[str, list[Dim]]] = {}, {}
-    for block, n in part.kinds() if isinstance(part, Stack) else [(part, 1)]:
-        live = part.live if isinstance(part, Stack) and part.live is not None else n
+    for block, n in part.distinct() if isinstance(part, Stack) else [(part, 1)]:
+        live = part.active if isinstance(part, Stack) and part.active is not None else n
         for x in works(block, at, batch):
             found[x.mixing].setdefault(x.group, []).append(product((live, x.flops)))
     weights, mixing = ({group: total(each) for group, each in parts.items()} for parts in found)
     return Flops(weights=weights, mixing=mixing)
 
 
-def train_flops(tree: Decoder, at: Pass, batch: int = 1, recompute: Recompute = "none", flash: bool = False) -> Training:
+def train_flops(tree: Decoder, at: ForwardPass, batch: int = 1, recompute: Recompute = "none", flash: bool = False) -> Training:
     """The FLOPs of a training step: forward, backward, and what is worked out again.
 
     The backward pass is exactly twice the forward: every product has two factors, and each gets a gradient by a product of the same size.
@@ -109,13 +109,13 @@ def train_flops(tree: Decoder, at: Pass, batch: int = 1, recompute: Recompute = 
     """
     whole = forward_flops(tree, at, batch)
     again = {"none": 0, "selective": whole.mixed, "full": forward_flops(tree.layers, at, batch).total if recompute == "full" else 0}
-    rescored = sum(_scores(x.block, at) * int(x.live) for x in branches(tree)) * batch if flash else 0
+    rescored = sum(_scores(x.block, at) * int(x.active) for x in fold_blocks(tree)) * batch if flash else 0
     return Training(forward=whole.total, backward=2 * whole.total, recomputed=again[recompute], rescored=rescored)
 
 
-def _scores(block: Block, at: Pass) -> int:
+def _scores(block: Block, at: ForwardPass) -> int:
     """The FLOPs of QKᵀ alone."""
-    return int(block.comparing(at)) if isinstance(block, PairMixer) else 0
+    return int(block.score_flops(at)) if isinstance(block, AttentionBase) else 0
 
 
 def _letter(symbol: str, value: int) -> Dim:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
-from ...core.forward_pass import Pass
+from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...core.tree import Block, Stack
 from ..count.parameters import where
@@ -105,8 +105,8 @@ def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
     tree, context, batch = model.tree, _checked(request, model.tree), request.batch
-    prompt, last = (Pass.prefill(context, masked=request.masked, last=x) for x in (False, True))
-    token = Pass.decode(context, masked=request.masked, absorbed=not request.unpacked)
+    prompt, last = (ForwardPass.prefill(context, masked=request.masked, last=x) for x in (False, True))
+    token = ForwardPass.decode(context, masked=request.masked, absorbed=not request.unpacked)
     sizes = Sizes(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
     if sizes.storage is None:
         raise LlamathError("the intensity needs the weights of a tree")
@@ -136,7 +136,7 @@ def _checked(request: FlopsRequest, tree: Decoder) -> int:
     return context
 
 
-def _rows(tree: Decoder, prompt: Pass, token: Pass, batch: int) -> Iterator[Row]:
+def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) -> Iterator[Row]:
     """What stands alone in tree order, and each kind of layer: layers whose products are the same are of one kind."""
     for name, child in tree.children:
         if isinstance(child, Stack):
@@ -146,9 +146,9 @@ def _rows(tree: Decoder, prompt: Pass, token: Pass, batch: int) -> Iterator[Row]
             yield from (Row(section=name, **_facts(x, y)) for x, y in pairs if x.pattern.partition(".")[0] == name)
 
 
-def _kinds(name: str, stack: Stack, passes: tuple[Pass, Pass], batch: int) -> Iterator[Row]:
+def _kinds(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[Row]:
     found: dict[tuple[tuple[str, str, int], ...], list[tuple[Block, int]]] = {}
-    for x, n in stack.kinds():
+    for x, n in stack.distinct():
         key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in works(x, passes[0]))
         found.setdefault(key, []).append((x, int(n)))
     for alike in found.values():
@@ -156,7 +156,7 @@ def _kinds(name: str, stack: Stack, passes: tuple[Pass, Pass], batch: int) -> It
         yield from (Row(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
 
 
-def _pairs(block: Block, passes: tuple[Pass, Pass], batch: int) -> Iterator[tuple[Work, Work]]:
+def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[Work, Work]]:
     """Each product of a block in both passes."""
     return zip(*(_ordered(works(block, at, batch)) for at in passes), strict=True)
 

@@ -18,7 +18,7 @@ def attention(t: Trail, path: str, block: Attention, x: str) -> str:
     H, h, B, T = Dim.const(block.heads), Dim.const(block.head_dim), t.B, t.T
     q = _turned(t, f"{path}.q", block, t.linear(f"{path}.q", block.q, x))
     k, v = _keys(t, path, block, x)
-    met = _met(t, path, block, (q, k, v), (H, t.keys(block.reach.span), h))
+    met = _met(t, path, block, (q, k, v), (H, t.keys(block.window.max_lookback), h))
     y = t.lay(
         f"{path}.concat", "view", (B, T, H * h), (met,), does="the heads side by side: one vector a position", seen=_into(path, block)
     )
@@ -39,22 +39,22 @@ def _turned(t: Trail, path: str, block: Attention, x: str) -> str:
     heads = Dim.const(block.heads if part == "q" else block.kv_heads)
     shape = (t.B, t.T, heads, Dim.const(block.head_dim))
     norm, rope = getattr(block, f"{part}_norm"), block.rope
-    if not block.norming.after_rope:
-        x = _normed(t, path, norm, (x, block.norming.whole), shape)
+    if not block.qk_preprocess.after_rope:
+        x = _normed(t, path, norm, (x, block.qk_preprocess.across_heads), shape)
     kind, name = ("rope", f"{path}_rope") if rope else ("view", f"{path}_heads")
-    done = norm is None or not block.norming.after_rope
+    done = norm is None or not block.qk_preprocess.after_rope
     x = t.lay(name, kind, shape, (x,), does=", ".join(_turning(part, block)), seen=f"{path.rpartition('.')[0]}:{part}" if done else "")
-    return x if done else _normed(t, path, norm, (x, block.norming.whole), shape)
+    return x if done else _normed(t, path, norm, (x, block.qk_preprocess.across_heads), shape)
 
 
 def _turning(part: str, block: Attention) -> Iterator[str]:
     yield "cut into heads"
     if block.rope:
         yield rotation(block.rope, block.head_dim)
-    if part == "q" and block.scores.temperature:
+    if part == "q" and block.score_transform.temperature:
         yield "scaled by position"
-    if block.norming.clip:
-        yield f"kept within ± {block.norming.clip.limit:g}"
+    if block.qk_preprocess.clip:
+        yield f"kept within ± {block.qk_preprocess.clip.limit:g}"
 
 
 def rotation(rope: Rope, size: int) -> str:
@@ -77,7 +77,7 @@ def _normed(t: Trail, path: str, norm: object, x: tuple[str, bool], shape: Shape
 
 def _keys(t: Trail, path: str, block: Attention, x: str) -> tuple[str, str]:
     """Keys and values of all positions so far."""
-    K, h, M = Dim.const(block.kv_heads), Dim.const(block.head_dim), t.keys(block.reach.span)
+    K, h, M = Dim.const(block.kv_heads), Dim.const(block.head_dim), t.keys(block.window.max_lookback)
     if block.k is None:
         does = f"keys and values of layer {block.kv_layer}, read again"
         k = t.lay(f"{path}.keys", "cache", (t.B, M, K, h), (), does=does, seen=f"{path}:keys")
@@ -107,16 +107,16 @@ def _met(t: Trail, path: str, block: Attention, qkv: tuple[str, str, str], sizes
 
 def _sight(block: Attention) -> Iterator[str]:
     """What is done to the scores, in words."""
-    reach = block.reach
-    if reach.window is not None:
-        yield f"over the last {reach.window:,} keys" if reach.causal else f"over keys less than {reach.window:,} away, those ahead too"
+    reach = block.window
+    if reach.size is not None:
+        yield f"over the last {reach.size:,} keys" if reach.causal else f"over keys less than {reach.size:,} away, those ahead too"
     elif reach.chunk is not None:
         yield f"over the keys of its chunk of {reach.chunk:,}"
     else:
         yield SO_FAR if reach.causal else "over all keys, those ahead too"
-    if block.scores.softcap is not None:
-        yield f"capped at {block.scores.softcap:g}"
-    if block.scores.alibi is not None:
+    if block.score_transform.softcap is not None:
+        yield f"capped at {block.score_transform.softcap:g}"
+    if block.score_transform.alibi is not None:
         yield "ALiBi's slopes added"
     if block.sinks is not None:
         yield "a sink in each head"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.expr import Dim, product
-from ...core.mixers import StateMixer
+from ...core.mixers import RecurrentMixer
 from ...core.record_type import Record
-from ...core.tree import Weight, branches
+from ...core.tree import Weight, fold_blocks
 
 ASKED = 32 * 766 * 2048 * 4096
 """What was multiplied."""
@@ -34,7 +34,7 @@ class Wiring(Record):
 
 def wiring(tree: Decoder) -> Wiring | None:
     """None for a model without attention."""
-    found = next((x.block for x in branches(tree) if isinstance(x.block, (Attention, LatentAttention))), None)
+    found = next((x.block for x in fold_blocks(tree) if isinstance(x.block, (Attention, LatentAttention))), None)
     if found is None:
         return None
     size = found.head_dim if isinstance(found, Attention) else found.v_dim
@@ -45,6 +45,6 @@ def wiring(tree: Decoder) -> Wiring | None:
         matrix=found.o.weight,
         width=Dim.const(tree.width),
         context=tree.context if tree.positions is None else int(tree.positions.weight.shape[0]) - tree.positions.offset,
-        states=any(isinstance(x.block, StateMixer) for x in branches(tree)),
+        states=any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(tree)),
         learned=None if tree.positions is None else tree.positions.weight,
     )

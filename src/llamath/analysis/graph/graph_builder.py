@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core.blocks import Linear, ProjectedLinear
 from ...core.expr import Dim, product, total
-from ...core.forward_pass import Mixer, PairMixer, Pass
+from ...core.forward_pass import AttentionBase, ForwardPass, Mixer
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Weight, fold
 from ..flops.flop_count import works
@@ -61,7 +61,7 @@ class Operation(Record):
 class Trail:
     """The steps through one part of a model, as they are laid."""
 
-    def __init__(self, part: Block, at: Pass, batch: int, width: int) -> None:
+    def __init__(self, part: Block, at: ForwardPass, batch: int, width: int) -> None:
         self.at, self.steps = at, list[Operation]()
         self.B, self.T, self.d = Dim("B", batch), Dim("T", at.tokens), Dim.const(width)
         self._batch = Dim.const(1) if batch == 1 else self.B
@@ -105,7 +105,7 @@ class Trail:
         """The FLOPs that no weight accounts for: of the scores, and of what comes after."""
         found = [x for x in self._works if x.mixing and x.pattern == path]
         self._works = [x for x in self._works if x not in found]
-        scores = product((self._batch, block.comparing(self.at))) if isinstance(block, PairMixer) else Dim.const(0)
+        scores = product((self._batch, block.score_flops(self.at))) if isinstance(block, AttentionBase) else Dim.const(0)
         return scores, total(x.flops for x in found) - scores
 
     def closed(self) -> tuple[Operation, ...]:
@@ -126,7 +126,7 @@ class Trail:
 
 
 def _used(x: Folded) -> Used:
-    return Used(path=x.pattern.replace("{l}", "{e}"), weight=x.weight, group=x.group, copies=x.copies, live=x.live)
+    return Used(path=x.pattern.replace("{l}", "{e}"), weight=x.weight, group=x.group, copies=x.copies, live=x.active)
 
 
 def _within(pattern: str, path: str) -> bool:

@@ -34,7 +34,7 @@ def _activated(block: MLP) -> str:
 def moe(t: Trail, path: str, block: MoE, x: str) -> str:
     """A router, the experts that it chooses for each position, and what every position passes besides."""
     chosen = _chosen(t, path, block, x)
-    kinds = block.experts.kinds()
+    kinds = block.experts.distinct()
     rows = (product((t.B, t.T, block.top_k)),)
     read, wide = x, t.d
     if isinstance(block, LatentMoE):

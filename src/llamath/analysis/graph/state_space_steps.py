@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ...core.blocks import Linear
 from ...core.expr import Dim
-from ...core.mixers import GatedDeltaNet, Mamba2, ShortConv, StateMixer
+from ...core.mixers import GatedDeltaNet, Mamba2, RecurrentMixer, ShortConv
 from ..inference.cache_bytes import remembered
 from .graph_builder import Trail
 
 
-def _images(t: Trail, path: str, block: StateMixer, x: str) -> dict[str, str]:
+def _images(t: Trail, path: str, block: RecurrentMixer, x: str) -> dict[str, str]:
     """The linear images of x, by name; the output is no such image."""
     found = {name: part for name in block.fields if name != "out" and isinstance(part := getattr(block, name), Linear)}
     return {name: t.linear(f"{path}.{name}", part, x) for name, part in found.items()}
@@ -61,7 +61,7 @@ def mamba(t: Trail, path: str, block: Mamba2, x: str) -> str:
     return t.linear(f"{path}.out", block.out, t.norm(f"{path}.norm", block.norm, y, (t.B, t.T, H * m)))
 
 
-def _state(t: Trail, path: str, block: StateMixer) -> dict[str, object]:
+def _state(t: Trail, path: str, block: RecurrentMixer) -> dict[str, object]:
     """What is true of any step of a state."""
     kept, (_, flops) = remembered(block), t.mixing(path, block)
     assert kept is not None and kept.state is not None

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from ...core.blocks import Decoder, Embedding, Layer, ProjectedEmbedding
 from ...core.errors import LlamathError
 from ...core.expr import Dim
-from ...core.forward_pass import Pass, Reach
+from ...core.forward_pass import AttentionWindow, ForwardPass
 from ...core.record_type import Record
-from ...core.tree import Block, branches
+from ...core.tree import Block, fold_blocks
 from ..count.parameters import where
 from . import Operation, Trail
 from .layer_steps import layer as layer_steps
@@ -50,7 +50,7 @@ class Stage(Record):
 class Walkthrough(Record):
     """A pass from end to end."""
 
-    at: Pass
+    at: ForwardPass
     batch: int
     stages: tuple[Stage, ...]
 
@@ -75,22 +75,22 @@ class Walkthrough(Record):
         return tuple(x for x in self.stages if x.name == "layers")
 
 
-def prompt(tokens: int) -> Pass:
+def prompt(tokens: int) -> ForwardPass:
     """A prompt read at once; a single token is compared with itself as one that follows would be."""
-    return Pass.prefill(tokens, absorbed=tokens == 1)
+    return ForwardPass.prefill(tokens, absorbed=tokens == 1)
 
 
-def following(tokens: int) -> Pass:
+def following(tokens: int) -> ForwardPass:
     """The one token after a prompt of so many."""
-    return Pass.decode(tokens + 1, absorbed=True)
+    return ForwardPass.decode(tokens + 1, absorbed=True)
 
 
 def reads_on(tree: Decoder) -> bool:
     """Whether there is a pass after the prompt: not where queries look ahead."""
-    return all(getattr(x.block, "reach", Reach()).causal for x in branches(tree))
+    return all(getattr(x.block, "window", AttentionWindow()).causal for x in fold_blocks(tree))
 
 
-def walkthrough(tree: Decoder, at: Pass, batch: int = 1, layer: int | None = None) -> Walkthrough:
+def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | None = None) -> Walkthrough:
     """Lay the steps of a pass; `layer` is the one to tell for its kind, else the first of each."""
     n = int(tree.layers.n)
     if layer is not None and not 0 <= layer < n:
@@ -99,17 +99,17 @@ def walkthrough(tree: Decoder, at: Pass, batch: int = 1, layer: int | None = Non
     return Walkthrough(at=at, batch=batch, stages=stages)
 
 
-def block_steps(block: Layer, width: int, at: Pass, batch: int = 1) -> tuple[Operation, ...]:
+def block_steps(block: Layer, width: int, at: ForwardPass, batch: int = 1) -> tuple[Operation, ...]:
     """The steps of one layer."""
     trail = Trail(block, at, batch, width)
     layer_steps(trail, block, STREAM)
     return trail.closed()
 
 
-def _kinds(tree: Decoder, at: Pass, batch: int, told: int | None) -> Iterator[Stage]:
+def _kinds(tree: Decoder, at: ForwardPass, batch: int, told: int | None) -> Iterator[Stage]:
     """The layers, those whose steps are alike together."""
     made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
-    for block, n in tree.layers.kinds():
+    for block, n in tree.layers.distinct():
         assert isinstance(block, Layer)
         steps = block_steps(block, tree.width, at, batch)
         first, ids, times = made.get(key := tuple(x.alike for x in steps), (steps, set(), 0))
@@ -130,7 +130,7 @@ class Empty(Block):
     """Nothing, where something is due."""
 
 
-def _before(tree: Decoder, at: Pass, batch: int) -> Stage:
+def _before(tree: Decoder, at: ForwardPass, batch: int) -> Stage:
     t = Trail(_part(tree, "embed", "positions", "embed_norm", "per_layer"), at, batch, tree.width)
     ids = t.lay("ids", "ids", (t.B, t.T), (), does="numbers of tokens, 0 to V − 1", seen=">embed")
     x = _embedded(t, tree.embed, ids)
@@ -173,7 +173,7 @@ def _told(t: Trail, tree: Decoder, made: tuple[str, str]) -> None:
     t.lay("told", "add", (t.B, t.T, L, p), (x, y), does="what each layer is told besides", seen=f"{path}>")
 
 
-def _after(tree: Decoder, at: Pass, batch: int) -> Stage:
+def _after(tree: Decoder, at: ForwardPass, batch: int) -> Stage:
     t = Trail(_part(tree, "norm", "head"), at, batch, tree.width)
     x = t.norm("norm", tree.norm, STREAM)
     if tree.head is not None:

@@ -14,7 +14,7 @@ from ...core.blocks import Attention, LatentAttention
 from ...core.expr import Dim, total
 from ...core.mixers import GatedDeltaNet, Mamba2, ShortConv
 from ...core.record_type import Record
-from ...core.tree import Block, branches
+from ...core.tree import Block, fold_blocks
 
 KV_DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL")
 """Types of KV caches: FP8 and INT8 with one scale per tensor, which is not counted; llama.cpp's block types with their scales."""
@@ -49,8 +49,8 @@ def _attention(block: Attention) -> Remembered | None:
     if block.k is None:
         return None
     row = Dim.const(block.kv_heads) * block.head_dim
-    span, kind = block.reach.span, "keys and values"
-    kind += "" if span is None else f", {'window' if block.reach.chunk is None else 'chunks'} of {span:,}"
+    span, kind = block.window.max_lookback, "keys and values"
+    kind += "" if span is None else f", {'window' if block.window.chunk is None else 'chunks'} of {span:,}"
     return Remembered(kind=kind, rows=(row, row), span=span)
 
 
@@ -126,7 +126,7 @@ class Cache(Record):
 def kinds(tree: Block) -> tuple[Remembered, ...]:
     """What the layers of a model remember, those alike together."""
     found: dict[Remembered, int] = {}
-    for x in branches(tree):
+    for x in fold_blocks(tree):
         if (what := remembered(x.block)) is not None:
             found[what] = found[what] + x.copies if what in found else x.copies
     return tuple(what.replace(layers=n) for what, n in found.items())

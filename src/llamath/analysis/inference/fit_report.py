@@ -125,7 +125,7 @@ def _asked(tree: Decoder, count: int, tp: int | None, pp: int | None) -> Layout:
 
 def admissible(tree: Decoder) -> list[int]:
     """Every tensor parallelism that divides the model, up to what anybody tries."""
-    common = gcd(*(x.split.parts for x in fold(tree) if x.split and not x.split.otherwise))
+    common = gcd(*(x.split.parts for x in fold(tree) if x.split and not x.split.on_indivisible))
     return [n for n in range(1, WIDEST + 1) if common % n == 0 and not problems(tree, Layout(tp=n))]
 
 
@@ -137,13 +137,13 @@ def _deepest(tree: Decoder) -> int:
 def _allowed(tree: Decoder) -> str:
     """Which tensor parallelism divides the model: by its heads, and by everything."""
     every = admissible(tree)
-    heads = {x.split.parts for x in fold(tree) if x.split and x.split.things == "heads"}
+    heads = {x.split.parts for x in fold(tree) if x.split and x.split.unit == "heads"}
     text = f"TP can be {_listed(every)}"
     if len(heads) == 1:
         (n,) = heads
         divisors = [i for i in range(1, min(n, WIDEST) + 1) if n % i == 0]
-        others = [x.split for x in fold(tree) if x.split and x.split.parts != n and not x.split.otherwise]
-        rest = sorted({f"{x.parts:,} {THINGS.get(x.things, f'of {x.things}')}" for x in others if any(x.parts % i for i in divisors)})
+        others = [x.split for x in fold(tree) if x.split and x.split.parts != n and not x.split.on_indivisible]
+        rest = sorted({f"{x.parts:,} {THINGS.get(x.unit, f'of {x.unit}')}" for x in others if any(x.parts % i for i in divisors)})
         if set(divisors) - set(every):
             text += f" ({n} heads alone: {_listed(divisors)}; but {', '.join(rest)})"
     return text
@@ -184,7 +184,7 @@ def _instead(model: Model, sizes: Sizes, on: tuple[int, Device], longest: int | 
 def _smaller(model: Model, sizes: Sizes, on: tuple[int, Device]) -> Iterator[Instead]:
     """The two largest of the smaller schemes that fit."""
     found, before = 0, sum(x.bytes for x in sizes.weights)
-    mixed = any(x.dealt for x in fold(sizes.tree))
+    mixed = any(x.num_experts for x in fold(sizes.tree))
     for name in SMALLER if mixed else [x for x in SMALLER if x != "mxfp4"]:
         other = Sizes(model, sizes.request.replace(dtype=name))
         try:

@@ -187,7 +187,7 @@ class Shards:
 
     @cached_property
     def _uses(self) -> Mapping[str, Use]:
-        return {x.pattern: Use(x.weight.role == "lookup", Fraction(int(x.live), int(x.copies))) for x in self.leaves if x.copies}
+        return {x.pattern: Use(x.weight.role == "lookup", Fraction(int(x.active), int(x.copies))) for x in self.leaves if x.copies}
 
     def _read(self, x: Piece, size: Fraction) -> Read:
         use = self._uses[x.pattern]

@@ -32,7 +32,7 @@ def peak(tree: Decoder) -> Peak:
 
 
 def _branches(layers: Stack) -> Iterator[tuple[str, Dim]]:
-    for layer, _ in layers.kinds():
+    for layer, _ in layers.distinct():
         for name, child in layer.children:
             if isinstance(child, Block):
                 yield name, inner(child)
@@ -51,8 +51,8 @@ def inner(block: Block) -> Dim:
 
 def _mixture(block: MoE) -> Dim:
     """The tokens' copies with what the experts make of them, or what the shared expert makes of the tokens, whichever is more."""
-    live = block.experts.live or 1
-    ((expert, _), *_) = block.experts.kinds()
+    live = block.experts.active or 1
+    ((expert, _), *_) = block.experts.distinct()
     reads = next(_linears(expert)).weight.shape[1]
     routed = total((product((live, total((reads, inner(expert))))), block.router.weight.shape[0]))
     shared = inner(block.shared) if block.shared is not None else Dim.const(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from ...core.forward_pass import Pass
+from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...hardware import Device
 from ..flops.flop_count import forward_flops
@@ -79,7 +79,7 @@ def ceilings(shards: Shards, device: Device, context: int, batch: int) -> Ceilin
     assumed = [*ASSUMED, _computed(over)]
     if shards.layout.pp > 1:
         assumed.append("decode: one batch in flight, so that stages take turns; prefill: chunks keep all stages busy")
-    if any(x.dealt for x in shards.leaves):
+    if any(x.num_experts for x in shards.leaves):
         assumed.append("experts are chosen evenly and independently: a batch of B touches E·(1 − (1 − k/E)^B) of E")
     return Ceilings(
         roof=over,
@@ -93,14 +93,14 @@ def decode(shards: Shards, over: Roof, context: int, batch: int) -> Speed:
     """One more token of each sequence: the weights that it meets, and the whole cache, stage after stage."""
     weights = sum(shards.streamed(batch))
     remembered = sum(shards.remembered(i, context, batch) for i in range(len(shards.stages)))
-    work = forward_flops(shards.tree, Pass.decode(context, absorbed=True), batch).total // shards.layout.tp
+    work = forward_flops(shards.tree, ForwardPass.decode(context, absorbed=True), batch).total // shards.layout.tp
     return _speed(batch, weights + remembered, work, over)
 
 
 def prefill(shards: Shards, over: Roof, context: int, batch: int) -> Speed:
     """Whole prompts, the stages at work side by side; the weights are read once."""
     layout = shards.layout
-    work = forward_flops(shards.tree, Pass.prefill(context, last=True), batch).total
+    work = forward_flops(shards.tree, ForwardPass.prefill(context, last=True), batch).total
     return _speed(batch * context, max(shards.streamed(batch * context)), work // (layout.tp * layout.pp), over)
 
 

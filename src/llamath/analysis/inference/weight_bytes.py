@@ -17,7 +17,7 @@ from ...core.blocks import Attention, Decoder, LatentAttention, Linear
 from ...core.errors import LlamathError
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
-from ...core.tree import Block, Folded, Stack, branches, fold, fold_field
+from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..memory_line import Line
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def _packed(tree: Decoder, packer: Packer) -> frozenset[str]:
     """The patterns of the weights that a scheme packs."""
     if packer.bytes is None:
         return frozenset()
-    linear = {f"{x.pattern}.weight" for x in branches(tree) if isinstance(x.block, Linear)}
+    linear = {f"{x.pattern}.weight" for x in fold_blocks(tree) if isinstance(x.block, Linear)}
     inside = [x for x in fold(tree) if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"]
-    experts = {x.pattern for x in inside if x.dealt}
+    experts = {x.pattern for x in inside if x.num_experts}
     return frozenset(experts if packer.experts and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
 
 
@@ -141,8 +141,8 @@ def _mixed(tree: Decoder, packer: Packer, gguf: GGUF, imatrix: bool) -> Iterator
         for leaf in leaves[tensor]:
             size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
             key = (leaf.pattern, id(leaf.weight), dtype)
-            old = merged[key].leaf if key in merged else leaf._replace(copies=0, live=0)
-            merged[key] = Kept(leaf._replace(copies=old.copies + leaf.copies, live=old.live + leaf.live), dtype, size)
+            old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
+            merged[key] = Kept(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
             layers.setdefault(key, []).append(tensor.layer)
     for key, x in merged.items():
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
@@ -152,7 +152,7 @@ def _tensors(tree: Decoder, names: Scheme) -> list[_Part]:
     """The tensors in the order in which llama.cpp meets them: those outside of the layers, then layer by layer, each by name."""
     if tree.layers.n > MOST:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to give each a type")
-    if (most := max(int(x.copies) for layer, _ in tree.layers.kinds() for x in fold(layer))) > MOST:
+    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MOST:
         raise LlamathError(f"{most:,} experts in a layer are too many to name each")
     outside: list[_Part] = []
     for name, child in tree.children:
@@ -164,7 +164,7 @@ def _tensors(tree: Decoder, names: Scheme) -> list[_Part]:
 
 def _layers(layers: Stack, names: Scheme) -> Iterator[_Part]:
     made: dict[int, list[tuple[Stored, dict[str, Folded]]]] = {}
-    for x, _ in layers.kinds():
+    for x, _ in layers.distinct():
         folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
         made[id(x)] = [(y, folded) for y in sorted(names.inside_of("layers", x), key=lambda y: y.name)]
     for i, x in enumerate(layers):
@@ -180,7 +180,7 @@ def _part(x: Stored, folded: dict[str, Folded], layer: int) -> _Part:
 def traits(tree: Decoder, arch: str) -> Traits:
     """What llama.cpp's rules ask of a model; layers of Mamba or convolutions have no heads there, those of a delta net have the others'."""
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
-    layers, experts = int(tree.layers.n), max((x.dealt for x in fold(tree)), default=0)
+    layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
     shared = 0
     if isinstance(first, Attention):
         shared = int(first.heads) // int(first.kv_heads)

@@ -14,9 +14,9 @@ from math import isqrt
 from types import MappingProxyType
 
 from ...core.blocks import Decoder
-from ...core.forward_pass import Mixer, PairMixer
+from ...core.forward_pass import AttentionBase, Mixer
 from ...core.record_type import Record
-from ...core.tree import branches, fold
+from ...core.tree import fold, fold_blocks
 from ..parallel_layout import Layout, Recompute, problems
 
 LEAST = 4096
@@ -93,7 +93,7 @@ class Space:
     @cached_property
     def experts(self) -> list[int]:
         """How many experts its mixtures have."""
-        return list(dict.fromkeys(x.dealt for x in fold(self.tree) if x.dealt))
+        return list(dict.fromkeys(x.num_experts for x in fold(self.tree) if x.num_experts))
 
     def _asked(self, name: str, n: int) -> bool:
         return self.step.fixed.get(name, n) == n
@@ -131,7 +131,7 @@ class Space:
         return found
 
     def _context(self) -> list[int]:
-        found, passed_on = [], any(isinstance(x.block, Mixer) and not isinstance(x.block, PairMixer) for x in branches(self.tree))
+        found, passed_on = [], any(isinstance(x.block, Mixer) and not isinstance(x.block, AttentionBase) for x in fold_blocks(self.tree))
         for n in self._among("cp"):
             if n > 1 and passed_on:
                 self._reject(f"CP {n:,}", "a layer's state goes from token to token")

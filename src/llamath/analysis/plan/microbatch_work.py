@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from ...core.blocks import Decoder, Layer
 from ...core.expr import Dim
-from ...core.forward_pass import Mixer, Pass
-from ...core.tree import Block, Folded, branches, fold, fold_field
+from ...core.forward_pass import ForwardPass, Mixer
+from ...core.tree import Block, Folded, fold, fold_blocks, fold_field
 from ...hardware import Device
 from ..inference.cache_bytes import remembered
 from ..inference.gpu_shards import one_rank
@@ -129,28 +129,28 @@ class Work:
     def _product(self, x: Folded, layout: Layout) -> float:
         """Seconds for all copies of a weight that a GPU has and its tokens meet."""
         out, into = int(x.weight.shape[0]), prod(map(int, x.weight.shape[1:]))
-        ranks = layout.expert_tp if x.dealt else layout.tp
+        ranks = layout.expert_tp if x.num_experts else layout.tp
         if x.split and ranks > 1:
-            cut = min(ranks, x.split.parts) if x.split.otherwise == "copy" else ranks
+            cut = min(ranks, x.split.parts) if x.split.on_indivisible == "copy" else ranks
             out, into = (-(-out // cut), into) if x.split.axis == 0 else (out, -(-into // cut))
-        rows, copies = float(self._tokens(layout) * int(x.live)), int(x.copies)
-        if x.dealt:
+        rows, copies = float(self._tokens(layout) * int(x.active)), int(x.copies)
+        if x.num_experts:
             rows, copies = rows * layout.expert_tp / layout.tp, copies // layout.ep
         moved = self.kernels.width * (rows * (out + into) + copies * out * into)
         return 2 * rows * out * into / self.rates.matmul + moved / self.rates.memory
 
     def _mixing(self, block: Block, layout: Layout) -> Iterator[float]:
         """FLOPs of mixing; a kernel that writes scores works out the masked ones too."""
-        at = Pass.prefill(self.context, masked=layout.flash)
+        at = ForwardPass.prefill(self.context, masked=layout.flash)
         share = layout.microbatch / (layout.tp * layout.cp)
-        yield from (share * int(x.live) * int(x.block.mixing(at)) for x in branches(block) if isinstance(x.block, Mixer))
+        yield from (share * int(x.active) * int(x.block.mixing_flops(at)) for x in fold_blocks(block) if isinstance(x.block, Mixer))
 
     def _moving(self, kept: list[Saved], layout: Layout) -> float:
         return PASSES * sum(bytes_of(x, layout, self.context) for x in kept) / self.rates.memory
 
     def _remembered(self, block: Block, layout: Layout) -> float:
         """Bytes of keys and values of the whole context, as a rank needs them."""
-        mixers = [x.block for x in branches(block) if isinstance(x.block, Mixer)]
+        mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
         found = [remembered(one_rank(x, layout.tp)) for x in mixers]
         numbers = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in found if x is not None)
         return layout.microbatch * numbers * self.kernels.width
@@ -158,10 +158,10 @@ class Work:
 
 def _regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
     """How often a layer leaves the sequence-parallel region: once for each branch that is cut, once for branches side by side."""
-    cut = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.dealt and layout.expert_tp == 1)}
+    cut = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
     return min(len(cut), 1) if block.parallel else len(cut)
 
 
 def _dealt(leaves: list[Folded]) -> int:
     """Numbers that each token sends to its experts."""
-    return max((int(x.live) * int(x.weight.shape[0]) for x in leaves if x.dealt and x.split and x.split.axis == 1), default=0)
+    return max((int(x.active) * int(x.weight.shape[0]) for x in leaves if x.num_experts and x.split and x.split.axis == 1), default=0)

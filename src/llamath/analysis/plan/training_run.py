@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...core.errors import LlamathError
-from ...core.forward_pass import Pass
+from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...hardware import Device
 from ..flops.flop_count import train_flops
@@ -67,7 +67,7 @@ class Run:
         """Everything about one layout."""
         timing, context = self.clock.step(layout, self.held.owned(layout)), self.job.context
         sequences = layout.dp * layout.microbatch * layout.count
-        rate = train_flops(self.model.tree, Pass.prefill(context), sequences).model / timing.step / layout.gpus
+        rate = train_flops(self.model.tree, ForwardPass.prefill(context), sequences).model / timing.step / layout.gpus
         return Plan(
             layout=layout,
             memory=self.held.most(layout),

@@ -102,7 +102,7 @@ def _in(x: Linear) -> Dim:
 @inside.register
 def _(block: Attention, k: Kernels) -> list[Saved]:
     H, K, h = Dim.const(block.heads), Dim.const(block.kv_heads), Dim.const(block.head_dim)
-    whole = (1, H * h, K * h) if block.norming.whole else (0, h, h)
+    whole = (1, H * h, K * h) if block.qk_preprocess.across_heads else (0, h, h)
     made = norm(block.q_norm, whole[1], k, whole[0] or H)
     kv = (H * h, 0) if not (k.fused or k.flash) else (K * h, int(K))
     if block.k is not None:
@@ -112,7 +112,7 @@ def _(block: Attention, k: Kernels) -> list[Saved]:
         made.append(Saved("values, as part of q, k and v", (H + K) * h, k.width))
     if block.gate:
         made.append(Saved("gate of attention", 2 * (H * h), k.width))
-    made += [Saved("queries", H * h, k.width), *_scores(H, k, block.scores.softcap)]
+    made += [Saved("queries", H * h, k.width), *_scores(H, k, block.score_transform.softcap)]
     return [*made, Saved("output of attention", H * h, k.width, weight=not k.flash or block.gate is not None)]
 
 
@@ -228,7 +228,7 @@ def rotary(tree: Decoder, k: Kernels) -> list[Saved]:
     """The tables of cosines and sines, where no kernel makes them as it goes."""
     if k.fused:
         return []
-    ropes = {rope: rope.dim for x, _ in tree.layers.kinds() if (rope := getattr(getattr(x, "attn", None), "rope", None)) is not None}
+    ropes = {rope: rope.dim for x, _ in tree.layers.distinct() if (rope := getattr(getattr(x, "attn", None), "rope", None)) is not None}
     return [Saved("rotary tables", Dim.const(2 * dim), k.width, "sequence", once=True) for dim in ropes.values()]
 
 
@@ -260,7 +260,7 @@ def adapters(block: Block, k: Kernels, prefix: str = "layers.{l}.") -> list[Save
             continue
         axis = 0 if x.split is None else x.split.axis
         cut: Literal["sequence", "tensor"] = "tensor" if axis == 1 else "sequence"
-        times, place = Dim.const(x.live), (path.rpartition(".")[0], axis)
+        times, place = Dim.const(x.active), (path.rpartition(".")[0], axis)
         known = place in inputs or (k.flash and axis == 1 and x.group == "attention")
         if k.width != FP32 or not known:
             made.append(Saved("inputs of adapters", times * x.weight.shape[1], FP32, cut))

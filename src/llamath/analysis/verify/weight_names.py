@@ -50,17 +50,17 @@ class Spelled(Record):
 def spellings(tree: Block, schemes: Sequence[Scheme]) -> tuple[Spelled, ...]:
     """Every distinct weight of the tree, in tree order; the layers of one kind together."""
     stack = tree.layers  # type: ignore[attr-defined]
-    sample = tree.replace(layers=sequence(x for x, _ in stack.kinds()))
-    times = [int(n) for _, n in stack.kinds()]
+    sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
+    times = [int(n) for _, n in stack.distinct()]
     made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
     found: dict[tuple[str, tuple[Dim, ...]], Spelled] = {}
     for leaf in walk(sample):
         if leaf.weight.tied:
             continue
-        layer = leaf.at[0] if leaf.pattern.startswith("layers.") else -1
+        layer = leaf.indices[0] if leaf.pattern.startswith("layers.") else -1
         count = times[layer] if layer >= 0 else 1
         if (same := found.get(key := (leaf.pattern, leaf.shape))) is not None:
-            found[key] = same if leaf.at[1:] != (0,) and leaf.at[1:] else same.replace(layers=same.layers + count)
+            found[key] = same if leaf.indices[1:] != (0,) and leaf.indices[1:] else same.replace(layers=same.layers + count)
             continue
         named = {name: x for name, table in made.items() if (x := table.get((leaf.pattern, layer))) is not None}
         found[key] = Spelled(pattern=leaf.pattern, shape=leaf.shape, layers=count, spellings=named)

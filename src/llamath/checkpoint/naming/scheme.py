@@ -76,7 +76,7 @@ class Scheme(Record):
             if not isinstance(child, Stack):
                 yield from self._joined(walk_field(block, name))
                 continue
-            made = {id(x): self.inside_of(name, x) for x, _ in child.kinds()}
+            made = {id(x): self.inside_of(name, x) for x, _ in child.distinct()}
             for i, x in enumerate(child):
                 number = str(i)
                 for name, shape, parts, layout in made[id(x)]:
@@ -92,7 +92,7 @@ class Scheme(Record):
                 names += [x.name for x in made]
                 tensors += made
                 continue
-            inside = {id(x): self.inside_of(field, x) for x, _ in child.kinds()}
+            inside = {id(x): self.inside_of(field, x) for x, _ in child.distinct()}
             texts = {key: "\n".join(x.name for x in made) for key, made in inside.items()}
             for i, x in enumerate(child):
                 names += texts[id(x)].replace("{l}", str(i)).split("\n") if inside[id(x)] else ()
@@ -136,7 +136,7 @@ class Unnamed(LlamathError):
 
 def _inside(name: str, block: Block) -> Iterator[Leaf]:
     prefix = f"{name}.{{l}}."
-    return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.at, x.weight, x.group) for x in walk(block))
+    return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.indices, x.weight, x.group) for x in walk(block))
 
 
 def _shape(parts: list[Part], layout: str, stacked: bool) -> tuple[Dim, ...]:

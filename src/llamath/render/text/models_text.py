@@ -53,7 +53,7 @@ def _has(preset: Preset, word: str) -> bool:
 def _fact(preset: Preset) -> dict[str, Any]:
     model = load(preset.slug)
     tree = model.tree
-    attention = next((x for layer, _ in tree.layers.kinds() for x in _mixers(layer) if hasattr(x, "heads")), None)
+    attention = next((x for layer, _ in tree.layers.distinct() for x in _mixers(layer) if hasattr(x, "heads")), None)
     return {
         "preset": preset.slug,
         "name": preset.name,

@@ -33,7 +33,7 @@ def _block(name: str, block: Block, indent: str, times: str = "") -> Iterator[st
 
 
 def _stack(name: str, stack: Stack, indent: str) -> Iterator[str]:
-    if len(kinds := stack.kinds()) == 1:
+    if len(kinds := stack.distinct()) == 1:
         yield from _block(name, kinds[0][0], indent, f"{int(kinds[0][1]):,} × ")
         return
     yield f"{indent}({name}): {int(stack.n):,} of {len(kinds)} kinds("

@@ -44,7 +44,7 @@ class QuickAttention:
         lying = Beside([Lying(x.weight, x.bias) for x in self.parts], lambda y, i: self._dealt(y, i, -1))
         shape = sum(len(x.weight) for x in self.parts), self.parts[0].weight.shape[1]
         self.qkv, self.o = Late(laying, lying, shape, self._joined), late(laying, own.o)
-        self.scores = Weighing(s.head_dim**-0.5 if s.scores.scale is None else s.scores.scale)
+        self.scores = Weighing(s.head_dim**-0.5 if s.score_transform.scale is None else s.score_transform.scale)
 
     def _joined(self) -> tuple[Tensor, Tensor | None]:
         """q, k and v as one matrix."""
@@ -154,8 +154,8 @@ def usual(mlp: nn.Module | None) -> TypeGuard[MLP]:
 def plain(attn: Attention) -> bool:
     """Whether nothing is set that few families have."""
     s = attn.spec
-    rare = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.norming.clip, s.scores.softcap, s.scores.temperature)
-    if any(x is not None for x in rare) or s.norming.whole or s.norming.after_rope:
+    rare = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.qk_preprocess.clip, s.score_transform.softcap, s.score_transform.temperature)
+    if any(x is not None for x in rare) or s.qk_preprocess.across_heads or s.qk_preprocess.after_rope:
         return False
     if not all(type(x) is Linear for x in (attn.q, attn.k, attn.v, attn.o)):
         return False

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...analysis.verify.logits_agreement import Agreement, Gap, facts
-from ...core.tree import fill, walk
+from ...core.tree import fill_pattern, walk
 from ..memory_budget import word
 from .activations import Heard
 from .rope_permutation import hinted
@@ -87,7 +87,7 @@ def _stored(side: Heard, path: str) -> str:
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
     path = leaf.weight.tied or path if leaf else path
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
-    return fill(side.scheme.stored(leaf.pattern), leaf.at) if leaf else ""
+    return fill_pattern(side.scheme.stored(leaf.pattern), leaf.indices) if leaf else ""
 
 
 def _hints(found: Agreement, a: Heard, b: Heard) -> Iterator[str]:

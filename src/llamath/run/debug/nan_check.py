@@ -86,5 +86,5 @@ class Flaws:
 def _experts(path: str, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """What a part has that a token meets only if it is sent there."""
     for name, inner in part.named_modules():
-        for field in inner.spec.dealt if isinstance(inner, Module) else ():
+        for field in inner.spec.expert_parallel if isinstance(inner, Module) else ():
             yield from ((".".join(x for x in (path, name, field, str(e)) if x), expert) for e, expert in enumerate(getattr(inner, field)))

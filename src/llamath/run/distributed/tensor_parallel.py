@@ -111,7 +111,7 @@ def _running(part: nn.Module, crew: Crew) -> Iterator[Module]:
     if isinstance(part, Module) and part.spec.cuts:
         yield part
     for name, child in part.named_children():
-        dealt = crew.dealt and isinstance(part, Module) and name in part.spec.dealt
+        dealt = crew.dealt and isinstance(part, Module) and name in part.spec.expert_parallel
         if dealt and isinstance(child, nn.ModuleList):
             _deal(child, crew)
         else:
@@ -132,7 +132,7 @@ def _attend(part: Attention, crew: Crew) -> None:
     if part.sight.alibi is not None:
         first, last = span(part.spec.heads, crew.mesh.get_local_rank(), crew.n)
         part.sight = part.sight._replace(first=first, last=last)
-    for norm, linear in ((part.q_norm, part.q), (part.k_norm, part.k)) if part.spec.norming.whole else ():
+    for norm, linear in ((part.q_norm, part.q), (part.k_norm, part.k)) if part.spec.qk_preprocess.across_heads else ():
         if isinstance(norm, Norm) and linear is not None:
             weight = linear.weight
             assert isinstance(weight, DTensor)
@@ -167,7 +167,7 @@ def _spread(owner: Module, name: str, split: Split | None, crew: Crew) -> None:
 
 def _placed(split: Split, crew: Crew) -> tuple[DeviceMesh, list[Placement]]:
     """Over which processes, and how."""
-    if split.otherwise != "copy" or split.parts % crew.n == 0:
+    if split.on_indivisible != "copy" or split.parts % crew.n == 0:
         return crew.mesh, [Shard(split.axis)]
     if split.parts not in crew.copies:
         crew.copies[split.parts] = _copied(crew.mesh, split.parts)

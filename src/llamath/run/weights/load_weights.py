@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.naming.scheme import Scheme
-from ...core.tree import Block, Leaf, Stack, fill, walk
+from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
 from ..module import Module, put, tie
 from .stored_layouts import Facts, facts, parted, straight
 
@@ -18,9 +18,9 @@ def from_named(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]) -> It
     for name, leaves in joined(tree, scheme).items():
         stacked: dict[tuple[int, ...], list[Leaf]] = {}
         for leaf in leaves:
-            stacked.setdefault(leaf.at[1:], []).append(leaf)
+            stacked.setdefault(leaf.indices[1:], []).append(leaf)
         whole = tensors[name]
-        alone = "{e}" in scheme.stored(leaves[0].pattern) or len(leaves[0].at) < 2
+        alone = "{e}" in scheme.stored(leaves[0].pattern) or len(leaves[0].indices) < 2
         for e, parts in stacked.items():
             yield from _parts(whole if alone else whole[e[0]], parts, scheme, known(tree, leaves[0]))
 
@@ -38,7 +38,7 @@ def joined(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
     found: dict[str, list[Leaf]] = {}
     for leaf in walk(tree):
         if not leaf.weight.tied:
-            found.setdefault(fill(scheme.stored(leaf.pattern), leaf.at), []).append(leaf)
+            found.setdefault(fill_pattern(scheme.stored(leaf.pattern), leaf.indices), []).append(leaf)
     return found
 
 

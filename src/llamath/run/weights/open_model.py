@@ -14,7 +14,7 @@ from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
-from ...core.tree import fill, walk
+from ...core.tree import fill_pattern, walk
 from ...model import Model
 from ..build_module import build
 from ..debug.nan_check import described, wrong
@@ -55,7 +55,7 @@ class Opened(Record):
     def stored(self, path: str) -> str:
         """What the tensor is called that holds the weight at this path."""
         leaf = next(x for x in walk(self.model.tree) if x.path == path)
-        return fill(self.scheme.stored(leaf.pattern), leaf.at)
+        return fill_pattern(self.scheme.stored(leaf.pattern), leaf.indices)
 
     def flaw(self) -> str:
         """The first weight that holds a NaN or an infinity, in words; empty if none does. Reads all of them."""

@@ -13,9 +13,9 @@ from ...analysis.inference.cache_bytes import remembered
 from ...core.blocks import Attention, Decoder, LatentAttention, MoE
 from ...core.errors import safe
 from ...core.expr import Dim, product
-from ...core.forward_pass import PairMixer, Pass
+from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.mixers import GatedDeltaNet, Mamba2
-from ...core.tree import Block, branches
+from ...core.tree import Block, fold_blocks
 from ...model import Model
 from ...render.numbers import spans
 from ...render.svg.block_layout import Layout, layout
@@ -30,14 +30,14 @@ def passes(model: Model) -> dict[str, Any]:
     return {name: _walked(model.tree, at) for name, at in (("prompt", PROMPT), ("next", NEXT)) if name == "prompt" or reads_on(model.tree)}
 
 
-def _walked(tree: Decoder, at: Pass) -> list[dict[str, Any]]:
+def _walked(tree: Decoder, at: ForwardPass) -> list[dict[str, Any]]:
     stages = walkthrough(tree, at, BATCH).stages
     return [_stage(x, tree.layers[x.layer] if x.layer is not None else None, at, tree.width) for x in stages]
 
 
-def _stage(stage: Stage, block: Block | None, at: Pass, width: int) -> dict[str, Any]:
+def _stage(stage: Stage, block: Block | None, at: ForwardPass, width: int) -> dict[str, Any]:
     plan = layout(stage.steps)
-    mixers = {} if block is None else {x.pattern: x.block for x in branches(block)}
+    mixers = {} if block is None else {x.pattern: x.block for x in fold_blocks(block)}
     named = {x.name: x for x in stage.steps}
     places = Places(stage.steps, plan)
     outside = [name for name in plan.rows if name not in named]
@@ -73,9 +73,9 @@ def _place(plan: Layout, name: str) -> dict[str, Any]:
     return {"lane": plan.lanes[name]}
 
 
-def _step(x: Operation, mixers: Mapping[str, Block], at: Pass) -> dict[str, Any]:
+def _step(x: Operation, mixers: Mapping[str, Block], at: ForwardPass) -> dict[str, Any]:
     mixer = _mixer(x.name, mixers)
-    letters = known(mixer.reach if isinstance(mixer, PairMixer) else None, at)
+    letters = known(mixer.window if isinstance(mixer, AttentionBase) else None, at)
     return {
         "name": x.name,
         "kind": x.kind,
@@ -92,7 +92,7 @@ def _step(x: Operation, mixers: Mapping[str, Block], at: Pass) -> dict[str, Any]
 
 def _mixer(name: str, found: Mapping[str, Block]) -> Block | None:
     """The mixer that a step is part of."""
-    meeting = (path for path, x in found.items() if isinstance(x, PairMixer) or remembered(x) is not None)
+    meeting = (path for path, x in found.items() if isinstance(x, AttentionBase) or remembered(x) is not None)
     inside = [path for path in meeting if name.startswith(f"{path}.")]
     return found[max(inside, key=len)] if inside else None
 
@@ -112,7 +112,7 @@ def _used(x: Used) -> dict[str, Any]:
 
 def _shared(block: Block) -> Iterator[dict[str, Any]]:
     """Which heads share what, and which experts there are."""
-    for x in branches(block):
+    for x in fold_blocks(block):
         y = x.block
         if isinstance(y, Attention):
             own = "of another layer" if y.k is None else "remembered"

@@ -126,7 +126,7 @@ def _names(model: Checked) -> list[list[str]]:
         tree = model.tree
         outside = sum(len(list(scheme.outside_of(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
         kinds = [
-            (int(n), len(list(scheme.inside_of(field, x)))) for field, y in tree.children if isinstance(y, Stack) for x, n in y.kinds()
+            (int(n), len(list(scheme.inside_of(field, x)))) for field, y in tree.children if isinstance(y, Stack) for x, n in y.distinct()
         ]
         if outside + sum(n * each for n, each in kinds) == verdict.expected:
             asked[:1] = [
@@ -174,7 +174,7 @@ def pieces(model: Checked) -> Iterator[Piece]:
             for x in scheme.outside_of(tree, field):
                 yield from _shares(x, held.get(x.name), None)
             continue
-        inside = {id(x): scheme.inside_of(field, x) for x, _ in child.kinds()}
+        inside = {id(x): scheme.inside_of(field, x) for x, _ in child.distinct()}
         for i, block in enumerate(child):
             for x in inside[id(block)]:
                 yield from _shares(x, held.get(x.name.replace("{l}", str(i))), i)

@@ -69,5 +69,5 @@ def _order(child: Weight | Block | Stack, path: str, places: dict[tuple[str, int
     else:
         depth = sum(letter in path for letter in LETTERS)
         start = f"{path}.{LETTERS[depth]}"
-        made = {id(x): [y for inner, z in x.children for y in _order(z, f"{start}.{inner}", places)] for x, _ in child.kinds()}
+        made = {id(x): [y for inner, z in x.children for y in _order(z, f"{start}.{inner}", places)] for x, _ in child.distinct()}
         yield [[[made[id(x)] for x in pattern], int(times)] for pattern, times in child.runs]

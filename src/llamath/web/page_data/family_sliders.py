@@ -73,7 +73,7 @@ def forms_of(model: Model, family: Family) -> Forms:
 def _live(model: Model) -> Dim:
     """What a token passes through, with its letters."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
-    shares = {id(y.weight): y.live for stack in stacks for x, _ in stack.kinds() for y in fold(x)}
+    shares = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}
     return total(
         product((x.times, shares.get(id(row.weight), row.copies), row.weight.parameters)) for x in model.count.sections for row in x.rows
     )
@@ -86,7 +86,7 @@ def _counted(family: Family, at: Values, tied: bool | None = None) -> tuple[int,
     whole = active = 0
     for x in fold(model.tree):
         n = int(x.weight.parameters)
-        whole, active = whole + n * int(x.copies), active + n * int(x.live)
+        whole, active = whole + n * int(x.copies), active + n * int(x.active)
     return whole, active
 
 

@@ -92,7 +92,7 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
     yield _count("total", p.total, "every weight, a tied matrix once", formula.symbols, formula.numbers)
     folded = fold(model.tree)
     if p.active != p.total:
-        live = total(product((x.live, x.weight.parameters)) for x in folded)
+        live = total(product((x.active, x.weight.parameters)) for x in folded)
         yield _count("active", p.active, "what one token passes through", live.symbol, live.numbers)
     if p.tied_counted_twice != p.total:
         twice = p.tied_counted_twice - p.total

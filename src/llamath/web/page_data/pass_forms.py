@@ -9,33 +9,33 @@ from collections.abc import Mapping
 
 from ...analysis.inference.cache_bytes import Remembered
 from ...core.expr import Dim
-from ...core.forward_pass import Pass, Reach
+from ...core.forward_pass import AttentionWindow, ForwardPass
 from .forms import Form, number, times_of
 
 TOKENS, BATCH = 3, 2
 """Of the passes that are walked for their letters; forms hold for any other."""
-PROMPT, NEXT = Pass.prefill(TOKENS), Pass.decode(TOKENS, absorbed=True)
+PROMPT, NEXT = ForwardPass.prefill(TOKENS), ForwardPass.decode(TOKENS, absorbed=True)
 
 
-def pairs(reach: Reach, prompt: bool) -> Form:
+def pairs(reach: AttentionWindow, prompt: bool) -> Form:
     """How many pairs of a query and a key the mask lets through."""
     if not prompt:
         return _one(reach)
     if reach.chunk is not None:
         return _chunks(str(int(reach.chunk)))
-    near: Form = "T" if reach.window is None else ["min", "T", str(int(reach.window))]
+    near: Form = "T" if reach.size is None else ["min", "T", str(int(reach.size))]
     back: Form = ["floor", ["*", "T", ["+", "T", "1"]], "2"]
-    if reach.window is not None:
+    if reach.size is not None:
         back = ["-", ["*", "T", near], ["floor", ["*", near, ["-", near, "1"]], "2"]]
     return back if reach.causal else ["-", ["*", "2", back], "T"]
 
 
-def _one(reach: Reach) -> Form:
+def _one(reach: AttentionWindow) -> Form:
     """Those of the last token alone."""
     if reach.chunk is not None:
         chunk = str(int(reach.chunk))
         return ["-", "T", ["*", chunk, ["floor", ["-", "T", "1"], chunk]]]
-    return "T" if reach.window is None else ["min", "T", str(int(reach.window))]
+    return "T" if reach.size is None else ["min", "T", str(int(reach.size))]
 
 
 def _chunks(chunk: str) -> Form:
@@ -45,19 +45,19 @@ def _chunks(chunk: str) -> Form:
     return ["+", ["*", whole, half[0]], half[1]]
 
 
-def known(reach: Reach | None, at: Pass) -> Mapping[str, Form]:
+def known(reach: AttentionWindow | None, at: ForwardPass) -> Mapping[str, Form]:
     """What the letters of a pass stand for."""
     prompt = at.tokens > 1
     found: dict[str, Form] = {"B": "B", "T": "T" if prompt else "1", "M": ["as", "M", "T"]}
     if reach is not None:
-        span = reach.window if reach.chunk is None else reach.chunk
+        span = reach.size if reach.chunk is None else reach.chunk
         if not prompt and span is not None:
             found["M"] = ["as", "M", ["min", "T", str(int(span))]]
-        found[reach.letter] = ["as", reach.letter, pairs(reach, prompt)]
+        found[reach.pairs_symbol] = ["as", reach.pairs_symbol, pairs(reach, prompt)]
     return found
 
 
-def kept(n: Dim, what: Remembered | None, at: Pass) -> Form:
+def kept(n: Dim, what: Remembered | None, at: ForwardPass) -> Form:
     """The numbers that a step remembers of all sequences, from those of a pass in which so many tokens count."""
     if what is None or not what.rows or n.terms.keys() == {()}:
         return number(n, {"B": "B"})

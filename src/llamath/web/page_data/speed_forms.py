@@ -13,8 +13,8 @@ from ...analysis.inference.speed_limits import types
 from ...analysis.parallel_layout import Layout
 from ...core.blocks import Decoder
 from ...core.expr import Dim, total
-from ...core.forward_pass import Mixer, PairMixer, Pass, Reach
-from ...core.tree import branches
+from ...core.forward_pass import AttentionBase, AttentionWindow, ForwardPass, Mixer
+from ...core.tree import fold_blocks
 from ...hardware import DTYPES, devices
 from .device_facts import rates as published
 from .forms import Form, number, sum_of, times_of
@@ -59,13 +59,13 @@ def work(tree: Decoder) -> dict[str, Form]:
 def _work(tree: Decoder, tokens: Form, context: Form, absorbed: bool) -> Form:
     parts: dict[str, list[Dim]] = {"each": [], "once": []}
     mixing: list[Form] = []
-    for x in works(tree, Pass.decode(1)):
+    for x in works(tree, ForwardPass.decode(1)):
         if not x.mixing:
             parts["once" if x.group == "head" else "each"].append(x.flops)
-    for y in branches(tree):
+    for y in fold_blocks(tree):
         if isinstance(y.block, Mixer):
-            each = number(y.block.mixing(Pass.decode(1, absorbed=absorbed)), _met(y.block, tokens, context))
-            mixing.append(times_of(number(y.live), each))
+            each = number(y.block.mixing_flops(ForwardPass.decode(1, absorbed=absorbed)), _met(y.block, tokens, context))
+            mixing.append(times_of(number(y.active), each))
     weights = [times_of(tokens, number(total(parts["each"])))]
     head = [number(total(parts["once"]))] if parts["once"] else []
     return times_of("B", sum_of(*weights, *head, *_alike(mixing)))
@@ -81,28 +81,28 @@ def _alike(forms: Sequence[Form]) -> list[Form]:
 
 def _met(block: Mixer, tokens: Form, context: Form) -> Mapping[str, Form]:
     """What stands for the letter of a mixer's formula: its tokens, or its pairs of a query and a key."""
-    if not isinstance(block, PairMixer):
+    if not isinstance(block, AttentionBase):
         return {"T": tokens}
-    met = _one(block.reach, context) if tokens == "1" else _pairs(block.reach, context)
-    return {block.reach.letter: ["as", block.reach.letter, met]}
+    met = _one(block.window, context) if tokens == "1" else _pairs(block.window, context)
+    return {block.window.pairs_symbol: ["as", block.window.pairs_symbol, met]}
 
 
-def _one(reach: Reach, context: Form) -> Form:
+def _one(reach: AttentionWindow, context: Form) -> Form:
     """The keys that the last of so many positions meets."""
     if reach.chunk is None:
-        return context if reach.window is None else ["min", context, str(reach.window)]
+        return context if reach.size is None else ["min", context, str(reach.size)]
     before: Form = ["-", context, "1"]
     return ["+", ["-", before, ["*", str(reach.chunk), ["floor", before, str(reach.chunk)]]], "1"]
 
 
-def _pairs(reach: Reach, context: Form) -> Form:
+def _pairs(reach: AttentionWindow, context: Form) -> Form:
     """The pairs of a whole prompt."""
     if reach.chunk is not None:
         whole: Form = ["floor", context, str(reach.chunk)]
         rest: Form = ["-", context, ["*", str(reach.chunk), whole]]
         return ["+", ["*", whole, str(reach.chunk * (reach.chunk + 1) // 2)], _triangle(rest)]
-    near: Form = context if reach.window is None else ["min", context, str(reach.window)]
-    back = _triangle(near) if reach.window is None else ["+", _triangle(near), ["*", ["-", context, near], near]]
+    near: Form = context if reach.size is None else ["min", context, str(reach.size)]
+    back = _triangle(near) if reach.size is None else ["+", _triangle(near), ["*", ["-", context, near], near]]
     return back if reach.causal else ["-", ["*", "2", back], context]
 
 

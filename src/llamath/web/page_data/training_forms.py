@@ -136,7 +136,7 @@ def _kept(job: Job, stage: Stage, again: Recompute, freed: Form) -> Iterator[Lin
     layout = job.layout.replace(recompute=again)
     yield from _lines(held(job.tree, stage, layout, job.kernels).kept)
     works = []
-    for block, _ in job.tree.layers.kinds():
+    for block, _ in job.tree.layers.distinct():
         alone = job.tree.replace(layers=Stack(((block,), 1)))
         works.append(_sum(held(alone, stage.replace(runs=((0, 1),)), layout, job.kernels).working))
     if any(x != "0" for x in works):

@@ -11,8 +11,8 @@ from ...analysis.inference.cache_bytes import remembered as what_is_kept
 from ...analysis.inference.inference_memory import STORED, Sizes
 from ...core.blocks import Decoder
 from ...core.expr import Dim
-from ...core.forward_pass import PairMixer
-from ...core.tree import Block, Folded, Stack, branches, fold, fold_field
+from ...core.forward_pass import AttentionBase
+from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ...model import Model
 from .checkpoint_data import Checked, pieces
 from .forms import number, sum_of, times_of
@@ -65,7 +65,7 @@ def _parts(model: Model) -> Iterator[Part]:
     rows = {_alike((y.pattern, y.weight.shape, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
     for name, child in tree.children:
         if isinstance(child, Stack):
-            for block, n in child.kinds():
+            for block, n in child.distinct():
                 leaves = fold(block)
                 where = rows[_alike((y.pattern.replace("{l}", "{e}"), y.weight.shape, y.copies) for y in leaves)]
                 yield Part(where, f"{name}.{{l}}.", block, leaves, int(n))
@@ -135,7 +135,7 @@ def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]])
                 (part.section, key), {"section": part.section, "path": key[0], "group": x.group or "other"} | shape | counts
             )
             tile["copies"] += int(x.copies) * part.times
-            tile["live"] += int(x.live) * part.times
+            tile["live"] += int(x.active) * part.times
             tile["parameters"] += int(x.weight.parameters) * int(x.copies) * part.times
             tile["flops"] += int(next(done).flops) if x.weight.role == "matmul" else 0
     for dtype, found in held.items():
@@ -158,18 +158,18 @@ def _mixing(part: Part) -> Iterator[dict[str, Any]]:
     """What mixers work out for one token besides their weights, in all layers of a kind."""
     if part.block is None:
         return
-    mixers = {x.pattern: x.block for x in branches(part.block)}
+    mixers = {x.pattern: x.block for x in fold_blocks(part.block)}
     for x in works(part.block, NEXT):
         if x.mixing:
             mixer = mixers[x.pattern]
-            each = number(x.flops, known(mixer.reach if isinstance(mixer, PairMixer) else None, NEXT))
+            each = number(x.flops, known(mixer.window if isinstance(mixer, AttentionBase) else None, NEXT))
             path = f"{part.prefix}{x.pattern}"
             yield {"section": part.section, "path": path, "group": x.group, "flops": times_of(number(Dim.const(part.times)), each)}
 
 
 def _remembered(part: Part) -> Iterator[dict[str, Any]]:
     """What the mixers of a kind of layer remember, in all layers of it."""
-    for x in branches(part.block) if part.block is not None else ():
+    for x in fold_blocks(part.block) if part.block is not None else ():
         if (found := what_is_kept(x.block)) is not None:
             form = remembered(found.replace(layers=Dim.const(part.times) * int(x.copies)))
             yield {"section": part.section, "path": f"{part.prefix}{x.pattern}", "what": found.kind, "form": form}
