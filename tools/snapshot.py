@@ -1,0 +1,197 @@
+"""Store the --json output of commands for all presets and examples, and compare two snapshots number by number.
+
+    python tools/snapshot.py write FILE.jsonl.gz
+    python tools/snapshot.py compare OLD.jsonl.gz NEW.jsonl.gz
+
+A snapshot has one JSON object per line: {"id", "argv", "exit", "stdout", "stderr"}. What is run is listed in tools/snapshot_commands.py.
+`compare` matches lines by id and ignores argv, so an option can be renamed there without losing the comparison. `write` runs the llamath
+of the checkout that this file is in. It needs click 8.2 or newer, and torch for trace, run and logits. The floating-point results of
+run/logprobs, trace/prompt and logits/* may differ between processors. chat, convert, export and serve are not covered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import shlex
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from snapshot_commands import ROOT, Invocation, invocations
+
+WORKERS = 2
+VOLATILE = {"tokens_per_second"}
+"""Keys whose values differ from run to run; they are not stored."""
+
+RENAMED_KEYS: dict[str, str] = {}
+"""Keys renamed on purpose: glob for the end of the old path -> the new key in the same object, or a path below it ("totals/active")."""
+
+ACCEPTED: list[tuple[str, str, str]] = []
+"""Differences accepted on purpose: glob for the id, glob for the path, reason.
+
+A path looks like stdout/weights/0/parameters or exit; * in a glob also matches across slashes. A missing invocation has the path "".
+"""
+
+
+def run(call: Invocation) -> tuple[Invocation, int, bytes]:
+    """One invocation in this process: its exit code, and its line of the snapshot, compressed; -1 is an exception that nothing caught."""
+    from click.testing import CliRunner
+
+    from llamath.cli import cli
+    from llamath.core.errors import LlamathError
+
+    done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, call.argv, input=call.stdin)
+    code, stderr, error = done.exit_code, done.stderr, done.exception
+    if isinstance(error, LlamathError):  # which llamath.cli.main turns into a message and exit code 2
+        code, stderr = 2, f"{stderr}error: {error}\nhint: {error.hint}\n"
+    elif error is not None and not isinstance(error, SystemExit):
+        code, stderr = -1, f"{stderr}{type(error).__name__}: {error}\n"
+    out, err = (x.replace(f"{ROOT}/", "") for x in (done.stdout, stderr))
+    try:
+        stdout = json.loads(out, object_hook=lambda x: {key: value for key, value in x.items() if key not in VOLATILE})
+    except ValueError:
+        stdout = out
+    line = json.dumps({"id": call.id, "argv": call.argv, "exit": code, "stdout": stdout, "stderr": err}, ensure_ascii=False)
+    return call, code, gzip.compress(f"{line}\n".encode(), 6, mtime=0)
+
+
+def write(target: Path, only: str) -> int:
+    """Run everything and write the snapshot; exit code 1 if a command crashed."""
+    start, calls = time.monotonic(), [x for x in invocations() if fnmatchcase(x.id, only)]
+    twice = [name for name, n in Counter(x.id for x in calls).items() if n > 1]
+    assert not twice, f"ids that are used twice: {twice}"
+    target = target.resolve()
+    os.chdir(ROOT)
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    sys.path.insert(0, str(ROOT / "src"))
+    with Pool(WORKERS) as pool:
+        done = sorted(pool.imap_unordered(run, calls, chunksize=8), key=lambda x: (x[0].argv, x[0].id))
+    with target.open("wb") as file:
+        file.writelines(member for _, _, member in done)
+    codes = Counter(code for _, code, _ in done)
+    seconds = time.monotonic() - start
+    print(f"{len(done):,} invocations in {seconds:.0f} s, {target.stat().st_size / 1e6:.1f} MB; exit codes {dict(sorted(codes.items()))}")
+    for call, code, _ in done:
+        if code == -1:
+            print(f"crashed: {call.id}: llamath {shlex.join(call.argv)}")
+    return int(-1 in codes)
+
+
+NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)|\d{4,}", re.ASCII)
+MISSING = object()
+
+
+class Difference(NamedTuple):
+    kind: str  # "number", "text", or "numbers in text"
+    path: str
+    what: str
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
+    """What differs between two JSON values, apart from keys that only `new` has."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key, value in old.items():
+            below = f"{path}/{key}" if path else key
+            if (other := renamed(new, key, below)) is MISSING:
+                yield Difference("number", below, f"{short(value)} -> the key is gone")
+            else:
+                yield from differences(value, other, below)
+    elif isinstance(old, list) and isinstance(new, list):
+        if len(old) != len(new):
+            yield Difference("number", path, f"length {len(old)} -> {len(new)}")
+        for i, pair in enumerate(zip(old, new, strict=False)):
+            yield from differences(*pair, f"{path}/{i}")
+    elif isinstance(old, str) and isinstance(new, str):
+        if old != new:
+            a, b = ([x.replace(",", "") for x in NUMBER.findall(text)] for text in (old, new))
+            yield Difference("text" if a == b else "numbers in text", path, f"{short(old)} -> {short(new)}")
+    elif repr(old) != repr(new):  # which tells 1 from 1.0 and True
+        yield Difference("number", path, f"{short(old)} -> {short(new)}")
+
+
+def renamed(new: dict[str, Any], key: str, path: str) -> Any:
+    """The value in `new` of a key of the old object, by its new name if it was renamed; MISSING if there is none."""
+    found: Any = new
+    for part in next((to for suffix, to in RENAMED_KEYS.items() if fnmatchcase(f"/{path}", f"*/{suffix}")), key).split("/"):
+        found = found.get(part, MISSING) if isinstance(found, dict) else MISSING
+    return new.get(key, MISSING) if found is MISSING else found
+
+
+def short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The id and the text of each line."""
+    with gzip.open(path) as file:
+        for line in file:
+            yield json.JSONDecoder().raw_decode(line[:400].decode(errors="ignore"), len('{"id": '))[0], line
+
+
+def compare(old: Path, new: Path, only: str, limit: int, texts: bool, strict: bool) -> int:
+    """List what differs; exit code 1 if a number does."""
+    others = {name: zlib.compress(line, 1) for name, line in lines(new) if fnmatchcase(name, only)}
+    counts: Counter[str] = Counter()
+    shown: Counter[tuple[str, str, str]] = Counter()
+    for name, line in lines(old):
+        if not fnmatchcase(name, only):
+            continue
+        counts["compared"] += 1
+        packed = others.pop(name, None)
+        other = zlib.decompress(packed) if packed else None
+        if line == other:
+            continue
+        if other is None:
+            found = [Difference("number", "", "the invocation is gone")]
+        else:
+            found = list(differences(json.loads(line) | {"argv": None}, json.loads(other) | {"argv": None}))
+        for kind, path, what in found:
+            if any(fnmatchcase(name, x) and fnmatchcase(path, y) for x, y, _ in ACCEPTED):
+                counts["accepted"] += 1
+                continue
+            counts[kind] += 1
+            group = kind, name.split("/")[0], re.sub(r"/\d+(?=/|$)", "/*", path)
+            shown[group] += 1
+            if shown[group] <= limit and (kind != "text" or texts):
+                print(f"{kind}: {name}: {path}: {what}")
+    for (kind, command, path), n in sorted(shown.items()):
+        if n > limit and (kind != "text" or texts):
+            print(f"{kind}: {command}: {path}: {n - limit:,} more like this (--limit)")
+    print(f"{counts['compared']:,} invocations of {old} compared; {len(others):,} only in {new}")
+    print(f"{counts['number']:,} numbers, keys, lengths or exit codes differ; {counts['accepted']:,} differences accepted")
+    print(f"{counts['numbers in text']:,} texts have other numbers, {counts['text']:,} texts only other words")
+    return int(counts["number"] > 0 or (strict and counts["numbers in text"] > 0))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("write", help="run everything and write a snapshot")
+    one.add_argument("file", type=Path)
+    two = commands.add_parser("compare", help="list the numbers that differ between two snapshots; exit code 1 if there are any")
+    two.add_argument("old", type=Path)
+    two.add_argument("new", type=Path)
+    two.add_argument("--limit", type=int, default=5, help="differences shown of one command and path; 5 if not given")
+    two.add_argument("--texts", action="store_true", help="show texts with other words as well")
+    two.add_argument("--strict", action="store_true", help="exit code 1 also if numbers in texts differ")
+    for each in (one, two):
+        each.add_argument("--only", default="*", metavar="GLOB", help="only the ids that match, like 'memory/*'")
+    asked = parser.parse_args()
+    if asked.command == "write":
+        return write(asked.file, asked.only)
+    return compare(asked.old, asked.new, asked.only, asked.limit, asked.texts, asked.strict)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
