@@ -131,7 +131,7 @@ def bits() -> Rows:
     names = model.family.gguf
     assert names is not None
     for name, printed, gib in DATA["gguf"]["rows"]:
-        kept = stored(model.tree, packer("gguf-f16" if name == "F16" else name), GGUF(names, model.family.arch), None)
+        kept = stored(model.tree, packer("gguf-f16" if name == "F16" else name), GGUF(names, model.family.gguf_arch), None)
         yield name, f"{printed:.4f}", f"{kept.bits:.4f}", f"{gib:.2f}", f"{kept.bytes / 2**30:.2f}"
 
 

@@ -112,7 +112,7 @@ def converted(label: str, folder: Path) -> Path:
 def test_what_the_converter_writes_gives_the_tree_back(label: str, tmp_path: Path) -> None:
     config, model = CONVERTED[label]["config"], llamath.load(converted(label, tmp_path))
     family, whole = find(config["model_type"]), tree(config)
-    assert family.gguf is not None and family.arch.removesuffix("_moe") == CONVERTED[label]["arch"].removesuffix("_moe")
+    assert family.gguf is not None and family.gguf_arch.removesuffix("_moe") == CONVERTED[label]["arch"].removesuffix("_moe")
     ours = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
     if label in DROPPED:
         del ours["output.weight"]
@@ -209,7 +209,7 @@ def test_what_the_converter_does_not_write_is_read_by_the_same_keys(label: str, 
 
 
 def test_every_family_with_an_architecture_is_written_here() -> None:
-    left = {label for label, x in CONFIGS.items() if find(x["model_type"]).arch} - set(CONVERTED) - set(UNWRITTEN)
+    left = {label for label, x in CONFIGS.items() if find(x["model_type"]).gguf_arch} - set(CONVERTED) - set(UNWRITTEN)
     assert left == {
         "deepseek_v2-plain attention",  # llama.cpp has another architecture for it, deepseek2-ocr
         "qwen-first-names",  # the converter reads none of them
@@ -223,10 +223,10 @@ def test_every_architecture_of_every_family_is_known() -> None:
     for module, types in FAMILIES.items():
         import_module(f"llamath.families.{module}")
         for model_type in types.split():
-            if arch := find(model_type).arch:
+            if arch := find(model_type).gguf_arch:
                 assert arch in ARCHITECTURES, model_type
     for name, arch in ARCHS.items():
-        declared = find(arch.model_type).arch
+        declared = find(arch.model_type).gguf_arch
         assert name.split()[0] == declared or (name, declared) == ("nemotron_h", "nemotron_h_moe")
 
 

@@ -26,7 +26,7 @@ from support import packed
 def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> Storage:
     found = llamath.load(model, changes=changes) if isinstance(model, str) else model
     gguf = found.family.gguf
-    return stored(found.tree, packer(name), GGUF(gguf, found.family.arch) if gguf else None, imatrix)
+    return stored(found.tree, packer(name), GGUF(gguf, found.family.gguf_arch) if gguf else None, imatrix)
 
 
 def published(name: str) -> list[list[Any]]:
@@ -96,7 +96,7 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
     if version == FIRST:
         monkeypatch.setattr(rules, "fitting", lambda chosen, _: chosen)
     assert model.family.gguf is not None
-    tensors, facts = [x.tensor for x in _tensors(model.tree, model.family.gguf)], traits(model.tree, model.family.arch)
+    tensors, facts = [x.tensor for x in _tensors(model.tree, model.family.gguf)], traits(model.tree, model.family.gguf_arch)
     text = f"{version}# Model: {title}\n# {sizes}\n"
     for name in SECTIONS.split():
         base = FILE_TYPES[name]

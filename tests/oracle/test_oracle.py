@@ -49,7 +49,7 @@ def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
     family = find(config["model_type"])
     if not family.gguf:
         pytest.skip("no GGUF architecture")
-    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == family.arch)
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == family.gguf_arch)
     tree = family(Config(config))
     known = gguf.get_tensor_name_map(arch, len(tree.layers))
     ours = {gguf.TENSOR_NAMES[x] for x in gguf.MODEL_TENSORS[arch]}

@@ -42,7 +42,9 @@ SLOPES, CAPPED = ScoreTransform(alibi=Alibi()), ScoreTransform(softcap=2.0)
 KINDS = {
     **{f"window {n}": model(attention(window=AttentionWindow(size=n)), attention()) for n in (1, 2, 3, 5, 8)},
     **{f"chunk {n}": model(attention(window=AttentionWindow(chunk=n)), attention(rope=None)) for n in (1, 3, 4)},
-    "alibi": model(attention(rope=None, score_transform=SLOPES), attention(rope=None, score_transform=SLOPES, window=AttentionWindow(size=4))),
+    "alibi": model(
+        attention(rope=None, score_transform=SLOPES), attention(rope=None, score_transform=SLOPES, window=AttentionWindow(size=4))
+    ),
     "soft caps in a window": model(attention(score_transform=CAPPED, window=AttentionWindow(size=3)), attention(score_transform=CAPPED)),
     "latent": model(LATENT, LATENT),
     "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(window=AttentionWindow(size=4))),

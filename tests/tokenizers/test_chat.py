@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from llamath.core.errors import LlamathError
+from llamath.families import FAMILIES, find
 from llamath.tokenizers import Tokenizer, tokenizer
 from llamath.tokenizers import chat_prompt as chat
-from llamath.tokenizers.chat_formats import FORMATS, USUAL
+from llamath.tokenizers.chat_formats import FORMATS
 from llamath.tokenizers.chat_prompt import Turn
 from llamath.tokenizers.vocabulary_engines import alphabet
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -37,7 +38,12 @@ def test_the_text_is_what_transformers_renders(case: dict[str, object]) -> None:
 
 def test_every_format_has_an_authority() -> None:
     assert {x["format"] for x in RENDERED} | {"mistral", "mistral-v3", "mistral-v7"} == set(FORMATS)
-    assert set(USUAL.values()) <= set(FORMATS)
+
+
+def test_families_name_known_chat_formats() -> None:
+    named = {family.name: family.chat for types in FAMILIES.values() if (family := find(types.split()[0])).chat}
+    assert named == {"llama": "llama-2", "mistral": "mistral", "mixtral": "mistral"}
+    assert set(named.values()) <= set(FORMATS)
 
 
 MISTRAL = {

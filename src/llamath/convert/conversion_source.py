@@ -90,7 +90,7 @@ def _model(path: str, manifest: Manifest, found: Found, changes: Mapping[str, An
         folder = _folder(path)
         own = not os.path.lexists(os.path.join(folder, "config.json"))
         model = load(folder, changes=changes, vocab_size=vocabulary(found, "tok_embeddings.weight", "norm.weight") if own else None)
-    if model.wrapper or model.family.arch not in ARCHS:
+    if model.wrapper or model.family.gguf_arch not in ARCHS:
         what = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
         raise ConvertError(f"{safe(path)} is {what}, which is not converted", hint="what is: Llama, Mistral, Mixtral and Qwen 2")
     head = model.tree.head

@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 def keys(model: Model, dtype: str, notes: list[str]) -> Iterator[Key]:
     """What the file says of the model; what it cannot say is noted, or refused where it would be another model."""
-    arch, tree, layer = model.family.arch, model.tree, model.tree.layers[0]
+    arch, tree, layer = model.family.gguf_arch, model.tree, model.tree.layers[0]
     yield Key("general.architecture", STRING, arch)
     yield Key("general.type", STRING, "model")
     yield Key("general.name", STRING, model.name)

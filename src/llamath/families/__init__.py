@@ -88,7 +88,8 @@ class Family(Record):
     hf: Scheme
     meta: Scheme | None = None
     gguf: Scheme | None = None
-    arch: str = ""  # `general.architecture` in GGUF
+    gguf_arch: str = ""  # `general.architecture` of its GGUF files
+    chat: str = ""  # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and special tokens do not show it
 
     def __call__(self, config: Config) -> Decoder:
         return self.build(config)
@@ -102,11 +103,13 @@ class Family(Record):
 _known: dict[str, Family] = {}
 
 
-def family(*types: str, hf: Scheme, meta: Scheme | None = None, gguf: Scheme | None = None, arch: str = "") -> Callable[[Builder], Family]:
+def family(
+    *types: str, hf: Scheme, meta: Scheme | None = None, gguf: Scheme | None = None, gguf_arch: str = "", chat: str = ""
+) -> Callable[[Builder], Family]:
     """Register a builder for these model types."""
 
     def register(build: Builder) -> Family:
-        made = Family(name=build.__name__, types=types, build=build, hf=hf, meta=meta, gguf=gguf, arch=arch)
+        made = Family(name=build.__name__, types=types, build=build, hf=hf, meta=meta, gguf=gguf, gguf_arch=gguf_arch, chat=chat)
         _known.update(dict.fromkeys(types, made))
         return made
 

@@ -35,7 +35,7 @@ NAMES = Scheme(
 )
 
 
-@family("bloom", hf=NAMES, gguf=GGUF_QKV, arch="bloom")
+@family("bloom", hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom")
 def bloom(c: Config) -> Decoder:
     d, V = c.dim("d", "n_embed|hidden_size"), c.dim("V", "vocab_size")
     heads = c.square_heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")

@@ -12,7 +12,7 @@ from . import family
 from .shared import rope
 
 
-@family("cohere", hf=HF, gguf=GGUF, arch="command-r")
+@family("cohere", hf=HF, gguf=GGUF, gguf_arch="command-r")
 def cohere(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     (H, K, h), eps = c.heads(d), c.get("layer_norm_eps", 1e-5)

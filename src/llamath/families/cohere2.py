@@ -13,7 +13,7 @@ from . import family
 from .shared import alternating, rope
 
 
-@family("cohere2", hf=HF, gguf=GGUF, arch="cohere2")
+@family("cohere2", hf=HF, gguf=GGUF, gguf_arch="cohere2")
 def cohere2(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, bias = c.heads(d), c.get("attention_bias", False)

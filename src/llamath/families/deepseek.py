@@ -11,7 +11,7 @@ from . import family
 from .shared import dense_first, mixture, rope, routing
 
 
-@family("deepseek", hf=HF, gguf=GGUF_LLAMA, arch="deepseek")
+@family("deepseek", hf=HF, gguf=GGUF_LLAMA, gguf_arch="deepseek")
 def deepseek(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

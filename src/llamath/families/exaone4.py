@@ -15,7 +15,7 @@ from .olmo2 import NAMES
 from .shared import alternating, layered, rope
 
 
-@family("exaone4", hf=NAMES, gguf=GGUF, arch="exaone4")
+@family("exaone4", hf=NAMES, gguf=GGUF, gguf_arch="exaone4")
 def exaone4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 32, 0))

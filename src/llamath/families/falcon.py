@@ -35,7 +35,7 @@ NAMES = Scheme(
 NAMES_GGUF = GGUF_QKV.but(inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"})
 
 
-@family("falcon", "RefinedWeb", "RefinedWebModel", hf=NAMES, gguf=NAMES_GGUF, arch="falcon")
+@family("falcon", "RefinedWeb", "RefinedWebModel", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")
 def falcon(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size|n_embed"), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)

@@ -13,7 +13,7 @@ from . import family
 from .shared import rope
 
 
-@family("gemma", hf=HF, gguf=GGUF_SHIFTED, arch="gemma")
+@family("gemma", hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma")
 def gemma(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, window = c.heads(d, default=(0, 16, 256)), AttentionWindow(causal=not c.get("use_bidirectional_attention", False))

@@ -13,7 +13,7 @@ from . import family
 from .shared import alternating, query_scale, rope
 
 
-@family("gemma2", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, arch="gemma2")
+@family("gemma2", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
 def gemma2(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, bias = c.heads(d, default=(0, 4, 256)), c.get("attention_bias", False)

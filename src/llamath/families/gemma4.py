@@ -77,7 +77,7 @@ ROPES = {
 }
 
 
-@family("gemma4_text", hf=NAMES, gguf=IN_GGUF, arch="gemma4")
+@family("gemma4_text", hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
 def gemma4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     p, norm = c.dim("p", "hidden_size_per_layer_input", default=256, least=0), rms(d, c.get("rms_norm_eps", 1e-6))

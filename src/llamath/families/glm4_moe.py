@@ -13,7 +13,7 @@ from .shared import dense_first, mixture, mtp_layers, partial, rope, routing
 RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 
 
-@family("glm4_moe", hf=HF, gguf=RENAMED, arch="glm4moe")
+@family("glm4_moe", hf=HF, gguf=RENAMED, gguf_arch="glm4moe")
 def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)

@@ -32,7 +32,7 @@ MOST = 65536
 FUSED = GGUF.but(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 
 
-@family("gpt2", hf=NAMES, gguf=FUSED, arch="gpt2")
+@family("gpt2", hf=NAMES, gguf=FUSED, gguf_arch="gpt2")
 def gpt2(c: Config) -> Decoder:
     d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings", default=1024)
     heads = c.heads(d, "num_attention_heads|n_head", "n_head|num_attention_heads")

@@ -15,7 +15,7 @@ from .gpt2 import NAMES as GPT2
 NAMES = GPT2.but(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
 
 
-@family("gpt_bigcode", hf=NAMES, gguf=GGUF_QKV, arch="starcoder")
+@family("gpt_bigcode", hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")
 def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings")
     F = c.dim("F", "n_inner", default=4 * d)

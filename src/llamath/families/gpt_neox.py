@@ -29,7 +29,7 @@ NAMES = Scheme(
 )
 
 
-@family("gpt_neox", hf=NAMES, gguf=GGUF_QKV, arch="gptneox")
+@family("gpt_neox", hf=NAMES, gguf=GGUF_QKV, gguf_arch="gptneox")
 def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")

@@ -31,7 +31,7 @@ RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 
 
-@family("gpt_oss", hf=NAMES, gguf=RENAMED, arch="gpt-oss")
+@family("gpt_oss", hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss")
 def gpt_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok|experts_per_token")

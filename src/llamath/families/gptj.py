@@ -27,7 +27,7 @@ NAMES = Scheme(
 )
 
 
-@family("gptj", hf=NAMES, gguf=GGUF, arch="gptj")
+@family("gptj", hf=NAMES, gguf=GGUF, gguf_arch="gptj")
 def gptj(c: Config) -> Decoder:
     d, V = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size")
     F = c.dim("F", "n_inner", default=4 * d)

@@ -13,7 +13,7 @@ from . import family
 from .shared import rope
 
 
-@family("granite", hf=HF, gguf=GGUF_LLAMA, arch="granite")
+@family("granite", hf=HF, gguf=GGUF_LLAMA, gguf_arch="granite")
 def granite(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

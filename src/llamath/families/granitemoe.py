@@ -22,7 +22,7 @@ NAMES = HF.but(
 )
 
 
-@family("granitemoe", hf=NAMES, gguf=GGUF_LLAMA, arch="granitemoe")
+@family("granitemoe", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="granitemoe")
 def granitemoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")

@@ -30,7 +30,7 @@ NAMES = Scheme(
 )
 
 
-@family("internlm2", hf=NAMES, gguf=GGUF_LLAMA, arch="internlm2")
+@family("internlm2", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="internlm2")
 def internlm2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

@@ -39,7 +39,7 @@ UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale b
 """Keys of the published configurations that say again what others say, or nothing."""
 
 
-@family("lfm2", hf=NAMES, gguf=NAMES_GGUF, arch="lfm2")
+@family("lfm2", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2")
 def lfm2(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, default=(0, 8, 0)), c.get("norm_eps", 1e-5)

@@ -14,7 +14,7 @@ from . import family
 from .shared import rope
 
 
-@family("llama", hf=HF, meta=META, gguf=GGUF_LLAMA, arch="llama")
+@family("llama", hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="llama-2")
 def llama(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

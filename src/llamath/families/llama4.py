@@ -34,7 +34,7 @@ NAMES = HF.but(
 )
 
 
-@family("llama4_text", hf=NAMES, gguf=GGUF, arch="llama4")
+@family("llama4_text", hf=NAMES, gguf=GGUF, gguf_arch="llama4")
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size_mlp"), c.dim("Fe", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")

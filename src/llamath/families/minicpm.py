@@ -16,7 +16,7 @@ from .shared import rope
 NAMES = HF.but(inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))})
 
 
-@family("minicpm", hf=NAMES, gguf=GGUF_LLAMA, arch="minicpm")
+@family("minicpm", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="minicpm")
 def minicpm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, L = c.heads(d), c.dim("L", "num_hidden_layers")

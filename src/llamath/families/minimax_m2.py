@@ -25,7 +25,7 @@ NAMES = HF.but(
 )
 
 
-@family("minimax_m2", hf=NAMES, gguf=GGUF, arch="minimax-m2")
+@family("minimax_m2", hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2")
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok")

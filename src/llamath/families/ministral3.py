@@ -15,7 +15,7 @@ from . import family
 from .shared import rope
 
 
-@family("ministral3", hf=HF, gguf=GGUF_LLAMA, arch="mistral3")
+@family("ministral3", hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")
 def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 8, 128))

@@ -14,7 +14,7 @@ from . import family
 from .shared import rope
 
 
-@family("mistral", hf=HF, meta=META, gguf=GGUF_LLAMA, arch="llama")
+@family("mistral", hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
 def mistral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, default=(0, 8, 0)), rms(d, c.get("rms_norm_eps", 1e-6))

@@ -34,7 +34,7 @@ NAMES = Scheme(
 )
 
 
-@family("mpt", hf=NAMES, gguf=GGUF_QKV, arch="mpt")
+@family("mpt", hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt")
 def mpt(c: Config) -> Decoder:
     d, V, C, a = c.dim("d", "d_model"), c.dim("V", "vocab_size"), c.dim("C", "max_seq_len"), c.sub("attn_config")
     if c.sub("ffn_config").get("ffn_type", "mptmlp") != "mptmlp":

@@ -15,7 +15,7 @@ from .shared import rope
 NAMES = HF.but(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
 
 
-@family("olmo2", hf=NAMES, gguf=GGUF, arch="olmo2")
+@family("olmo2", hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
 def olmo2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

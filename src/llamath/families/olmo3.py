@@ -14,7 +14,7 @@ from .olmo2 import NAMES
 from .shared import alternating, rope, scaled
 
 
-@family("olmo3", hf=NAMES, gguf=GGUF, arch="olmo2")
+@family("olmo3", hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
 def olmo3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

@@ -13,7 +13,7 @@ from . import family
 from .shared import rope
 
 
-@family("olmoe", hf=HF, gguf=GGUF, arch="olmoe")
+@family("olmoe", hf=HF, gguf=GGUF, gguf_arch="olmoe")
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")

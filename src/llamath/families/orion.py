@@ -12,7 +12,7 @@ from . import family
 from .shared import rope
 
 
-@family("orion", hf=HF, gguf=GGUF, arch="orion")
+@family("orion", hf=HF, gguf=GGUF, gguf_arch="orion")
 def orion(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

@@ -39,7 +39,7 @@ MSFT = Scheme(
 """As Microsoft's own modeling code wrote them, before transformers had the model."""
 
 
-@family("phi", hf=NAMES, gguf=GGUF, arch="phi2")
+@family("phi", hf=NAMES, gguf=GGUF, gguf_arch="phi2")
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
         raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not known here")
@@ -63,4 +63,4 @@ def phi(c: Config) -> Decoder:
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
 
 
-family("phi-msft", hf=MSFT, gguf=GGUF_QKV, arch="phi2")(phi.build)
+family("phi-msft", hf=MSFT, gguf=GGUF_QKV, gguf_arch="phi2")(phi.build)

@@ -12,12 +12,12 @@ from . import family
 from .shared import late_windows, rope
 
 
-@family("qwen2", hf=HF, gguf=GGUF, arch="qwen2")
+@family("qwen2", hf=HF, gguf=GGUF, gguf_arch="qwen2")
 def qwen2(c: Config) -> Decoder:
     return _qwen2(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
 
 
-@family("qwen2_vl_text", "qwen2_5_vl_text", hf=HF, gguf=GGUF, arch="qwen2vl")
+@family("qwen2_vl_text", "qwen2_5_vl_text", hf=HF, gguf=GGUF, gguf_arch="qwen2vl")
 def qwen2_vl(c: Config) -> Decoder:
     return _qwen2(c, theta=1e6, eps=1e-5, kv_heads=8, full=80)
 

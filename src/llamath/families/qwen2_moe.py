@@ -13,7 +13,7 @@ from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
 from .shared import layered, rope
 
 
-@family("qwen2_moe", hf=NAMES_SHARED, gguf=GGUF, arch="qwen2moe")
+@family("qwen2_moe", hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")
 def qwen2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, default=(0, 16, 0))

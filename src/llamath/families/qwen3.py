@@ -12,12 +12,12 @@ from . import family
 from .shared import late_windows, rope
 
 
-@family("qwen3", hf=HF, gguf=GGUF, arch="qwen3")
+@family("qwen3", hf=HF, gguf=GGUF, gguf_arch="qwen3")
 def qwen3(c: Config) -> Decoder:
     return _qwen3(c, theta=1e4)
 
 
-@family("qwen3_vl_text", hf=HF, gguf=GGUF, arch="qwen3vl")
+@family("qwen3_vl_text", hf=HF, gguf=GGUF, gguf_arch="qwen3vl")
 def qwen3_vl(c: Config) -> Decoder:
     return _qwen3(c, theta=5e5)
 

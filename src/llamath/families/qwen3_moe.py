@@ -14,7 +14,7 @@ from .qwen_shared import experts, sparse_every
 from .shared import rope
 
 
-@family("qwen3_moe", hf=HF, gguf=GGUF, arch="qwen3moe")
+@family("qwen3_moe", hf=HF, gguf=GGUF, gguf_arch="qwen3moe")
 def qwen3_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, default=(0, 4, 0)), c.get("rms_norm_eps", 1e-6)

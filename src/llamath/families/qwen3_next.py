@@ -15,7 +15,7 @@ NAMES = hybrid(FUSED, dict.fromkeys(FUSED, "heads"))
 NAMES_GGUF = hybrid_gguf(dict.fromkeys(STEPS, "ssm_ba"), dict.fromkeys(STEPS, "heads"))
 
 
-@family("qwen3_next", hf=NAMES, gguf=NAMES_GGUF, arch="qwen3next")
+@family("qwen3_next", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="qwen3next")
 def qwen3_next(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("rms_norm_eps", 1e-6)

@@ -16,7 +16,7 @@ from . import family
 from .shared import every, rope
 
 
-@family("smollm3", hf=HF, gguf=GGUF_LLAMA, arch="smollm3")
+@family("smollm3", hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3")
 def smollm3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 4, 0))

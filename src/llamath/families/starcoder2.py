@@ -15,7 +15,7 @@ from .shared import rope
 NAMES = HF.but(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 
 
-@family("starcoder2", hf=NAMES, gguf=GGUF, arch="starcoder2")
+@family("starcoder2", hf=NAMES, gguf=GGUF, gguf_arch="starcoder2")
 def starcoder2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     H, _, h = c.heads(d)

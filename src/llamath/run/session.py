@@ -17,7 +17,7 @@ from ..core.record_type import Record
 from ..model import Model
 from ..tokenizers import Tokenizer, tokenizer
 from ..tokenizers import chat_prompt as chats
-from ..tokenizers.chat_formats import USUAL, Format
+from ..tokenizers.chat_formats import Format
 from ..tokenizers.find_tokenizer import FILES
 from ..tokenizers.template_lookup import settings, template
 from .batch import CHUNK, Batch
@@ -79,7 +79,7 @@ class Llama:
     def of(cls, found: Opened) -> Llama:
         """A checkpoint that is open already."""
         made = cls(found.module, _words(found.folder), found.model)
-        said, usual = template(found.folder), USUAL.get(found.model.family.name, "")
+        said, usual = template(found.folder), found.model.family.chat
         made.template = said
         made.form = None if said == "" else chats.recognise(made.tokenizer, said or "", "" if said else usual)
         made.notes = found.notes
@@ -146,7 +146,7 @@ class Llama:
         """The chat format of this name, or the model's own."""
         if name or self.form is not None:
             return chats.find(name) if name or self.form is None else self.form
-        near = chats.recognise(self.tokenizer, "", USUAL.get(self.model.family.name, "") if self.model else "")
+        near = chats.recognise(self.tokenizer, "", self.model.family.chat if self.model else "")
         why = "a base model, it seems: it has no chat template" if self.template == "" else "its chat template is none that is known here"
         hint = (
             f"--format {near.name} would be likely" if near else "llamath run goes on from a plain text; --format NAME talks all the same"

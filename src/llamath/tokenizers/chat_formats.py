@@ -207,6 +207,3 @@ ALL = [
 
 FORMATS = {x.name: x for x in ALL}
 """Every format by its name."""
-
-USUAL = {"llama": "llama-2", "mistral": "mistral", "mixtral": "mistral"}
-"""What a family's instruct models use where neither template nor special tokens say so."""

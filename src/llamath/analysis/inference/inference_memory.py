@@ -96,7 +96,7 @@ class Sizes:
         if self._held is not None:
             return None
         names = self._model.family.gguf
-        gguf = GGUF(names, self._model.family.arch) if names is not None else None
+        gguf = GGUF(names, self._model.family.gguf_arch) if names is not None else None
         return stored(self.tree, self.packer, gguf, self.request.imatrix)
 
     @property
