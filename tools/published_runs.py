@@ -57,7 +57,7 @@ def interleaved(model: llamath.Model, layout: Layout) -> list[Layout]:
 
 
 def llama3() -> Iterator[Found]:
-    model, h100 = llamath.load("llama-3.1-405b"), hardware.find("h100")
+    model, h100 = llamath.load("llama-3.1-405b"), hardware.find_device("h100")
     for gpus, tp, cp, pp, dp, context, batch, _, printed, _ in DATA["llama3"]["rows"]:
         layout = Layout(tp=tp, cp=cp, pp=pp, dp=gpus // (tp * cp * pp), zero=2, microbatches=batch)
         assert layout.dp == dp or cp == 16
@@ -69,14 +69,16 @@ def llama3() -> Iterator[Found]:
 def rank(row: list[Any]) -> int | None:
     """Where the published layout stands among the plans for its cluster, if it is among the first ten."""
     gpus, tp, cp, pp, _, context, *_ = row
-    report = plan(llamath.load("llama-3.1-405b"), (gpus, hardware.find("h100")), PlanRequest(context=context, batch_tokens=16 * 2**20))
+    report = plan(
+        llamath.load("llama-3.1-405b"), (gpus, hardware.find_device("h100")), PlanRequest(context=context, batch_tokens=16 * 2**20)
+    )
     axes = [(x.layout.tp, x.layout.cp, x.layout.pp) for x in report.plans]
     return axes.index((tp, cp, pp)) + 1 if (tp, cp, pp) in axes else None
 
 
 def megatron() -> Iterator[Found]:
     """Microbatch and interleaving are not printed: the fastest that fits is taken; every layer is computed again."""
-    a100, facts = hardware.find("a100"), DATA["megatron"]
+    a100, facts = hardware.find_device("a100"), DATA["megatron"]
     for billions, heads, width, layers, tp, pp, gpus, batch, printed, *_ in facts["rows"]:
         model, dp, s = classic(heads, width, layers), gpus // (tp * pp), facts["s"]
         base = Layout(tp=tp, pp=pp, dp=dp, recompute="full", flash=False, sequence_parallel=False)
@@ -90,7 +92,7 @@ def megatron() -> Iterator[Found]:
 
 def korthikanti() -> Iterator[Found]:
     """Each model twice: every layer computed again without sequence parallelism, attention's scores alone with it."""
-    a100, facts, s = hardware.find("a100"), DATA["korthikanti"], DATA["korthikanti"]["s"]
+    a100, facts, s = hardware.find_device("a100"), DATA["korthikanti"], DATA["korthikanti"]["s"]
     for (name, heads, width, layers, tp, pp, gpus, batch, size), (_, full, selective) in zip(
         facts["configs"]["rows"], facts["seconds"]["rows"], strict=True
     ):
@@ -106,7 +108,7 @@ def korthikanti() -> Iterator[Found]:
 
 
 def palm() -> Iterator[Found]:
-    facts, tpu = DATA["palm"], hardware.find("tpu-v4")
+    facts, tpu = DATA["palm"], hardware.find_device("tpu-v4")
     model = llamath.load("command-r", changes=PALM)
     each = facts["sequences"] // facts["dp"]
     base = Layout(tp=facts["tp"], dp=facts["dp"], zero=3, recompute="full")
@@ -120,7 +122,7 @@ def palm() -> Iterator[Found]:
 
 def deepseek() -> Found:
     """A run that is outside of the model: in FP8, and its all-to-all hidden behind work."""
-    facts, h800, model = DATA["deepseek"], hardware.find("h800"), llamath.load("deepseek-v3")
+    facts, h800, model = DATA["deepseek"], hardware.find_device("h800"), llamath.load("deepseek-v3")
     pp, ep, dp = (facts[x] for x in ("pp", "ep", "dp"))
     layout = Layout(pp=pp, ep=ep, etp=1, dp=dp, zero=1, microbatches=facts["sequences"] // dp)
     best = Run(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout), h800).plan(layout)

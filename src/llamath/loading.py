@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import embedded
-from .catalog import find as find_preset
+from .catalog import find_preset as find_preset
 from .checkpoint.open import addressed, read_config
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from .core.meta_args import META_KEYS, ModelArgs, beside_args, is_params, read_args, to_hf
+from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_params
 from .core.record_type import Record
-from .core.strict_json import LIMIT, config_in, parse_json, read_json
-from .families import Family, find
+from .core.strict_json import MAX_BYTES, find_config, parse_json, read_json
+from .families import Family, find_family
 from .model import Model
 from .unsupported import refuse_other, remarks
 
@@ -58,7 +58,7 @@ def load(
     if is_params(data):
         own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
         args, besides = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
-        data = {**to_hf(args), **besides}
+        data = {**args_to_config(args), **besides}
     elif vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     wrapper, data = _text(data, notes)
@@ -96,10 +96,12 @@ def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | 
         return Found(name=str(source.get("model_type", "model")), source="the given keys", data=source)
     text = os.fspath(source)
     if text == "-":
-        return Found(name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(LIMIT + 1), "standard input"))
+        return Found(
+            name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        )
     if os.path.lexists(text):
         return _file(text, problems)
-    if text == embedded.NAME:
+    if text == embedded.MODEL_NAME:
         return _file(embedded.path(), problems).replace(name="embedded", source="the embedded model")
     if addressed(text):
         if text.endswith(".gguf"):
@@ -119,7 +121,7 @@ def _file(text: str, problems: list[FormatError] | None) -> Found:
     folder = text if os.path.isdir(text) else os.path.dirname(text) or "."
     if text.endswith(".json") and not text.endswith(".index.json"):
         return Found(name=_folder_name(text), source=safe(text), data=read_json(text), folder=folder)
-    keys, place = config_in(folder) if text == folder or text.endswith((".safetensors", ".index.json")) else (None, "")
+    keys, place = find_config(folder) if text == folder or text.endswith((".safetensors", ".index.json")) else (None, "")
     if keys is not None and len(keys) > 2:
         return Found(name=_folder_name(place), source=safe(place), data=keys, folder=folder)
     from .checkpoint.gguf_metadata import INSTEAD, beside
@@ -152,13 +154,13 @@ def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> tupl
     """Meta's arguments, and what a file says beside them, in Hugging Face's keys."""
     if vocab_size is None and found.data.get("vocab_size", -1) == -1:
         vocab_size = _vocabulary(found.folder, notes)
-    args, read = read_args(found.data, found.source, vocab_size)
-    besides = beside_args(read)
+    args, read = parse_params(found.data, found.source, vocab_size)
+    besides = extra_config_keys(read)
     notes += [f"not read: {safe(key)}" for key in read.unread()]
     if "intermediate_size" not in besides:
         formula = "multiple_of · ⌈int(ffn_dim_multiplier · int(8 · dim / 3)) / multiple_of⌉"
         given = f"multiple_of {args.multiple_of}, multiplier {args.ffn_dim_multiplier or 'none'}"
-        notes.append(f"feed-forward width {args.hidden} = {formula}, {given}")
+        notes.append(f"feed-forward width {args.ffn_width} = {formula}, {given}")
     unsaid = "params.json does not say whether embedding and output share one matrix"
     notes.append(f"{unsaid}: two are counted (--set tie_word_embeddings=true for one)")
     return args, besides
@@ -177,19 +179,19 @@ def _vocabulary(folder: str, notes: list[str]) -> int | None:
 
 def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     """The text model of a multimodal configuration, and the type of what it stands in."""
-    from .families.wrappers import DEFAULTS, TEXT_KEYS, TIED
+    from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TIED_BY_DEFAULT
 
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return "", data
     text: dict[str, Any] = dict(data[key])
-    defaults = DEFAULTS.get(str(text.get("model_type")), {})
+    defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
     if silent := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"{safe(key)} is silent on {', '.join(silent)}: its class's defaults are taken")
         text |= silent
     if data.get("tie_word_embeddings") is True:
         text["tie_word_embeddings"] = True
-    elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED:
+    elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED_BY_DEFAULT:
         text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
     parts = [safe(x) for x in data if x.endswith("_config") and x != key and isinstance(data[x], Mapping)]
     notes.append(f"the text model alone; not counted: {', '.join(parts) or 'what surrounds it'}")
@@ -201,22 +203,22 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
     model_type = config.get("model_type", "")
     if not model_type:
         raise config.error("model_type", "is missing", "without it the family is a guess, and nothing here is guessed")
-    family = find(model_type, found.source)
+    family = find_family(model_type, found.source)
     if wrapper:
-        from .families.wrappers import within
+        from .families.wrappers import with_wrapper_prefix
 
-        family = family.replace(hf=within(family.hf, wrapper))
+        family = family.replace(hf=with_wrapper_prefix(family.hf, wrapper))
     tree = _tree(family, config)
     if not wrapper:
-        from .families.classes import as_class
+        from .families.classes import apply_class
 
-        family, tree, remark = as_class(family, tree, config)
+        family, tree, remark = apply_class(family, tree, config)
         notes += [safe(remark)] if remark else []
     unread = list(config.unread())
     refuse_other(config, tree, unread)
     for key in changed:
         if key in unread:
-            near = nearest(key, config.read)
+            near = nearest(key, config.keys_read)
             raise ConfigError(
                 f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
             )
@@ -247,6 +249,6 @@ def _with(data: Keys, changed: Keys) -> dict[str, Any]:
 def _in_meta_words(error: ConfigError) -> ConfigError:
     """An error about a `params.json`, in the words of that file."""
     text = str(error)
-    for ours, theirs in META_KEYS.items():
+    for ours, theirs in META_NAME_OF_KEY.items():
         text = text.replace(f": {ours} ", f": {theirs} ")
     return ConfigError(text, hint="" if "head_dim" in error.hint else error.hint)

@@ -36,7 +36,7 @@ def refuse_other(config: Config, tree: Decoder, unread: list[str]) -> None:
 
 def remarks(config: Config, unread: list[str]) -> list[str]:
     """What was assumed, and what was not read."""
-    notes = [f"{key} is not given: {value} is the family's default" for key, value in config.assumed.items()]
+    notes = [f"{key} is not given: {value} is the family's default" for key, value in config.assumed_dims.items()]
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map says that its class comes with the checkpoint: counted as the family that model_type names")
     if unread:

@@ -7,11 +7,11 @@ import pytest
 from llamath.core.config import Config
 from llamath.core.expr import total
 from llamath.core.tree import walk
-from llamath.families import find
+from llamath.families import find_family
 
 
 def parameters(**config: object) -> int:
-    tree = find(str(config["model_type"]))(Config(config))
+    tree = find_family(str(config["model_type"]))(Config(config))
     return int(total(x.weight.parameters for x in walk(tree)))
 
 

@@ -281,11 +281,11 @@ def test_a_family_whose_total_is_not_affine_is_refused(like: str) -> None:
 
 
 def test_a_width_of_meta_s_comes_with_its_rounding() -> None:
-    from llamath.core.meta_args import hidden
+    from llamath.core.meta_args import ffn_width
 
     found = design(Request(target=8_030_261_248, by_error=True, limit=5))
     assert found.candidates[0].rounding == (1024, 1.3)
-    assert all(hidden(x.width, *x.rounding) == x.ffn for x in found.candidates if x.rounding)
+    assert all(ffn_width(x.width, *x.rounding) == x.ffn for x in found.candidates if x.rounding)
 
 
 def test_what_is_in_the_way_is_named() -> None:

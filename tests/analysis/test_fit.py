@@ -74,7 +74,7 @@ def run(*args: str) -> Result:
 
 def ask(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> Fit:
     model = MODELS.get(name) or llamath.load(name)
-    return fit(model, Sizes(model, MemoryRequest(**request)), hardware.cluster(on), tp, pp)
+    return fit(model, Sizes(model, MemoryRequest(**request)), hardware.parse_devices(on), tp, pp)
 
 
 def shards(name: str, layout: Layout, **request: Any) -> Shards:
@@ -192,7 +192,7 @@ def test_the_longest_context_and_the_largest_batch_are_just_that(name: str, on: 
 
 def test_decode_reads_the_weights_but_for_the_embedding_and_the_cache() -> None:
     for batch, context in ((1, 1), (1, 8192), (7, 1000)):
-        at = ceilings(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find("h100"), context, batch)
+        at = ceilings(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
         embedding, row = 2 * 128_256 * 4096, 2 * 4096
         assert at.decode.bytes == 2 * 8_030_261_248 - embedding + batch * row + batch * context * 131_072
         assert at.decode.seconds == pytest.approx(at.decode.bytes / 3.35e12)
@@ -223,7 +223,7 @@ def test_expected_experts_by_trying_every_choice(experts: int, top: int, tokens:
 
 def test_prefill_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
-        at = ceilings(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find(on), 8192, 1)
+        at = ceilings(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
         work = forward_flops(MODELS["llama-3.1-8b"].tree, ForwardPass.prefill(8192, last=True)).total
         assert at.prefill is not None and at.prefill.bound == "compute"
         assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.rate == pytest.approx(8192 * peak / work)
@@ -231,7 +231,8 @@ def test_prefill_is_flops_over_the_dense_peak() -> None:
 
 def test_ceilings_over_several_gpus() -> None:
     one, eight, stages = (
-        ceilings(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find("h100"), 4096, 1) for x in (Layout(), Layout(tp=8), Layout(pp=8))
+        ceilings(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
+        for x in (Layout(), Layout(tp=8), Layout(pp=8))
     )
     assert one.prefill and eight.prefill and stages.prefill
     assert eight.prefill.rate == pytest.approx(8 * one.prefill.rate, rel=1e-6) == pytest.approx(stages.prefill.rate, rel=1e-6)
@@ -248,7 +249,7 @@ def test_a_device_without_a_rate_has_no_prefill_ceiling() -> None:
 
 
 def test_a_scheme_multiplies_in_its_own_type_where_the_device_does() -> None:
-    h100, b200, v100 = (hardware.find(x) for x in ("h100", "b200", "v100"))
+    h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100"))
     assert (roof(h100, "fp8", "BF16").dtype, roof(h100, "nvfp4", "BF16").dtype, roof(b200, "nvfp4", "BF16").dtype) == ("fp8", "bf16", "fp4")
     assert (roof(v100, "bf16", "BF16").dtype, roof(h100, "fp32", "F32").dtype, roof(h100, "q4_k_m", "F16").dtype) == (
         "fp16",

@@ -38,7 +38,7 @@ SHOWN = {
     "plan-serve-llama-1-30b": ("llama-1-30b", "--gpus", "3xa100", "--serve"),
     "plan-serve-deepseek-v3": ("deepseek-v3", "--gpus", "64xh200", "--serve", "--context", "8k", "--latency", "50ms"),
 }
-H100, A100 = hardware.find("h100"), hardware.find("a100")
+H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")
 MODELS = {x: llamath.load(x) for x in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")}
 
 
@@ -47,7 +47,7 @@ def run(*args: str) -> Result:
 
 
 def ask(name: str, on: str, **request: Any) -> PlanReport:
-    return plan(MODELS.get(name) or llamath.load(name), hardware.cluster(on), PlanRequest(**request))
+    return plan(MODELS.get(name) or llamath.load(name), hardware.parse_devices(on), PlanRequest(**request))
 
 
 def timed(model: llamath.Model, layout: Layout, context: int = 2048, device: Any = A100, gradients: str = "bf16") -> Run:
@@ -131,7 +131,7 @@ def test_plans_are_ranked_and_fit() -> None:
 
 
 def test_the_search_finds_what_looking_at_all_finds() -> None:
-    model, (gpus, device) = MODELS["llama-3-8b"], hardware.cluster("4xh100")
+    model, (gpus, device) = MODELS["llama-3-8b"], hardware.parse_devices("4xh100")
     report = ask("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
     run = Run(model, TrainRequest(context=4096, gradients="fp32", fused=True, dtype="bf16"), device)
     space = Space(model.tree, Step(gpus=gpus, node=8, context=4096, sequences=256))
@@ -275,7 +275,7 @@ def test_serving_on_three_cards_takes_a_pipeline() -> None:
 def test_serving_has_the_ceilings_of_fit() -> None:
     model = llamath.load("llama-3.1-70b")
     sizes = Sizes(model, MemoryRequest(context=8192))
-    report = serving(model, sizes, hardware.cluster("16xh100"))
+    report = serving(model, sizes, hardware.parse_devices("16xh100"))
     rates = [x.rate for x in report.plans]
     assert rates == sorted(rates, reverse=True)
     for x in report.plans:
@@ -289,7 +289,7 @@ def test_serving_has_the_ceilings_of_fit() -> None:
 def test_serving_within_a_latency() -> None:
     model = llamath.load("llama-3.1-70b")
     sizes = Sizes(model, MemoryRequest(context=8192))
-    free, soon = serving(model, sizes, hardware.cluster("8xh100")), serving(model, sizes, hardware.cluster("8xh100"), 0.02)
+    free, soon = serving(model, sizes, hardware.parse_devices("8xh100")), serving(model, sizes, hardware.parse_devices("8xh100"), 0.02)
     assert all(x.seconds <= 0.02 for x in soon.plans) and soon.plans[0].rate < free.plans[0].rate
     assert any("ms a token at the least" in x.why for x in soon.short)
 

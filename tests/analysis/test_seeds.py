@@ -60,7 +60,7 @@ def test_e_model_args_and_what_they_give() -> None:
     defaults = llamath.ModelArgs()
     assert (defaults.norm_eps, defaults.max_batch_size, defaults.max_seq_len, defaults.vocab_size) == (1e-5, 32, 2048, -1)
     args = llamath.ModelArgs(vocab_size=128_256, n_kv_heads=8, multiple_of=1024, ffn_dim_multiplier=1.3, rope_theta=500_000.0)
-    assert args.hidden == 14_336
+    assert args.ffn_width == 14_336
     assert llamath.load(args).parameters.total == 8_030_261_248
     with pytest.raises(llamath.ConfigError, match="vocab_size"):
         llamath.load(defaults)

@@ -22,14 +22,14 @@ from llamath.convert.convert_checkpoint import Converted, Order, convert  # noqa
 from llamath.convert.float_cast import cast  # noqa: E402
 from llamath.convert.write_pth import pickled  # noqa: E402
 from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
-from llamath.core.meta_args import SCALED  # noqa: E402
+from llamath.core.meta_args import LLAMA3_ROPE_SCALING  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 SMALL: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 48, "intermediate_size": 112, "num_hidden_layers": 2, "num_attention_heads": 6,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
 }  # fmt: skip
-TURNED = {"rope_theta": 500000.0, **SCALED}
+TURNED = {"rope_theta": 500000.0, **LLAMA3_ROPE_SCALING}
 MODELS: dict[str, dict[str, Any]] = {
     "grouped": {},
     "tied": {"tie_word_embeddings": True},

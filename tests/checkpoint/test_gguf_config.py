@@ -26,7 +26,7 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError, UnknownModel
 from llamath.core.record_type import Record
 from llamath.core.tree import Stack
-from llamath.families import FAMILIES, find
+from llamath.families import FAMILIES, find_family
 from support.gguf_files import CONVERTED, configs, of, shapes, write, write_header
 
 CONFIGS = configs()
@@ -47,43 +47,43 @@ DROPPED = {"gemma-biased, untied": "head.weight", "gemma2-biased, untied, listed
 
 LOST = {
     "bloom-untied, six heads, other keys": "layers",
-    "cohere2-listed": "rope window",
-    "cohere2-plain": "rope window",
-    "deepseek-grouped, biased, tied, nothing shared": "normalise",
+    "cohere2-listed": "rope size",
+    "cohere2-plain": "rope size",
+    "deepseek-grouped, biased, tied, nothing shared": "norm_topk_prob",
     "deepseek_v3-without a latent query, biased, tied, one group, halves": "interleaved",
     "falcon-parallel, multi-head": "theta",
     "gemma-biased, untied": "theta tied",
-    "gemma2-biased, untied, listed": "scale window tied",
+    "gemma2-biased, untied, listed": "scale size tied",
     "gemma2-plain": "scale",
-    "gemma3-biased, untied, listed": "rope scale window",
-    "gemma3-both ways": "causal scale window",
-    "gemma3-plain": "rope scale window",
+    "gemma3-biased, untied, listed": "rope scale size",
+    "gemma3-both ways": "causal scale size",
+    "gemma3-plain": "rope scale size",
     "gpt_neox-serial, no attention bias, tied, all rotary": "theta",
-    "gpt_oss-without attention biases, tied, listed layers": "limit window",
+    "gpt_oss-without attention biases, tied, listed layers": "limit size",
     "internlm2-plain": "rope",
-    "llama-mistral": "window",
+    "llama-mistral": "size",
     "llama4-dense between, biased, tied, no norms of queries": "chunk k_norm after_rope q_norm rope temperature",
     "llama4-listed layers, one expert": "chunk k_norm after_rope q_norm rope temperature",
     "minicpm-untied-grouped": "rope",
-    "ministral3-window-tied": "window",
+    "ministral3-window-tied": "size",
     "mistral4-without a latent query, biased, tied, one dense": "interleaved scale",
     "mpt-grouped, rotary": "logit_scale rope",
     "mpt-six heads, untied, clipped": "scale",
     "nemotron_h-latent experts, biased": "activation",
-    "olmoe-grouped, biased, clipped, tied": "clip normalise",
-    "phimoe-tied, long": "scales",
-    "qwen-biased-partial": "dim original",
-    "qwen-plain": "original",
+    "olmoe-grouped, biased, clipped, tied": "clip norm_topk_prob",
+    "phimoe-tied, long": "mscales",
+    "qwen-biased-partial": "dim original_context",
+    "qwen-plain": "original_context",
     "qwen-short": "rope temperature",
-    "qwen2-late layers with a window": "window",
-    "qwen2-layer types": "window",
-    "qwen2_moe-windows in turn": "window",
-    "qwen3-biased, window": "window",
+    "qwen2-late layers with a window": "size",
+    "qwen2-layer types": "size",
+    "qwen2_moe-windows in turn": "size",
+    "qwen3-biased, window": "size",
     "smollm3-listed": "rope",
-    "smollm3-window": "rope window",
-    "smollm3-window-listed": "rope window",
+    "smollm3-window": "rope size",
+    "smollm3-window-listed": "rope size",
     "stablelm-2: biased, tied": "theta",
-    "starcoder2-grouped, no biases, untied, windowed": "window",
+    "starcoder2-grouped, no biases, untied, windowed": "size",
 }
 """Facts without weights that the converter does not write, or that llama.cpp has no key for."""
 
@@ -100,7 +100,7 @@ def differing(a: Any, b: Any, name: str = "") -> set[str]:
 
 
 def tree(config: dict[str, Any]) -> Any:
-    return find(config["model_type"])(Config(config))
+    return find_family(config["model_type"])(Config(config))
 
 
 def converted(label: str, folder: Path) -> Path:
@@ -111,7 +111,7 @@ def converted(label: str, folder: Path) -> Path:
 @pytest.mark.parametrize("label", sorted(set(CONVERTED) - set(WRONG)))
 def test_what_the_converter_writes_gives_the_tree_back(label: str, tmp_path: Path) -> None:
     config, model = CONVERTED[label]["config"], llamath.load(converted(label, tmp_path))
-    family, whole = find(config["model_type"]), tree(config)
+    family, whole = find_family(config["model_type"]), tree(config)
     assert family.gguf is not None and family.gguf_arch.removesuffix("_moe") == CONVERTED[label]["arch"].removesuffix("_moe")
     ours = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
     if label in DROPPED:
@@ -171,8 +171,8 @@ UNWRITTEN: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "phi-msft": ("phi-plain", {}, ""),
     "phi3-phi4": ("phi3-plain", {"attention.head_count_kv": 2}, ""),
-    "qwen2_moe-no biases, tied, every second layer sparse, one dense": ("qwen2_moe-plain", EXPERTS, "normalise"),
-    "qwen3_moe-biased, tied, every second layer sparse, one dense, windows": ("qwen3_moe-plain", EXPERTS | HEADS, "normalise window"),
+    "qwen2_moe-no biases, tied, every second layer sparse, one dense": ("qwen2_moe-plain", EXPERTS, "norm_topk_prob"),
+    "qwen3_moe-biased, tied, every second layer sparse, one dense, windows": ("qwen3_moe-plain", EXPERTS | HEADS, "size norm_topk_prob"),
     "qwen3_next-biased, tied, one layer dense, every second full": (
         "qwen3_next-plain",
         {"block_count": 3, "feed_forward_length": 56, "full_attention_interval": 2},
@@ -200,7 +200,7 @@ def test_what_the_converter_does_not_write_is_read_by_the_same_keys(label: str, 
     relative, changes, lost = UNWRITTEN[label]
     entry, config = CONVERTED.get(relative, {"arch": relative, "keys": {}}), CONFIGS[label]
     said = {key: x for key, x in (entry["keys"] | changes).items() if x is not None}
-    family, whole = find(config["model_type"]), tree(config)
+    family, whole = find_family(config["model_type"]), tree(config)
     assert family.gguf is not None
     tensors = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
     model = llamath.load(write(tmp_path / "model.gguf", entry["arch"], said, tensors, 99))
@@ -209,7 +209,7 @@ def test_what_the_converter_does_not_write_is_read_by_the_same_keys(label: str, 
 
 
 def test_every_family_with_an_architecture_is_written_here() -> None:
-    left = {label for label, x in CONFIGS.items() if find(x["model_type"]).gguf_arch} - set(CONVERTED) - set(UNWRITTEN)
+    left = {label for label, x in CONFIGS.items() if find_family(x["model_type"]).gguf_arch} - set(CONVERTED) - set(UNWRITTEN)
     assert left == {
         "deepseek_v2-plain attention",  # llama.cpp has another architecture for it, deepseek2-ocr
         "qwen-first-names",  # the converter reads none of them
@@ -223,10 +223,10 @@ def test_every_architecture_of_every_family_is_known() -> None:
     for module, types in FAMILIES.items():
         import_module(f"llamath.families.{module}")
         for model_type in types.split():
-            if arch := find(model_type).gguf_arch:
+            if arch := find_family(model_type).gguf_arch:
                 assert arch in ARCHITECTURES, model_type
     for name, arch in ARCHS.items():
-        declared = find(arch.model_type).gguf_arch
+        declared = find_family(arch.model_type).gguf_arch
         assert name.split()[0] == declared or (name, declared) == ("nemotron_h", "nemotron_h_moe")
 
 
@@ -464,6 +464,6 @@ def test_no_metadata_end_in_anything_but_a_configuration_or_a_refusal(data: st.D
     values = data.draw(st.binary(min_size=400, max_size=400))
     try:
         config = Config(from_gguf(metadata, tensors, notes=[], read=lambda x: values[: x.bytes]))
-        find(config.data["model_type"])(config)
+        find_family(config.data["model_type"])(config)
     except (LlamathError, ArithmeticError):
         pass

@@ -11,7 +11,7 @@ import pytest
 
 import llamath
 from llamath.core.config import Config
-from llamath.core.meta_args import from_hf, hidden, to_hf, widths
+from llamath.core.meta_args import args_to_config, config_to_args, ffn_width, ffn_width_args
 
 LLAMA1 = {"multiple_of": 256, "norm_eps": 1e-06, "vocab_size": -1}
 PUBLISHED: list[tuple[dict[str, Any], int, int]] = [  # params.json, vocabulary, total
@@ -79,16 +79,16 @@ def test_a_broken_tokenizer_is_refused(data: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_the_width_gives_the_arguments_back(dim: int, F: int, first: tuple[int, float | None]) -> None:
-    found = list(widths(dim, F))
+    found = list(ffn_width_args(dim, F))
     assert found[0] == first
-    assert all(hidden(dim, m, x) == F for m, x in found)
+    assert all(ffn_width(dim, m, x) == F for m, x in found)
 
 
 @pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)
 def test_hf_and_back_is_the_same_model(params: dict[str, Any], vocabulary: int, total: int) -> None:
     model = llamath.load(params | {"vocab_size": vocabulary})
-    args = from_hf(model.config)
-    assert to_hf(args) == dict(model.config.data)
+    args = config_to_args(model.config)
+    assert args_to_config(args) == dict(model.config.data)
     assert llamath.load(args).parameters.total == total
 
 
@@ -105,14 +105,14 @@ def test_nonsense_is_refused(key: str, value: object) -> None:
 
 
 def test_what_the_reference_cannot_say_is_said() -> None:
-    base = to_hf(llamath.ModelArgs(vocab_size=32000))
+    base = args_to_config(llamath.ModelArgs(vocab_size=32000))
     for change, word in [
         ({"attention_bias": True}, "biases"),
         ({"head_dim": 64}, "dim / n_heads"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaling"),
     ]:
         with pytest.raises(llamath.ConfigError, match=word):
-            from_hf(Config(base | change))
+            config_to_args(Config(base | change))
 
 
 def test_the_arguments_given_are_the_arguments_shown() -> None:

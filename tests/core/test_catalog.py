@@ -11,10 +11,10 @@ import pytest
 
 from conftest import TRUTH, truth
 from llamath import catalog
-from llamath.catalog import Preset, dotted, plain
+from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.config import Config
 from llamath.core.tree import walk
-from llamath.families import MODEL_TYPES, find
+from llamath.families import MODEL_TYPES, find_family
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
 UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}
@@ -25,7 +25,7 @@ DOT_DECIDES = {"opt13b", "facebookopt13b"}
 """Names that two presets share once their dots are gone: OPT 1.3B and OPT 13B."""
 
 
-def names(preset: Preset, form: Callable[[str], str] = plain) -> set[str]:
+def names(preset: Preset, form: Callable[[str], str] = normalize_name) -> set[str]:
     """What a preset answers to, normalised."""
     return {form(x) for x in (preset.slug, *preset.aliases, *preset.ids, *(x.rpartition("/")[2] for x in preset.ids))}
 
@@ -62,28 +62,28 @@ def test_no_two_presets_share_a_name() -> None:
 def test_where_a_dot_decides_the_dotted_names_differ() -> None:
     owner: dict[str, str] = {}
     for preset in PRESETS.values():
-        for name in names(preset, dotted):
+        for name in names(preset, normalize_with_dots):
             assert owner.setdefault(name, preset.slug) == preset.slug, name
 
 
 def test_no_name_is_given_twice_in_a_preset() -> None:
     for preset in PRESETS.values():
         given = [preset.slug, *preset.aliases, *preset.ids]
-        assert len({plain(x) for x in given}) == len(given), preset.slug
+        assert len({normalize_name(x) for x in given}) == len(given), preset.slug
 
 
 @pytest.mark.parametrize("slug", PRESETS)
 def test_found_by_every_name(slug: str) -> None:
     preset = PRESETS[slug]
     for name in (slug, slug.upper().replace("-", " "), *preset.aliases, *preset.ids):
-        assert catalog.find(name).slug == slug
+        assert catalog.find_preset(name).slug == slug
 
 
 @pytest.mark.parametrize("slug", PRESETS)
 def test_counts_to_its_published_total_and_reads_every_key(slug: str) -> None:
     preset = PRESETS[slug]
     config = Config(preset.config)
-    tree = find(preset.config["model_type"])(config)
+    tree = find_family(preset.config["model_type"])(config)
     assert sum(int(x.weight.parameters) for x in walk(tree)) == preset.parameters
     assert set(config.unread()) <= UNUSED
 
@@ -92,7 +92,7 @@ def twins() -> Iterator[Any]:
     """Published configurations that go by a preset's name and have its dimensions, with their oracle's total."""
     owner = {name: preset for preset in PRESETS.values() for name in names(preset)}
     for entry in truth("configs.jsonl"):
-        preset = owner.get(plain(entry["name"].partition("@")[0].rpartition("--")[2].partition(".st")[0].partition(".pt")[0]))
+        preset = owner.get(normalize_name(entry["name"].partition("@")[0].rpartition("--")[2].partition(".st")[0].partition(".pt")[0]))
         config = {**entry["config"], **entry["config"].get("text_config", {})}
         whole = config.get("architectures", ["ForCausalLM"])[0].endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
         if preset is None or entry["params"] is None or not whole:
@@ -106,7 +106,9 @@ def test_agrees_with_every_published_configuration_of_its_name(preset: Preset, e
     expected = entry["params"]
     if "text_config" in entry["config"] and "components" in entry:
         expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
-    buffers = sum(int(x.weight.parameters) for x in walk(find(preset.config["model_type"])(Config(preset.config))) if x.weight.buffer)
+    buffers = sum(
+        int(x.weight.parameters) for x in walk(find_family(preset.config["model_type"])(Config(preset.config))) if x.weight.buffer
+    )
     assert preset.parameters - buffers == expected
 
 

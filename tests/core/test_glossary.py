@@ -22,7 +22,7 @@ from llamath.analysis.config_report import META, UNREAD, params_json
 from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.core.config import Config
-from llamath.core.meta_args import from_hf, hidden
+from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
 from llamath.glossary import ARGS, GLOSSARY, GROUPS, NOTHING, SAME, entry
 from llamath.render.text.config_text import config_json, config_params, config_text, explained, shown
@@ -77,7 +77,7 @@ def models() -> dict[str, llamath.Model]:
 
 def asked(config: Config, path: str = "") -> Iterator[str]:
     """Every key that a family reads or ignores, dotted."""
-    yield from (path + key for key in config.read)
+    yield from (path + key for key in config.keys_read)
     for key, sub in config._subs.items():
         yield from asked(sub, f"{path}{key}.")
 
@@ -153,8 +153,8 @@ def test_dimensions_name_their_letter() -> None:
     for name, model in models().items():
         letters = {letter for x in fold(model.tree) for dim in x.weight.shape for letter in dim.atoms}
         says = {x.key: x.says for x in explained(model).keys}
-        for key in set(model.config.letters.values()) & set(says):
-            if its := [letter for letter, source in model.config.letters.items() if source == key and letter in letters]:
+        for key in set(model.config.key_by_symbol.values()) & set(says):
+            if its := [letter for letter, source in model.config.key_by_symbol.items() if source == key and letter in letters]:
                 words = re.findall("[A-Za-z]+", says[key])
                 assert set(its) & set(words), (name, its, key, says[key])
 
@@ -249,7 +249,7 @@ def test_the_json_contract() -> None:
     assert keys["mlp_bias"]["absent"] and keys["mlp_bias"]["value"] is False
     assert keys["rope_scaling.factor"]["value"] == 8.0 and "slower" in keys["rope_scaling.factor"]["says"]
     assert {"multiple_of": 1024, "ffn_dim_multiplier": 1.3} in made["widths"]
-    assert all(hidden(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in made["widths"])
+    assert all(ffn_width(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in made["widths"])
     assert {x["formula"]: x["value"] for x in made["derived"]} == {"h = d / H": 128, "H / K": 4, "2·L·K·h": 65_536, "F / d": 3.5}
 
 
@@ -319,7 +319,7 @@ def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> No
     tied = model.tree.head is not None and bool(model.tree.head.weight.tied)
     again = llamath.load(path, changes={"tie_word_embeddings": True} if tied else {})
     assert again.parameters == model.parameters
-    assert from_hf(Config(again.config.data)) == made.meta
+    assert config_to_args(Config(again.config.data)) == made.meta
     assert dict(params_json(made.meta)) == json.loads(path.read_text())
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         assert again.config.data[key] == model.config.data[key]

@@ -94,7 +94,7 @@ def test_at_least_forty() -> None:
 
 @pytest.mark.parametrize("name", ISSUE)
 def test_everything_that_was_asked_for_is_there(name: str) -> None:
-    assert hardware.find(name).source
+    assert hardware.find_device(name).source
 
 
 @pytest.mark.parametrize(("name", "units", "each", "clock"), CLOCKED)
@@ -121,12 +121,12 @@ def test_a_device_is_of_one_piece(device: Device) -> None:
 
 @pytest.mark.parametrize(("said", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()])
 def test_a_driver_s_name_and_memory(said: str, name: str, mebibytes: int) -> None:
-    found = hardware.find(said)
+    found = hardware.find_device(said)
     assert (found.name, found.memory) == (name, mebibytes * 2**20)
 
 
 def test_variants_are_told_apart() -> None:
-    assert hardware.find("h100").name == "h100-sxm" and hardware.find("a100").nominal == 80 * 2**30
+    assert hardware.find_device("h100").name == "h100-sxm" and hardware.find_device("a100").nominal == 80 * 2**30
     assert DEVICES["a100-40gb"].bandwidth < DEVICES["a100-pcie-80gb"].bandwidth < DEVICES["a100-80gb"].bandwidth
     assert DEVICES["h100-pcie"].flops["bf16"] < DEVICES["h100-nvl"].flops["bf16"] < DEVICES["h100-sxm"].flops["bf16"]
 
@@ -135,31 +135,31 @@ def test_no_name_is_two_devices() -> None:
     owner: dict[str, str] = {}
     for device, names in hardware._read():
         for name in names:
-            assert owner.setdefault(hardware.plain(name), device.name) == device.name, name
-            assert hardware.find(name.upper().replace("-", " ")).name == device.name
+            assert owner.setdefault(hardware.normalize_name(name), device.name) == device.name, name
+            assert hardware.find_device(name.upper().replace("-", " ")).name == device.name
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("h1000", "h100-sxm"), ("mi30x", "mi300x"), ("rtx-4091", "rtx-4090"), ("tpu-v5", "tpu-v5")])
 def test_an_unknown_name_has_its_nearest(wrong: str, near: str) -> None:
     with pytest.raises(LlamathError) as refused:
-        hardware.find(wrong)
+        hardware.find_device(wrong)
     assert near in refused.value.hint
 
 
 def test_a_cluster_is_a_number_and_a_device() -> None:
-    assert hardware.cluster("h100") == (1, DEVICES["h100-sxm"])
-    assert hardware.cluster("2xh100") == (2, DEVICES["h100-sxm"])
-    assert hardware.cluster("16384 × H100") == (16_384, DEVICES["h100-sxm"])
-    assert hardware.cluster("7900-xtx") == (1, DEVICES["rx-7900-xtx"])
-    assert hardware.cluster("2x4090")[1].name == "rtx-4090"
+    assert hardware.parse_devices("h100") == (1, DEVICES["h100-sxm"])
+    assert hardware.parse_devices("2xh100") == (2, DEVICES["h100-sxm"])
+    assert hardware.parse_devices("16384 × H100") == (16_384, DEVICES["h100-sxm"])
+    assert hardware.parse_devices("7900-xtx") == (1, DEVICES["rx-7900-xtx"])
+    assert hardware.parse_devices("2x4090")[1].name == "rtx-4090"
 
 
 def test_any_machine_can_be_said() -> None:
-    n, device = hardware.cluster("8x mem=80GiB bw=3.35TB/s bf16=989TF fp8=1.979PF link=450GB/s net=400Gbit/s node=16")
+    n, device = hardware.parse_devices("8x mem=80GiB bw=3.35TB/s bf16=989TF fp8=1.979PF link=450GB/s net=400Gbit/s node=16")
     assert n == 8 and (device.memory, device.nominal, device.bandwidth) == (80 * 2**30, 80 * 2**30, 3_350_000_000_000)
     assert device.flops == {"bf16": 989 * 10**12, "fp8": 1979 * 10**12}
     assert (device.link, device.network, device.node) == (450 * 10**9, 50 * 10**9, 16)
-    smaller = hardware.device("m3-max mem=64GiB")
+    smaller = hardware.parse_device("m3-max mem=64GiB")
     assert smaller.memory == 64 * 2**30 and smaller.bandwidth == DEVICES["m3-max"].bandwidth and "mem=64GiB" in smaller.source
 
 
@@ -170,14 +170,14 @@ def test_any_machine_can_be_said() -> None:
 )  # fmt: skip
 def test_nonsense_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(LlamathError) as refused:
-        hardware.cluster(text)
+        hardware.parse_devices(text)
     assert refused.value.hint
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_device_or_an_error(text: str) -> None:
     try:
-        n, device = hardware.cluster(text)
+        n, device = hardware.parse_devices(text)
     except LlamathError:
         return
     assert n >= 1 and device.memory > 0

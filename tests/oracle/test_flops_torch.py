@@ -18,7 +18,7 @@ from llamath.core.config import Config
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, RecurrentMixer
 from llamath.core.tree import FoldedBlock, fold_blocks
-from llamath.families import find
+from llamath.families import find_family
 
 pytestmark = pytest.mark.transformers
 
@@ -44,7 +44,7 @@ def one_thread() -> Iterator[None]:
 
 
 def tree_of(config: dict[str, Any]) -> Decoder:
-    return find(config["model_type"])(Config(config))
+    return find_family(config["model_type"])(Config(config))
 
 
 def built(config: dict[str, Any], attention: str, experts: str = "batched_mm") -> Any:
@@ -101,7 +101,7 @@ def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
         Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
         found += x.active * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
     for x in these(tree, Mamba2):
-        H, m, N, C = int(x.block.heads), int(x.block.head_dim), int(x.block.state), config.get("chunk_size", 128)
+        H, m, N, C = int(x.block.heads), int(x.block.head_dim), int(x.block.state_size), config.get("chunk_size", 128)
         n = -(-T // C)
         found += x.active * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
     return found
@@ -214,7 +214,7 @@ def test_steps_of_states_are_these_products() -> None:
             found, _ = counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))  # type: ignore[misc]
             assert found == int(x.block.flops_per_token)
         for x in these(tree, Mamba2):
-            H, m, N = int(x.block.heads), int(x.block.head_dim), int(x.block.state)
+            H, m, N = int(x.block.heads), int(x.block.head_dim), int(x.block.state_size)
             S, b, c, u = (torch.zeros(H, *shape) for shape in ((m, N), (1, N), (N, 1), (m, 1)))
             found, _ = counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))  # type: ignore[misc]
             assert found == int(x.block.flops_per_token)
@@ -227,7 +227,7 @@ def test_absorbed_latent_attention_is_these_products() -> None:
     (config,) = [x.values[0] for x in tiny_configs() if x.id == "deepseek_v3-plain"]
     tree = tree_of(config)
     a = tree.layers[0].attn  # type: ignore[attr-defined]
-    H, n, p, v, r = (int(x) for x in (a.heads, a.nope_dim, a.rope_dim, a.v_dim, a.latent))
+    H, n, p, v, r = (int(x) for x in (a.heads, a.nope_dim, a.rope_dim, a.v_dim, a.kv_lora_rank))
     at = ForwardPass.decode(T, masked=False, absorbed=True)
 
     def attend() -> None:

@@ -13,7 +13,7 @@ from llamath.checkpoint.naming.scheme import fused
 from llamath.core.config import Config
 from llamath.core.expr import total
 from llamath.core.tree import walk
-from llamath.families import find
+from llamath.families import find_family
 
 pytestmark = pytest.mark.transformers
 
@@ -35,7 +35,7 @@ def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[in
 
 @pytest.mark.parametrize("config", tiny_configs())
 def test_names_shapes_and_total_are_those_transformers_saves(config: dict[str, Any], tmp_path: Path) -> None:
-    family = find(config["model_type"])
+    family = find_family(config["model_type"])
     tree = family(Config(config))
     shapes, parameters = checkpoint(config, tmp_path)
     assert {x.name: x.shape for x in family.hf.tensors(tree)} == shapes
@@ -46,7 +46,7 @@ def test_names_shapes_and_total_are_those_transformers_saves(config: dict[str, A
 @pytest.mark.parametrize("config", tiny_configs())
 def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
     gguf = pytest.importorskip("gguf")
-    family = find(config["model_type"])
+    family = find_family(config["model_type"])
     if not family.gguf:
         pytest.skip("no GGUF architecture")
     arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == family.gguf_arch)
@@ -69,7 +69,7 @@ def test_fused_names_are_those_transformers_5_holds_in_memory(config: dict[str, 
     import torch
     import transformers
 
-    family = find(config["model_type"])
+    family = find_family(config["model_type"])
     scheme = fused(family.hf)
     if scheme is None or config["model_type"] not in MIXTURES:
         pytest.skip("no experts to fuse")

@@ -10,8 +10,8 @@ import pytest
 import llamath
 from conftest import truth
 from llamath.checkpoint.naming.scheme import Scheme, fused
-from llamath.families import find
-from llamath.families.classes import bare
+from llamath.families import find_family
+from llamath.families.classes import headless_scheme
 
 ENTRIES = {f"{i}-{x['name']}": x for i, x in enumerate(truth("configs.jsonl"))}
 ORACLE = {name: x for name, x in ENTRIES.items() if x["params"] is not None}
@@ -77,7 +77,9 @@ def test_names_and_shapes(name: str) -> None:
     if entry["config"]["model_type"] in REFUSED:
         pytest.skip("refused by name")
     model = model_of(entry)
-    scheme = find("phi").hf if entry["config"]["model_type"] == "phi-msft" else model.family.hf  # counted there under the class of phi
+    scheme = (
+        find_family("phi").hf if entry["config"]["model_type"] == "phi-msft" else model.family.hf
+    )  # counted there under the class of phi
     if entry["v4"] not in oracles(entry):
         scheme = fused(scheme) or scheme  # version 5 alone is left, and it holds the experts of a layer in two tensors
     assert hashed(scheme, model) in {x["tensors_sha256"] for x in oracles(entry)}
@@ -119,7 +121,7 @@ def whole(index: dict[str, Any]) -> bool:
 def test_published_index_lists_these_names(name: str) -> None:
     index = INDEXES[name]
     model = model_of(BY_NAME[index["config"]])
-    candidates = [model.family.hf, bare(model.family.hf)]
+    candidates = [model.family.hf, headless_scheme(model.family.hf)]
     if model.family.name == "internlm":
         pytest.skip("its files have internlm2's names")
     hashes = set()

@@ -21,7 +21,7 @@ from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
 from llamath.cli import cli
 from llamath.cli.export import command as export
 from llamath.core.errors import LlamathError
-from llamath.hardware import find
+from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import payload
@@ -189,7 +189,7 @@ def test_the_controls_show_what_the_library_says(browser: Any, tmp_path: Path, s
             tab.select_option(f"#choice-{name}", value)
         sizes = Sizes(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
         for card in data["cards"]:
-            longest = fit(model, sizes, (2, find(card["name"]))).max_context
+            longest = fit(model, sizes, (2, find_device(card["name"]))).max_context
             text = tab.text_content(f"[data-card={card['name']}]")
             assert text == ("any" if longest is None else f"{longest:,} tokens" if longest else "none")
 

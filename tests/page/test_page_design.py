@@ -17,7 +17,7 @@ from conftest import tiny_configs
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
-from llamath.core.units import quantity
+from llamath.core.units import parse_quantity
 from llamath.web.page_data.design_data_page import design
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import payload
@@ -119,7 +119,7 @@ def test_targets_are_read_as_the_library_reads_them(browser: Any, tmp_path: Path
         said = tab.evaluate("([texts, total]) => texts.map((x) => asked.quantity(x, total) || null)", [COUNTS, str(total)])
     for text, found in zip(COUNTS, said, strict=True):
         try:
-            target = quantity(text).value
+            target = parse_quantity(text).value
         except LlamathError:
             assert found is None, text
             continue

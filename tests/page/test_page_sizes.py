@@ -19,7 +19,7 @@ from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
 from llamath.analysis.inference.speed_limits import ceilings
 from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
-from llamath.hardware import find
+from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import payload
@@ -97,7 +97,7 @@ def held(shards: Shards, at: Settings) -> Settings:
 
 def speeds(shards: Shards, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
     """The tokens, bytes and FLOPs of both passes, and what bounds them."""
-    found = ceilings(shards, find(card), int(at["context"]), int(at["batch"]))
+    found = ceilings(shards, find_device(card), int(at["context"]), int(at["batch"]))
     passes = {"decode": found.decode, "prefill": found.prefill}
     return {name: (str(x.tokens), str(x.bytes), str(x.flops), x.bound) for name, x in passes.items() if x is not None}
 
@@ -132,7 +132,7 @@ def test_training_is_what_the_views_say(everything: dict[str, Any]) -> None:
 
 def test_speed_is_what_the_views_say(everything: dict[str, Any]) -> None:
     draw = random.Random(12)
-    device = find(CARD)
+    device = find_device(CARD)
     for i, data in enumerate(everything["models"]):
         for _ in range(4):
             at, sizes = laid_out(draw, data), data["sizes"]
@@ -174,7 +174,7 @@ def test_page_and_library_agree_digit_for_digit_in_every_mode(browser: Any, tmp_
         assert memory == held(shards, at), (MODELS[i].name, at)
         for name, (tokens, size, work, bound) in speeds(shards, at, CARD).items():
             assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
-            peak, bandwidth = ceilings(shards, find(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
+            peak, bandwidth = ceilings(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
             seconds = max(Fraction(int(size), bandwidth), Fraction(int(work), peak or 1))
             assert int(speed[name][3]) == int(tokens) * 10**9 // seconds and bool(int(speed[name][4] == "memory")) == (bound == "memory")
 
@@ -202,7 +202,7 @@ def test_training_is_set_and_shown(browser: Any, tmp_path: Path) -> None:
             assert bare(tab.text_content("dialog[open]")).count(bare(tab.text_content(f"[data-part={part}]"))) >= 1
             tab.keyboard.press("Escape")
         longest = int(bare(tab.text_content("[data-card=h200]")).removesuffix(" tokens"))
-        room = find("h200").memory
+        room = find_device("h200").memory
         assert (
             int(step(model, at | {"context": str(longest)})["total"])
             <= room
@@ -217,12 +217,12 @@ def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, s
     sizes = Sizes(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
     with Tab(browser, tmp_path, page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
-            found = fit(model, sizes, (8, find(name)), 4, 2)
+            found = fit(model, sizes, (8, find_device(name)), 4, 2)
             shown = {None: "any", 0: "none"}.get(found.max_context, f"{found.max_context:,} tokens")
             assert tab.text_content(f"[data-card={name}]") == shown
             if found.max_context and 2**12 < found.max_context < 2**17:
                 assert f"{found.max_context:,}" in tab.locator(".plots svg text").all_text_contents()
-        found = fit(model, sizes, (8, find("h200")), 4, 2)
+        found = fit(model, sizes, (8, find_device("h200")), 4, 2)
         for name, speed in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             assert speed is not None
             assert bare(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
@@ -243,9 +243,9 @@ def test_two_models_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
         assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
         label = tab.get_attribute(".plots svg[role=group]", "aria-label")
         for model in models:
-            longest = fit(model, Sizes(model, MemoryRequest(kv_dtype="fp8")), (1, find("rtx-4090"))).max_context
+            longest = fit(model, Sizes(model, MemoryRequest(kv_dtype="fp8")), (1, find_device("rtx-4090"))).max_context
             assert f"{longest:,}" in tab.locator(".plots svg text").all_text_contents()
-            assert f"{find('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
+            assert f"{find_device('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
         tab.fill("#batch", "4")
         total = Sizes(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
         assert bare(tab.text_content("[data-part=total]")) == str(total)

@@ -12,7 +12,7 @@ from conftest import tiny_configs
 from llamath.analysis.inference.cache_bytes import cache as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
-from llamath.families import find
+from llamath.families import find_family
 from llamath.run import Decoder, Generation, Limits, Llama, Sampling, build, initialise
 from llamath.run import batch as batches
 from llamath.run import memory_budget as rooms
@@ -26,7 +26,7 @@ NEW = 12
 
 def tiny(std: float = 0.3, **config: Any) -> Decoder:
     keys = CONFIG | config
-    return initialise(build(find(keys["model_type"])(Config(keys))), 0, std)
+    return initialise(build(find_family(keys["model_type"])(Config(keys))), 0, std)
 
 
 def ids(module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, **limits: Any) -> list[list[int]]:
@@ -217,7 +217,7 @@ def test_what_cannot_go_on_is_refused(prompts: list[list[int]], limits: dict[str
 
 
 def test_a_model_without_a_head_says_nothing() -> None:
-    tree = find("llama")(Config(CONFIG)).replace(head=None)
+    tree = find_family("llama")(Config(CONFIG)).replace(head=None)
     with pytest.raises(LlamathError, match="no head"):
         ids(build(tree), [[5]])
 

@@ -51,8 +51,8 @@ def test_reading_on_is_reading_at_once(config: dict[str, Any]) -> None:
             both.ours.cache(end)
         return
     cache = both.ours.cache(end)
-    ropes = [x for x in map(rope, both.ours.layers) if isinstance(x, LongRope) and x.original < end]
-    first = max((x.original + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
+    ropes = [x for x in map(rope, both.ours.layers) if isinstance(x, LongRope) and x.original_context < end]
+    first = max((x.original_context + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
     cuts = [0, first, first + 2, *range(first + 3, min(first + 12, end - 6)), end - 4, *range(end - 3, end + 1)]
     found = [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
     assert alike(torch.cat(found, 1), both.ours(ids), both, ids)

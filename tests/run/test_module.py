@@ -16,7 +16,7 @@ from llamath.analysis.inference.cache_bytes import cache as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
-from llamath.families import find
+from llamath.families import find_family
 from support.oracle import blind, pair
 
 LLAMA: dict[str, Any] = {
@@ -48,7 +48,7 @@ def unproven() -> list[Any]:
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
 def test_parameters_and_names_are_the_trees(config: dict[str, Any]) -> None:
-    tree = find(config["model_type"])(Config(config))
+    tree = find_family(config["model_type"])(Config(config))
     made = run.build(tree, torch.bfloat16, "meta")
     leaves = list(walk(tree))
     assert {name: x.shape for name, x in made.state_dict().items()} == {x.path: x.shape for x in leaves}
@@ -58,7 +58,7 @@ def test_parameters_and_names_are_the_trees(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
 def test_a_configuration_alone_runs_on_the_meta_device(config: dict[str, Any]) -> None:
-    made = run.build(find(config["model_type"])(Config(config)), device="meta")
+    made = run.build(find_family(config["model_type"])(Config(config)), device="meta")
     out = config["vocab_size"] if made.head is None else made.head.weight.shape[0]
     assert made(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
 
@@ -66,7 +66,7 @@ def test_a_configuration_alone_runs_on_the_meta_device(config: dict[str, Any]) -
 @pytest.mark.parametrize("config", unproven())
 @torch.no_grad()
 def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str, Any]) -> None:
-    made = run.initialise(run.build(find(config["model_type"])(Config(config))), std=0.1)
+    made = run.initialise(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
     ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), made.cache(30)
     whole = made(ids)
     assert torch.isfinite(whole).all()
@@ -81,7 +81,7 @@ def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str,
 @pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not blind(x.values[0])])
 @torch.no_grad()
 def test_the_cache_takes_what_was_predicted(config: dict[str, Any]) -> None:
-    tree = find(config["model_type"])(Config(config))
+    tree = find_family(config["model_type"])(Config(config))
     made = run.build(tree, torch.bfloat16, "meta")
     cache = made.cache(40)
     made(torch.zeros(3, 8, dtype=torch.long, device="meta"), cache)
@@ -124,7 +124,7 @@ def test_gradients_are_transformers_own() -> None:
         out = model(IDS)
         torch.nn.functional.cross_entropy(getattr(out, "logits", out)[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()).backward()
     theirs = {name: x.grad for name, x in both.theirs.named_parameters()}
-    scheme = find("llama").hf
+    scheme = find_family("llama").hf
     for name, x in run.from_named(both.ours.spec, scheme, theirs):
         assert torch.allclose(both.ours.get_parameter(name).grad, x, rtol=1e-4, atol=1e-6), name
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from llamath.core.config import Config
-from llamath.families import find
+from llamath.families import find_family
 from llamath.run import build, initialise
 from llamath.run.weights.load_weights import joined
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -51,7 +51,7 @@ def speaker(folder: Path, seed: int = 0, std: float = 0.3, template: str = "", *
     """The folder, with weights from a normal distribution."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = CONFIG | config
-    family = find(keys["model_type"])
+    family = find_family(keys["model_type"])
     tree = family(Config(keys))
     module = initialise(build(tree), seed, std)
     numbers = module.state_dict()

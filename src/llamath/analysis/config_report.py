@@ -9,7 +9,7 @@ from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.errors import ConfigError
 from ..core.expr import Dim
-from ..core.meta_args import SCALED, ModelArgs, from_hf, widths
+from ..core.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
 from ..core.record_type import Record
 from ..core.tree import fold
 from ..glossary import GLOSSARY, GROUPS, NOTHING, SAME, entry
@@ -79,7 +79,7 @@ class Witness(Config):
     def nullable(self, keys: str, default: T) -> T | None:
         value = super().nullable(keys, default)
         if value is None:
-            self.absent.pop(keys.split("|")[0], None)
+            self.defaults_used.pop(keys.split("|")[0], None)
         return value
 
     def sub(self, key: str) -> Config:
@@ -98,15 +98,15 @@ def configuration(config: Config, family: str, build: Callable[[Config], Decoder
     tree = build(seen)
     sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
-    kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.read), ("hybrid", "c" in letters)) if there))
-    learned = seen.letters.get("C", "") if "C" in letters else ""
+    kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.keys_read), ("hybrid", "c" in letters)) if there))
+    learned = seen.key_by_symbol.get("C", "") if "C" in letters else ""
     args, why = (meta, "") if isinstance(meta, ModelArgs) else _meta(config) if own else (None, ALONE)
     return Configuration(
-        keys=tuple(_keys(seen, config.read, kinds, learned)),
+        keys=tuple(_keys(seen, config.keys_read, kinds, learned)),
         meta=args,
         why=why,
         derived=tuple(_derived(letters, own)),
-        widths=() if args is None else tuple(dict.fromkeys(widths(args.dim, args.hidden))),
+        widths=() if args is None else tuple(dict.fromkeys(ffn_width_args(args.dim, args.ffn_width))),
         remarks=() if args is None else tuple(_remarks(config, tree)),
     )
 
@@ -121,24 +121,28 @@ def _keys(seen: Witness, read: set[str], kinds: Kinds, learned: str) -> list[Key
     """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
     nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
     said = {SAME.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
-    used = read - (seen.known - seen.read)
+    used = read - (seen.known - seen.keys_read)
     keys = [_present(seen, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in seen.data]
-    keys += [_absent(name, default, kinds) for name, default in seen.absent.items() if not {name, SAME.get(name)} & {*said, *seen.data}]
+    keys += [
+        _absent(name, default, kinds) for name, default in seen.defaults_used.items() if not {name, SAME.get(name)} & {*said, *seen.data}
+    ]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
 def _level(seen: Witness, kinds: Kinds, path: str, top: Witness) -> Iterator[Key]:
     """The keys inside an object; what it leaves to a key outside of it is not among them."""
     for name in seen.data:
-        yield _present(seen, name, kinds, path, seen.read)
+        yield _present(seen, name, kinds, path, seen.keys_read)
         if name in seen.objects:
             yield from _level(seen.objects[name], kinds, f"{path}{name}.", top)
-    yield from (_absent(path + name, x, kinds) for name, x in seen.absent.items() if name not in {*seen.data, *top.data, *top.absent})
+    yield from (
+        _absent(path + name, x, kinds) for name, x in seen.defaults_used.items() if name not in {*seen.data, *top.data, *top.defaults_used}
+    )
 
 
 def _present(seen: Witness, name: str, kinds: Kinds, path: str, used: set[str]) -> Key:
     key, value = path + name, seen.data[name]
-    default = seen.absent.get(name) if value is None else None
+    default = seen.defaults_used.get(name) if value is None else None
     says, moves, group = _words(key, kinds, "used" if name in used else "known" if name in seen.known else UNREAD)
     value = value if default is None else default
     return Key(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META.get(key, ()))
@@ -172,7 +176,7 @@ def _rank(key: Key) -> tuple[int, int, bool]:
 def _meta(config: Config) -> tuple[ModelArgs | None, str]:
     """The same model as `ModelArgs`, or why there is none."""
     try:
-        return from_hf(Config(config.data, config.source)), ""
+        return config_to_args(Config(config.data, config.source)), ""
     except ConfigError as error:
         return None, str(error)
 
@@ -186,7 +190,9 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
         )
     given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
     if other := [
-        f"{key} {given[key]}, not {value}" for key, value in SCALED.items() if given.get(key, value) != value and key != "rope_type"
+        f"{key} {given[key]}, not {value}"
+        for key, value in LLAMA3_ROPE_SCALING.items()
+        if given.get(key, value) != value and key != "rope_type"
     ]:
         yield f"use_scaled_rope stands for constants in the reference's code; this model has {', '.join(other)}"
 

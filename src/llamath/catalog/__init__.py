@@ -24,17 +24,17 @@ class Preset(Record):
     config: Mapping[str, Any]
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name without case and punctuation: what lookups compare."""
     return "".join(x for x in name.lower() if x.isalnum())
 
 
-def dotted(name: str) -> str:
+def normalize_with_dots(name: str) -> str:
     """The same, but with its dots: OPT 1.3B is not OPT 13B."""
     return "".join(x for x in name.lower() if x.isalnum() or x == ".")
 
 
-FORMS = (dotted, plain)
+FORMS = (normalize_with_dots, normalize_name)
 """How names are compared, the stricter way first."""
 
 
@@ -43,7 +43,7 @@ def slugs() -> list[str]:
     return sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json"))
 
 
-def read(slug: str) -> Preset:
+def read_preset(slug: str) -> Preset:
     """One preset."""
     from ..core.strict_json import read_json
 
@@ -54,21 +54,21 @@ def read(slug: str) -> Preset:
 
 def presets() -> Iterator[Preset]:
     """All presets, by slug."""
-    return map(read, slugs())
+    return map(read_preset, slugs())
 
 
-def find(name: str) -> Preset:
+def find_preset(name: str) -> Preset:
     """The preset of this name, alias or public id, forgiving in case and punctuation; else an error with the nearest."""
     for form in FORMS:
         by_slug = {form(slug): slug for slug in slugs()}
         if (wanted := form(name)) in by_slug:
-            return read(by_slug[wanted])
+            return read_preset(by_slug[wanted])
     everything = list(presets())
     for form in FORMS:
         for preset in everything:
             if form(name) in {form(x) for x in (*preset.ids, *preset.aliases, *(x.rpartition("/")[2] for x in preset.ids))}:
                 return preset
-    known = {plain(x): x for preset in everything for x in (*preset.ids, preset.slug)}
-    near = [known[x] for x in nearest(plain(name), known)]
+    known = {normalize_name(x): x for preset in everything for x in (*preset.ids, preset.slug)}
+    near = [known[x] for x in nearest(normalize_name(name), known)]
     hint = f"did you mean {', '.join(near)}?" if near else "`llamath models` lists the presets"
     raise UnknownModel(f"{safe(name)!r} is no file, folder, preset or known public id", hint=hint)

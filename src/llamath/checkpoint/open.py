@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import FormatError, safe
 from ..core.record_type import Record
-from ..core.strict_json import config_in, read_json
+from ..core.strict_json import find_config, read_json
 from ..embedded import named
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def read_checkpoint(text: str, *, config: bool = False, problems: list[FormatErr
 
         manifest = checkpoint.read(text, problems)
         folder = text if os.path.isdir(text) else os.path.dirname(text)
-        return Checkpoint(name=text, manifest=manifest, config=config_in(folder)[0] if config else None)
+        return Checkpoint(name=text, manifest=manifest, config=find_config(folder)[0] if config else None)
     from .hub import read_remote
 
     found = read_remote(text, config=config, problems=problems)

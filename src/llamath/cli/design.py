@@ -63,15 +63,15 @@ def _tolerance(text: str) -> Fraction:
 
 
 def _count(text: str) -> int:
-    from ..core.units import count
+    from ..core.units import parse_count
 
-    return count(text)
+    return parse_count(text)
 
 
 def _size(text: str) -> int:
-    from ..core.units import size
+    from ..core.units import parse_bytes
 
-    return size(text)
+    return parse_bytes(text)
 
 
 OPTIONS = (
@@ -166,9 +166,9 @@ def _request(target: str | None, law: Law, options: dict[str, Any]) -> Request:
 def _target(target: str | None, law: Law, tokens: int | None, flops: int | None) -> tuple[int, bool]:
     """The parameters wanted, and whether they were written out."""
     if target is not None:
-        from ..core.units import quantity
+        from ..core.units import parse_quantity
 
-        found = quantity(target)
+        found = parse_quantity(target)
         return found.value, found.exact
     if tokens and flops:
         return max(flops // (6 * tokens), 1), False

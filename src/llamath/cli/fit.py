@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.units import tokens, tokens_note
-from ..hardware import cluster, devices
+from ..core.units import parse_tokens, tokens_note
+from ..hardware import devices, parse_devices
 from ..model import Model
 from .memory import SCHEMES, doubt, held, warn
 from .model_options import takes_model
@@ -47,7 +47,7 @@ def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str |
     said = asked.pop("context")
     if said and (note := tokens_note(said)):
         say(f"note: {note}", err=True)
-    sizes = _sizes(model, asked | {"context": tokens(said) if said else None}, str(ctx.params.get("model") or ""))
+    sizes = _sizes(model, asked | {"context": parse_tokens(said) if said else None}, str(ctx.params.get("model") or ""))
     doubt(sizes)
     where = on if on is not None else other
     if where is None:
@@ -68,7 +68,7 @@ def _sizes(model: Model, asked: dict[str, Any], name: str) -> Sizes:
 def _fit(model: Model, sizes: Sizes, where: str, split: dict[str, int | None], form: str | None, picture: dict[str, Any]) -> None:
     from ..analysis.inference.fit_report import fit
 
-    found = fit(model, sizes, cluster(where), **split)
+    found = fit(model, sizes, parse_devices(where), **split)
     warn(model, sizes.context)
     if form == "json":
         import json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, safe
-from ..core.units import tokens, tokens_note
+from ..core.units import parse_tokens, tokens_note
 from ..model import Model
 from .model_options import takes_model
 
@@ -46,7 +46,7 @@ def command(model: Model, *, context: str | None, attention: str, conventions: b
     from ..analysis.flops.flops_report import FlopsRequest, flops
 
     asked = {name: rest.pop(name) for name in ("batch", "unpacked", "recompute", "flash", "dtype", "kv_dtype")}
-    request = FlopsRequest(context=None if context is None else tokens(context), masked=attention == "causal", **asked)
+    request = FlopsRequest(context=None if context is None else parse_tokens(context), masked=attention == "causal", **asked)
     if context is not None and (note := tokens_note(context)):
         click.echo(f"note: {note}", err=True)
     report = flops(model, request)
@@ -79,7 +79,7 @@ def _shown(model: Model, report: FlopsReport, speed: Speed | None, form: str | N
 def _speed(report: FlopsReport, told: Mapping[str, Any]) -> Speed | None:
     """The speed that an MFU is asked for; None where it is not."""
     from ..analysis.flops.mfu import Speed, speed_of
-    from ..hardware import cluster
+    from ..hardware import parse_devices
 
     gpu, rate, tflops = told["gpu"], told["tokens_per_second"], told["tflops"]
     if gpu is None and rate is None and tflops is None:
@@ -88,7 +88,7 @@ def _speed(report: FlopsReport, told: Mapping[str, Any]) -> Speed | None:
         raise click.UsageError("an MFU needs --gpu and either --tokens-per-second or --tflops")
     if not 0 < (rate or tflops or 0) < MOST:
         raise click.UsageError("a speed is a number above 0")
-    gpus, device = cluster(gpu)
+    gpus, device = parse_devices(gpu)
     if rate is None:
         rate = gpus * speed_of(report, Fraction(tflops) * 10**12, told["counted_by"])
     return Speed(tokens=Fraction(rate), gpus=gpus, peak=_peak(device, told["precision"]), name=device.title, precision=told["precision"])

@@ -95,10 +95,10 @@ def sampling(llama: Llama, asked: dict[str, Any]) -> Sampling:
 
 def limits(llama: Llama, asked: dict[str, Any], logprobs: int | None = None) -> Limits:
     """Where texts are to end."""
-    from ..core.units import tokens
+    from ..core.units import parse_tokens
     from ..run import Limits
 
-    context = tokens(asked["context"]) if asked["context"] else llama.context
+    context = parse_tokens(asked["context"]) if asked["context"] else llama.context
     if context and llama.context and context > llama.context:
         say(f"warning: {context:,} tokens are more than the model's own context, {llama.context:,}", err=True)
     if "" in asked["strings"]:

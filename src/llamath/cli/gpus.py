@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..hardware import Device, devices, find, plain
+from ..hardware import Device, devices, find_device, normalize_name
 
 
 @click.command("gpus")
@@ -31,8 +31,8 @@ def _found(words: tuple[str, ...]) -> list[Device]:
     if same := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
         return same
     some = [x for x in devices() if all(_has(x, word) for word in words)]
-    return some or [find(" ".join(words))]
+    return some or [find_device(" ".join(words))]
 
 
 def _has(x: Device, word: str) -> bool:
-    return plain(word) in plain(f"{x.name} {x.title}") or word.lower() == x.vendor.lower()
+    return normalize_name(word) in normalize_name(f"{x.name} {x.title}") or word.lower() == x.vendor.lower()

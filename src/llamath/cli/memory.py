@@ -10,7 +10,7 @@ import click
 
 from ..checkpoint.open import addressed
 from ..core.errors import FormatError, safe
-from ..core.units import size, tokens, tokens_note
+from ..core.units import parse_bytes, parse_tokens, tokens_note
 from ..model import Model
 from .model_options import takes_checkpoint
 from .output import say
@@ -52,7 +52,7 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
     reports = [sizes.at(n, request.batch) for n in contexts or [sizes.context]]
     warn(model, sizes.context)
     doubt(sizes)
-    budget = None if within is None else size(within)
+    budget = None if within is None else parse_bytes(within)
     fits = None if budget is None else (budget, sizes.max_context(budget), sizes.max_batch(budget))
     if form == "json":
         import json
@@ -70,13 +70,13 @@ def _contexts(text: str) -> list[int]:
     for part in text.split(",") if text else []:
         if note := tokens_note(part):
             say(f"note: {note}", err=True)
-    return [tokens(part) for part in text.split(",")] if text else []
+    return [parse_tokens(part) for part in text.split(",")] if text else []
 
 
 def _chunk(text: str) -> int:
     from ..analysis.inference.inference_memory import CHUNK, MOST
 
-    return CHUNK if not text else MOST - 1 if text == "all" else tokens(text)
+    return CHUNK if not text else MOST - 1 if text == "all" else parse_tokens(text)
 
 
 def warn(model: Model, context: int) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from ..core.errors import LlamathError, nearest, safe
-from ..core.units import count, tokens, tokens_note
-from ..hardware import cluster
+from ..core.units import parse_count, parse_tokens, tokens_note
+from ..hardware import parse_devices
 from ..model import Model
 from .memory import doubt, held, warn
 from .model_options import takes_model
@@ -75,10 +75,10 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
         top=asked["top"],
         **chosen,
     )
-    seen = count(asked["tokens"]) if asked["tokens"] else None
+    seen = parse_count(asked["tokens"]) if asked["tokens"] else None
     if seen and seen >= TOKENS:
         raise LlamathError(f"--tokens {safe(asked['tokens'], 40)} is more than all that was ever written", hint="like 15.6T")
-    report = plan(model, cluster(on), request)
+    report = plan(model, parse_devices(on), request)
     warn(model, report.context)
     if asked["form"] == "json":
         import json
@@ -99,7 +99,7 @@ def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
 
     request = MemoryRequest(dtype=asked["dtype"], kv_dtype=asked["kv_dtype"], context=asked["context"])
     sizes = Sizes(model, request, None if request.dtype else held(name))
-    report = serving(model, sizes, cluster(on), _seconds(asked["latency"]))
+    report = serving(model, sizes, parse_devices(on), _seconds(asked["latency"]))
     warn(model, sizes.context)
     doubt(sizes)
     if asked["form"] == "json":
@@ -124,7 +124,7 @@ def _verdict(fits: bool) -> None:
 def _tokens(text: str) -> int | None:
     if text and (note := tokens_note(text)):
         say(f"note: {note}", err=True)
-    return tokens(text) if text else None
+    return parse_tokens(text) if text else None
 
 
 def _seconds(text: str) -> float | None:

@@ -176,12 +176,12 @@ def _named(words: tuple[str, ...], batch_file: str | None) -> tuple[str | None, 
 
 
 def _preset(word: str) -> bool:
-    from ..catalog import find
+    from ..catalog import find_preset
     from ..core.errors import UnknownModel
-    from ..embedded import NAME
+    from ..embedded import MODEL_NAME
 
     try:
-        return word == NAME or (" " not in word and bool(find(word)))
+        return word == MODEL_NAME or (" " not in word and bool(find_preset(word)))
     except UnknownModel:
         return False
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import FormatError, LlamathError, safe
-from ..embedded import NAME, named
+from ..embedded import MODEL_NAME, named
 from ..model import Model
 from .model_options import changed, takes_model
 from .output import say
@@ -77,7 +77,7 @@ def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model
 
     changes = dict(changed(x) for x in asked["changes"])
     with Bar() as bar:
-        found = opened(place or NAME, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
+        found = opened(place or MODEL_NAME, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
     for note in found.notes:
         say(f"note: {note}", err=True)
     words = tokenizer(found.folder)
@@ -134,7 +134,7 @@ def _asking() -> Callable[..., None]:
         if prompt is not None and not prompt.strip():
             raise click.UsageError("the prompt is empty: a pass needs at least one token")
         if place is None and prompt is not None:
-            place = NAME
+            place = MODEL_NAME
         place = named(place) if place else place
         inner(model=place, place=place, prompt=prompt, asked=own, **given)
 

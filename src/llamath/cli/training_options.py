@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, nearest, safe
-from ..core.units import size, tokens, tokens_note
+from ..core.units import parse_bytes, parse_tokens, tokens_note
 from ..model import Model
 from .output import say
 
@@ -70,7 +70,7 @@ def _train(model: Any, lora: str | None, own: dict[str, Any], rest: dict[str, An
     from .memory import warn
 
     warn(model, report.context)
-    fitting = None if rest["within"] is None else _fitting(model, report, size(rest["within"]))
+    fitting = None if rest["within"] is None else _fitting(model, report, parse_bytes(rest["within"]))
     if rest["form"] == "json":
         import json
 
@@ -96,7 +96,7 @@ def _request(model: Model, lora: str | None, own: dict[str, Any], rest: dict[str
     return TrainRequest(
         dtype=rest["dtype"] or (declared(model) if lora is not None else plainly(model)),
         master=own["master"],
-        context=tokens(text) if text else None,
+        context=parse_tokens(text) if text else None,
         layout=_layout(own, rest["batch"]),
         dropout=own["dropout"],
         fused=own["kernels"] == "fused",

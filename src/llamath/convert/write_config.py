@@ -8,7 +8,7 @@ from typing import Any
 from ..analysis.config_report import params_json
 from ..core.config import Config
 from ..core.errors import ConvertError
-from ..core.meta_args import SCALED, from_hf
+from ..core.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from .conversion_source import Origin
 from .write_gguf_keys import window
 
@@ -31,12 +31,16 @@ def params(origin: Origin, notes: list[str]) -> dict[str, Any]:
     """The keys of a `params.json`, if it can say this model; what it leaves unsaid, and the reference takes for granted, is noted."""
     keys = {key: value for key, value in origin.model.config.data.items() if key != "sliding_window"}
     config = Config(keys, origin.model.config.source)
-    args = from_hf(config)
+    args = config_to_args(config)
     if args.use_scaled_rope:
         scaling = config.sub("rope_parameters" if "rope_parameters" in config else "rope_scaling")
-        other = {key: scaling.data.get(key) for key, value in SCALED.items() if key != "rope_type" and scaling.data.get(key) != value}
+        other = {
+            key: scaling.data.get(key)
+            for key, value in LLAMA3_ROPE_SCALING.items()
+            if key != "rope_type" and scaling.data.get(key) != value
+        }
         if set(other) - {"factor"}:
-            raise ConvertError(f"params.json cannot say {other}", hint=f"the reference's code has {SCALED} built in")
+            raise ConvertError(f"params.json cannot say {other}", hint=f"the reference's code has {LLAMA3_ROPE_SCALING} built in")
         if other:
             notes.append(f"params.json cannot say the scaling factor {other['factor']:g} of positions: the reference's code has 8 built in")
     if (near := window(origin.model.tree)) is not None:

@@ -86,7 +86,7 @@ def _positions(arch: str, rope: Rope | None, size: int, notes: list[str]) -> Ite
     elif isinstance(rope, YarnRope):
         yield from _yarn(arch, rope)
     elif isinstance(rope, DynamicRope):
-        notes.append(f"GGUF cannot say the dynamic scaling of positions: it is the same model for up to {rope.original:,} tokens")
+        notes.append(f"GGUF cannot say the dynamic scaling of positions: it is the same model for up to {rope.original_context:,} tokens")
     elif type(rope) not in (Rope, Llama3Rope):
         raise ConvertError(f"GGUF cannot say this model's positions ({type(rope).__name__})")
 
@@ -96,7 +96,7 @@ def _yarn(arch: str, rope: YarnRope) -> Iterator[Key]:
         raise ConvertError("GGUF's llama cannot say mscale, mscale_all_dim or truncate of a YaRN scaling")
     yield Key(f"{arch}.rope.scaling.type", STRING, "yarn")
     yield Key(f"{arch}.rope.scaling.factor", FLOAT32, rope.factor)
-    yield Key(f"{arch}.rope.scaling.original_context_length", UINT32, int(rope.original))
+    yield Key(f"{arch}.rope.scaling.original_context_length", UINT32, int(rope.original_context))
     yield Key(f"{arch}.rope.scaling.yarn_beta_fast", FLOAT32, rope.beta_fast)
     yield Key(f"{arch}.rope.scaling.yarn_beta_slow", FLOAT32, rope.beta_slow)
     if rope.attention_factor is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .positions import Alibi, LogTemperature, Temperature
+from .positions import Alibi, LogNScaling, TemperatureTuning
 from .record_type import Record
 
 
@@ -27,4 +27,4 @@ class ScoreTransform(Record):
     scale: float | None = None  # they are multiplied by it; None: by 1 / √(size of a key)
     softcap: float | None = None  # they become cap · tanh(score / cap)
     alibi: Alibi | None = None
-    temperature: Temperature | LogTemperature | None = None  # of the query's position
+    temperature: TemperatureTuning | LogNScaling | None = None  # of the query's position

@@ -110,12 +110,16 @@ class LatentAttention(AttentionBase):
     nope_dim: int
     rope_dim: int
     v_dim: int
-    latent: int
+    kv_lora_rank: int
     rope: Rope | None = None
     score_transform: ScoreTransform = ScoreTransform()
 
     def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
-        H, key, value = Dim.const(self.heads), self.latent if absorbed else self.nope_dim, self.latent if absorbed else self.v_dim
+        H, key, value = (
+            Dim.const(self.heads),
+            self.kv_lora_rank if absorbed else self.nope_dim,
+            self.kv_lora_rank if absorbed else self.v_dim,
+        )
         return 2 * (H * key) + 2 * (H * self.rope_dim), 2 * (H * value)
 
 
@@ -150,11 +154,11 @@ class MoE(Block):
     shared_gate: Linear | None = None
     top_k: int
     scoring: str = "softmax"  # or sigmoid; see `routing` for its order
-    normalise: bool = True  # weights of the chosen sum to 1
-    scaling: float = 1.0
+    norm_topk_prob: bool = True  # weights of the chosen sum to 1
+    routed_scaling_factor: float = 1.0
     expert_groups: tuple[int, int, int] | None = None  # (groups, groups kept, how many best scores rank a group) before the choice
     routing: str = ""  # a family's own way, by name
-    precise: bool = False  # the router computes in float32, whatever the model's type
+    fp32_router: bool = False  # the router computes in float32, whatever the model's type
 
 
 class SparseMixerMoE(MoE):
@@ -213,7 +217,7 @@ class Layer(Block):
     mlp: Block | None = None
     mlp_out_norm: Norm | None = None
     parallel: bool = False  # mixer and mlp read the same x; an mlp without a norm reads it through attn_norm
-    residual: float = 1.0  # what each branch is multiplied by before it is added
+    residual_multiplier: float = 1.0  # what each branch is multiplied by before it is added
 
 
 class PostNormLayer(Layer):

@@ -22,17 +22,17 @@ class Config:
 
     def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", first: Collection[str] = ()) -> None:
         self.data = data
-        self.first = first  # keys that win over their synonyms
+        self.preferred = first  # keys that win over their synonyms
         self.source = source
         self._path = path
-        self.read: set[str] = set()  # every key that was asked for
-        self.absent: dict[str, object] = {}  # those that were not there, with the family's default
-        self.assumed: dict[str, int] = {}  # the dimensions among them
-        self.letters: dict[str, str] = {}  # which key each letter of a dimension came from
+        self.keys_read: set[str] = set()  # every key that was asked for
+        self.defaults_used: dict[str, object] = {}  # those that were not there, with the family's default
+        self.assumed_dims: dict[str, int] = {}  # the dimensions among them
+        self.key_by_symbol: dict[str, str] = {}  # which key each letter of a dimension came from
         self._subs: dict[str, Config] = {}
 
     def __contains__(self, keys: str) -> bool:
-        self.read.update(keys.split("|"))
+        self.keys_read.update(keys.split("|"))
         return any(self.data.get(key) is not None for key in keys.split("|"))
 
     def __getitem__(self, keys: str) -> Any:
@@ -40,12 +40,12 @@ class Config:
 
     def get(self, keys: str, default: T) -> T:
         """The value of the first of these keys that is there, of the default's type."""
-        self.read.update(keys.split("|"))
+        self.keys_read.update(keys.split("|"))
         key = self._present(keys)
         if self.data.get(key) is None:
             if default is _MISSING:
                 raise self.error(key, "is missing", "a model's config.json says it")
-            self.absent.setdefault(key, default)
+            self.defaults_used.setdefault(key, default)
             return default
         value = self.data[key]
         if not _fits(value, default):
@@ -62,17 +62,17 @@ class Config:
         """A dimension: read and named in one go."""
         value = self.get(keys, _MISSING if default is _MISSING else int(default))
         if keys not in self:
-            self.assumed[keys.split("|")[0]] = value
-            self.absent[keys.split("|")[0]] = value
+            self.assumed_dims[keys.split("|")[0]] = value
+            self.defaults_used[keys.split("|")[0]] = value
         if type(value) is not int or not least <= value < 2**63:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
             raise self.error(
                 self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}", "a dimension is a JSON integer, like 4096"
             )
-        self.letters.setdefault(symbol, self._present(keys))
+        self.key_by_symbol.setdefault(symbol, self._present(keys))
         return Dim(symbol, value)
 
-    def whole(self, keys: str) -> int | None:
+    def positive_int(self, keys: str) -> int | None:
         """A positive integer, or None where there is none: a window, a context."""
         value: int | None = self.get(keys, None)
         if value is not None and (type(value) is not int or not 0 < value < 2**63):
@@ -138,11 +138,11 @@ class Config:
 
     def ignore(self, *keys: str) -> None:
         """Keys that this family knows and has no use for."""
-        self.read.update(keys)
+        self.keys_read.update(keys)
 
     def unread(self) -> Iterator[str]:
         """The keys that nobody asked for, dotted."""
-        yield from (self._path + key for key in self.data if key not in self.read)
+        yield from (self._path + key for key in self.data if key not in self.keys_read)
         for sub in self._subs.values():
             yield from sub.unread()
 
@@ -154,7 +154,7 @@ class Config:
         """Which of the synonyms is there; two that contradict each other are an error, unless one has been put first."""
         names = keys.split("|")
         there = [name for name in names if self.data.get(name) is not None]
-        if chosen := [name for name in there if name in self.first]:
+        if chosen := [name for name in there if name in self.preferred]:
             return chosen[0]
         for other in there[1:]:
             if self.data[other] != self.data[there[0]]:

@@ -50,7 +50,7 @@ def mla(d: int, heads: tuple[Dim, Dim, Dim, Dim], ranks: tuple[Dim | None, Dim],
     low = {} if s is None else {"q_down": linear(s, d, bias), "q_norm": rms(s, 1e-6), "q_up": linear(H * (n + p), s)}
     kv = {"kv_down": linear(r + p, d, bias), "kv_norm": rms(r, 1e-6), "k_up": linear(H * n, r), "v_up": linear(H * v, r)}
     parts: dict[str, Any] = {**(low or q), **kv, "o": linear(d, H * v, bias)}
-    return LatentAttention(**parts, heads=H, nope_dim=n, rope_dim=p, v_dim=v, latent=r, **facts)
+    return LatentAttention(**parts, heads=H, nope_dim=n, rope_dim=p, v_dim=v, kv_lora_rank=r, **facts)
 
 
 def swiglu(d: int, F: int, activation: str = "silu", bias: bool = False) -> MLP:

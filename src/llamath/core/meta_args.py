@@ -30,19 +30,25 @@ class ModelArgs(Record):
     use_scaled_rope: bool = False
 
     @property
-    def hidden(self) -> int:
+    def ffn_width(self) -> int:
         """The feed-forward width that the reference computes."""
-        return hidden(self.dim, self.multiple_of, self.ffn_dim_multiplier)
+        return ffn_width(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
 
-BEYOND = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
+UNSUPPORTED_KEYS = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
 """Keys of other models' files of the same name, whose weights the reference of Llama does not have."""
 
-SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+LLAMA3_ROPE_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
 """What `use_scaled_rope` stands for: constants in the reference's code, not in the file."""
 
 
-def hidden(dim: int, multiple_of: int, multiplier: float | None) -> int:
+def ffn_width(dim: int, multiple_of: int, multiplier: float | None) -> int:
     """Meta's rounding of the feed-forward width."""
     width = int(2 * (4 * dim) / 3)
     if multiplier is not None:
@@ -50,7 +56,7 @@ def hidden(dim: int, multiple_of: int, multiplier: float | None) -> int:
     return multiple_of * ((width + multiple_of - 1) // multiple_of)
 
 
-META_KEYS = {
+META_NAME_OF_KEY = {
     "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
     "intermediate_size": "multiple_of and ffn_dim_multiplier", "rms_norm_eps": "norm_eps",
 }  # fmt: skip
@@ -62,10 +68,10 @@ def is_params(data: Mapping[str, Any]) -> bool:
     return "dim" in data and "n_layers" in data and "model_type" not in data
 
 
-def read_args(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
+def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
     """The arguments in a `params.json`; the vocabulary, which LLaMA 1 and 2 leave out, from elsewhere if need be."""
     c = Config(data, source)
-    if beyond := next((key for key in BEYOND if c.get(key, None)), None):
+    if beyond := next((key for key in UNSUPPORTED_KEYS if c.get(key, None)), None):
         raise c.error(
             beyond, "says more than Llama's reference knows: experts or images", "give the Hugging Face config.json of the same model"
         )
@@ -101,19 +107,19 @@ def read_args(data: Mapping[str, Any], source: str, vocab_size: int | None = Non
     return args, c
 
 
-def beside_args(c: Config) -> dict[str, Any]:
+def extra_config_keys(c: Config) -> dict[str, Any]:
     """What Mistral's files say besides: the width of the feed-forward and the size of a head, as they are."""
     said = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
     return {key: int(c.dim("n", name)) for name, key in said.items() if name in c}
 
 
-def to_hf(args: ModelArgs) -> dict[str, Any]:
+def args_to_config(args: ModelArgs) -> dict[str, Any]:
     """The same model in Hugging Face's keys."""
     keys: dict[str, Any] = {
         "model_type": "llama",
         "vocab_size": args.vocab_size,
         "hidden_size": args.dim,
-        "intermediate_size": args.hidden,
+        "intermediate_size": args.ffn_width,
         "num_hidden_layers": args.n_layers,
         "num_attention_heads": args.n_heads,
         "num_key_value_heads": args.n_kv_heads or args.n_heads,
@@ -122,10 +128,10 @@ def to_hf(args: ModelArgs) -> dict[str, Any]:
         "rope_theta": args.rope_theta,
         "tie_word_embeddings": False,
     }
-    return keys | ({"rope_scaling": SCALED} if args.use_scaled_rope else {})
+    return keys | ({"rope_scaling": LLAMA3_ROPE_SCALING} if args.use_scaled_rope else {})
 
 
-def from_hf(c: Config) -> ModelArgs:
+def config_to_args(c: Config) -> ModelArgs:
     """The arguments that give this Llama; an error names what the reference cannot express."""
     d, H = c.dim("d", "hidden_size"), c.dim("H", "num_attention_heads")
     if (h := c.get("head_dim", d // H)) * H != d:
@@ -142,7 +148,7 @@ def from_hf(c: Config) -> ModelArgs:
     if kind not in ("default", "llama3"):
         raise scaling.error("rope_type", f"is {kind!r}: the reference knows only Llama 3.1's scaling")
     F = c.dim("F", "intermediate_size")
-    width = next(widths(int(d), int(F)), None)
+    width = next(ffn_width_args(int(d), int(F)), None)
     if width is None:
         raise c.error("intermediate_size", f"is {F}: no multiple_of and ffn_dim_multiplier of one or two decimals give it from dim {d}")
     return ModelArgs(
@@ -159,14 +165,14 @@ def from_hf(c: Config) -> ModelArgs:
     )
 
 
-def widths(dim: int, F: int) -> Iterator[tuple[int, float | None]]:
+def ffn_width_args(dim: int, F: int) -> Iterator[tuple[int, float | None]]:
     """Every (multiple_of, ffn_dim_multiplier) that gives this width, in the order in which Meta's models would have them."""
     sizes = [m for m in (256, 1024, 4096, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]
-    yield from ((m, None) for m in sizes[:1] if hidden(dim, m, None) == F)
+    yield from ((m, None) for m in sizes[:1] if ffn_width(dim, m, None) == F)
     rough = F / (8 * dim / 3)
     for digits in (1, 2, 3):
         near = sorted({round(rough + step / 10**digits, digits) for step in range(-5, 6)}, key=lambda x: abs(x - rough))
         for m in [m for m in (1024, 4096, 256, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]:
-            yield from ((m, x) for x in near if x > 0 and hidden(dim, m, x) == F)
-    yield from ((m, None) for m in sizes[1:] if hidden(dim, m, None) == F)
-    yield from ((F, x) for x in (round(rough, 6),) if x > 0 and hidden(dim, F, x) == F)
+            yield from ((m, x) for x in near if x > 0 and ffn_width(dim, m, x) == F)
+    yield from ((m, None) for m in sizes[1:] if ffn_width(dim, m, None) == F)
+    yield from ((F, x) for x in (round(rough, 6),) if x > 0 and ffn_width(dim, F, x) == F)

@@ -104,14 +104,14 @@ class Mamba2(RecurrentMixer):
     heads: int
     head_dim: int
     state_groups: int
-    state: int
+    state_size: int
     activation: str
-    dt_least: float = 0.0
+    dt_min: float = 0.0
 
     @property
     def flops_per_token(self) -> Dim:
         """The outer product added to S, and S c, in each head."""
-        return 4 * (Dim.const(self.heads) * self.head_dim * self.state)
+        return 4 * (Dim.const(self.heads) * self.head_dim * self.state_size)
 
 
 class ShortConv(RecurrentMixer):
@@ -169,7 +169,7 @@ def mamba2(d: int, heads: tuple[Dim, Dim, Dim, Dim], conv: tuple[int, bool], eps
         heads=Hm,
         head_dim=m,
         state_groups=G,
-        state=N,
+        state_size=N,
         **facts,
     )
 

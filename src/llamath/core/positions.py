@@ -23,14 +23,14 @@ class DynamicRope(Rope):
     """Base grown with the sequence once it is longer than `original` (NTK)."""
 
     factor: float
-    original: int
+    original_context: int
 
 
 class YarnRope(Rope):
     """Low frequencies interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
 
     factor: float
-    original: int
+    original_context: int
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     mscale: float | None = None
@@ -39,31 +39,31 @@ class YarnRope(Rope):
     truncate: bool = True
 
 
-class SteppedRope(Rope):
+class QwenDynamicRope(Rope):
     """Base times α^(dim / (dim − 2)) once a prompt of n is longer than `original`, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
 
-    original: int
+    original_context: int
 
 
 class Llama3Rope(Rope):
     """Llama 3.1: wavelengths beyond `original / low` divided by `factor`, those under `original / high` kept, a ramp between."""
 
     factor: float
-    low: float
-    high: float
-    original: int
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
 
 
 class LongRope(Rope):
     """One factor per frequency, short or long by the length of the sequence (Phi-3)."""
 
-    short: tuple[float, ...]
-    long: tuple[float, ...]
-    original: int
+    short_factor: tuple[float, ...]
+    long_factor: tuple[float, ...]
+    original_context: int
     context: int
     factor: float | None = None
     attention_factor: float | None = None
-    scales: tuple[float, float] | None = None  # of cos and sin, for short sequences and for long, if not attention_factor (Phi-3.5-MoE)
+    mscales: tuple[float, float] | None = None  # of cos and sin, for short sequences and for long, if not attention_factor (Phi-3.5-MoE)
 
 
 class ProportionalRope(Rope):
@@ -78,12 +78,12 @@ class Alibi(Record):
     and between them every other one of the power above (Press et al. 2022, arXiv:2108.12409).
     """
 
-    max: float = 8.0
+    max_bias: float = 8.0
     scale: float = 1.0
-    rounded: bool = False  # slopes and their products are rounded to bfloat16 (Falcon)
+    bf16_rounded: bool = False  # slopes and their products are rounded to bfloat16 (Falcon)
 
 
-class Temperature(Record):
+class TemperatureTuning(Record):
     """Queries at position t are multiplied by 1 + scale · ln(1 + ⌊(t + offset) / floor⌋) (Llama 4, Ministral 3)."""
 
     scale: float
@@ -91,7 +91,7 @@ class Temperature(Record):
     offset: int = 0
 
 
-class LogTemperature(Record):
+class LogNScaling(Record):
     """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1 (Qwen 1's `use_logn_attn`)."""
 
-    original: int
+    original_context: int

@@ -11,20 +11,20 @@ from typing import Any, NoReturn
 
 from .errors import ConfigError, safe
 
-LIMIT, WIDE, VALUES = 32 << 20, 64 << 20, 1 << 19
+MAX_BYTES, WIDE, VALUES = 32 << 20, 64 << 20, 1 << 19
 """No configuration has more bytes, takes more memory as text, or holds more values; an index of 200,000 names has some 20 million."""
 
 LONG, CHUNK = 1 << 16, 1 << 16
 """From so many bytes on an index is read in pieces, of at least so many each."""
 SPACE, PRINTABLE = " \t\r\n", bytes(range(32, 256))
 
-CONFIGS = ("config.json", "params.json")
+CONFIG_FILES = ("config.json", "params.json")
 """Where a model's configuration is written, beside its tensors."""
 
 
-def config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
+def find_config(folder: str) -> tuple[dict[str, Any] | None, str]:
     """The configuration in a folder and its path; (None, "") where there is none."""
-    place = next((x for name in CONFIGS if os.path.lexists(x := os.path.join(folder, name))), "")
+    place = next((x for name in CONFIG_FILES if os.path.lexists(x := os.path.join(folder, name))), "")
     return (read_json(place), place) if place else (None, "")
 
 
@@ -36,7 +36,7 @@ def read_json(path: str, times: int = 1) -> dict[str, Any]:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise ConfigError(f"{name} is not a regular file")
-            if found.st_size > (limit := LIMIT * times):
+            if found.st_size > (limit := MAX_BYTES * times):
                 raise ConfigError(f"{name} has {found.st_size:,} bytes; a configuration has a few thousand, and at most {limit:,} are read")
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
@@ -54,8 +54,8 @@ def parse_json(data: bytes, source: str, times: int = 1) -> dict[str, Any]:
 
 
 def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
-    if len(data) > LIMIT * times:
-        raise ConfigError(f"{source} is longer than {LIMIT * times:,} bytes; a configuration has a few thousand")
+    if len(data) > MAX_BYTES * times:
+        raise ConfigError(f"{source} is longer than {MAX_BYTES * times:,} bytes; a configuration has a few thousand")
     try:
         value = _long(data) if len(data) > LONG and data.isascii() else None
         if value is None:

@@ -20,7 +20,7 @@ COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
 NUMBER = r"(?P<whole>\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
 WRITTEN = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z/]*)\s*", re.ASCII)
-MOST = 2**63
+LIMIT = 2**63
 """No size, rate or number of tokens is as large as this."""
 
 
@@ -32,23 +32,23 @@ class Quantity(Record):
     exact: bool  # written out to the last digit
 
 
-def size(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """Bytes: `24GB`, `24GiB`, `512 MiB`."""
     hint = "say 24GB (24·10⁹ bytes) or 24GiB (24·2³⁰ bytes)"
     return _whole(text, "a size", SIZES, hint)
 
 
-def tokens(text: str) -> int:
+def parse_tokens(text: str) -> int:
     """Tokens: `4096`, or in thousands of 1,024: `128k` is 131,072, `1M` is 1,048,576."""
     return _whole(text, "a number of tokens", TOKENS, "say 4096, or 128k for 131,072 = 128·1,024")
 
 
 def tokens_note(text: str) -> str:
     """What a letter in a number of tokens stands for; nothing where there is none."""
-    return f"{text.strip()} is {tokens(text):,} tokens" if not text.strip().isdigit() else ""
+    return f"{text.strip()} is {parse_tokens(text):,} tokens" if not text.strip().isdigit() else ""
 
 
-def bandwidth(text: str) -> int:
+def parse_bandwidth(text: str) -> int:
     """Bytes a second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
     hint = "say 3.35TB/s, 900GB/s or 400Gbit/s"
     if (found := WRITTEN.fullmatch(text)) and found["unit"] in BITS:
@@ -56,12 +56,12 @@ def bandwidth(text: str) -> int:
     return _whole(text, "a bandwidth", RATES, hint)
 
 
-def flops(text: str) -> int:
+def parse_flops(text: str) -> int:
     """Floating-point operations a second: `989TF`, `989TFLOPS`, `1.98PF`."""
     return _whole(text, "a number of FLOP/s", FLOPS, "say 989TF or 1.98PF, dense (sparsity counts twice what is not computed)")
 
 
-def quantity(text: str) -> Quantity:
+def parse_quantity(text: str) -> Quantity:
     """A count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
     hint = "say 405B, 1.5e9, 500M or 8030261248"
     found = WRITTEN.fullmatch(text)
@@ -74,9 +74,9 @@ def quantity(text: str) -> Quantity:
     return Quantity(value=int(value), digits=len(digits), exact=not (found["unit"] or found["ten"] or found["part"]))
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """The same as a plain number."""
-    return quantity(text).value
+    return parse_quantity(text).value
 
 
 def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
@@ -95,8 +95,8 @@ def _number(found: re.Match[str]) -> Fraction:
 
 
 def _bounded(text: str, what: str, value: Fraction, hint: str) -> int:
-    if not 1 <= value < MOST:
-        raise LlamathError(f"{safe(text, 60)} is {'too large' if value >= MOST else 'too small'} for {what}", hint=hint)
+    if not 1 <= value < LIMIT:
+        raise LlamathError(f"{safe(text, 60)} is {'too large' if value >= LIMIT else 'too small'} for {what}", hint=hint)
     return int(value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-NAME = "embedded"
+MODEL_NAME = "embedded"
 """What it is called wherever a model or a checkpoint is asked for."""
 
 
@@ -15,4 +15,4 @@ def path() -> str:
 
 def named(text: str) -> str:
     """The place that a text names: its folder for `embedded`, unless something of that name is there; else the text itself."""
-    return path() if text == NAME and not os.path.lexists(text) else text
+    return path() if text == MODEL_NAME and not os.path.lexists(text) else text

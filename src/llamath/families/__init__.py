@@ -83,7 +83,7 @@ class Family(Record):
     """A builder with the names its weights have in files; None where no such files exist."""
 
     name: str
-    types: tuple[str, ...]
+    model_types: tuple[str, ...]
     build: Builder
     hf: Scheme
     meta: Scheme | None = None
@@ -109,23 +109,23 @@ def family(
     """Register a builder for these model types."""
 
     def register(build: Builder) -> Family:
-        made = Family(name=build.__name__, types=types, build=build, hf=hf, meta=meta, gguf=gguf, gguf_arch=gguf_arch, chat=chat)
+        made = Family(name=build.__name__, model_types=types, build=build, hf=hf, meta=meta, gguf=gguf, gguf_arch=gguf_arch, chat=chat)
         _known.update(dict.fromkeys(types, made))
         return made
 
     return register
 
 
-def find(model_type: str, source: str = "config") -> Family:
+def find_family(model_type: str, source: str = "config") -> Family:
     """The family of a model type, or an error that names the nearest ones."""
     module = MODEL_TYPES.get(model_type)
     if module is None:
-        raise refusal(model_type, source)
+        raise unsupported_type_error(model_type, source)
     import_module(f"{__name__}.{module}")
     return _known[model_type]
 
 
-REFUSED = {
+UNSUPPORTED_TYPES = {
     "deepseek_v4": "its layers compress and index their cache, share streams (hyper-connections) and route by hash tables",
     "nemotron-nas": "every layer has a shape of its own, and its class comes with the checkpoint",
     "rwkv5": "it has no attention, and its class comes with the checkpoint",
@@ -142,10 +142,10 @@ REFUSED = {
 """Model types that are known and not counted, and why."""
 
 
-def refusal(model_type: str, source: str) -> UnknownModel:
+def unsupported_type_error(model_type: str, source: str) -> UnknownModel:
     """Why this model type is not counted, and what can be done instead."""
     name, advice = safe(repr(model_type), 60), "read its checkpoint's header instead of its config: that is exact for any model"
-    if reason := REFUSED.get(model_type):
+    if reason := UNSUPPORTED_TYPES.get(model_type):
         return UnknownModel(f"{source}: model_type {name} is not counted: {reason}", hint=advice)
     near = nearest(model_type, MODEL_TYPES)
     hint = f"nearest: {', '.join(near)}; or " if near else ""

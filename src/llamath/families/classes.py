@@ -8,13 +8,13 @@ from ..core.config import Config
 from ..core.constructors import linear
 from . import Family
 
-BASES = ("model.", "transformer.", "gpt_neox.", "backbone.")
+BASE_PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.")
 """What stands before every name inside the headless model; a checkpoint of that alone has none of it."""
 
 HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
-def as_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Decoder, str]:
+def apply_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Decoder, str]:
     """The family and tree of the class that the configuration names, and a remark where it is not the causal model."""
     named = config.get("architectures", [""])
     name = named[0] if named and isinstance(named[0], str) else ""
@@ -29,12 +29,16 @@ def as_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Dec
             f"{name}: score [{labels}, {tree.width}] in place of a head",
         )
     if name.endswith("Model") and "Double" not in name:
-        return family.replace(hf=bare(family.hf)), tree.replace(head=None), f"{name}: no head, and names without their first part"
+        return (
+            family.replace(hf=headless_scheme(family.hf)),
+            tree.replace(head=None),
+            f"{name}: no head, and names without their first part",
+        )
     return family, tree, f"architectures says {name[:60]}: counted as the causal model of its family"
 
 
-def bare(scheme: Scheme) -> Scheme:
+def headless_scheme(scheme: Scheme) -> Scheme:
     """The scheme of the headless model saved alone."""
-    base = next((x for x in BASES if scheme.layer.startswith(x)), "")
+    base = next((x for x in BASE_PREFIXES if scheme.layer.startswith(x)), "")
     outside = {path: name.removeprefix(base) for path, name in scheme.outside.items()}
     return scheme.replace(layer=scheme.layer.removeprefix(base), outside=outside, name="hf-bare")

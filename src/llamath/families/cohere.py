@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu, weight
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("cohere", hf=HF, gguf=GGUF, gguf_arch="command-r")
@@ -17,7 +17,7 @@ def cohere(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     (H, K, h), eps = c.heads(d), c.get("layer_norm_eps", 1e-5)
     q_norm, k_norm = (LayerNorm(weight=weight(n, h, role="scale"), eps=eps) if c.get("use_qk_norm", False) else None for n in (H, K))
-    positions = rope(c, h, theta=5e5, interleaved=True)
+    positions = read_rope(c, h, theta=5e5, interleaved=True)
     layer = Layer(
         attn_norm=layer_norm(d, eps, bias=False),
         attn=gqa(d, (H, K, h), c.get("attention_bias", False), rope=positions, q_norm=q_norm, k_norm=k_norm),
@@ -30,6 +30,6 @@ def cohere(c: Config) -> Decoder:
         repeat(layer, L),
         layer_norm(d, eps, bias=False),
         tied=c.get("tie_word_embeddings", True),
-        context=c.whole("model_max_length|max_position_embeddings"),
+        context=c.positive_int("model_max_length|max_position_embeddings"),
         logit_scale=c.get("logit_scale", 0.0625),
     )

@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from . import family
-from .shared import alternating, rope
+from .shared import alternating, read_rope
 
 
 @family("cohere2", hf=HF, gguf=GGUF, gguf_arch="cohere2")
@@ -19,7 +19,7 @@ def cohere2(c: Config) -> Decoder:
     heads, bias = c.heads(d), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5), bias=False)
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    window, positions = c.nullable("sliding_window", 4096), rope(c, heads[2], interleaved=True)
+    window, positions = c.nullable("sliding_window", 4096), read_rope(c, heads[2], interleaved=True)
     c.ignore("rotary_pct", "layer_switch", "order_of_interleaved_layers", "position_embedding_type", "cache_implementation")
     c.ignore("use_embedding_sharing", "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "expert_selection_fn")
 
@@ -33,6 +33,6 @@ def cohere2(c: Config) -> Decoder:
         alternating(c, L, near, far, nth=c.get("sliding_window_pattern|_sliding_window_pattern", 4)),
         norm,
         tied=c.get("tie_word_embeddings", True),
-        context=c.whole("max_position_embeddings"),
+        context=c.positive_int("max_position_embeddings"),
         logit_scale=c.get("logit_scale", 0.0625),
     )

@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from . import family
-from .shared import dense_first, mixture, rope, routing
+from .shared import deepseek_moe, deepseek_routing, dense_first, read_rope
 
 
 @family("deepseek", hf=HF, gguf=GGUF_LLAMA, gguf_arch="deepseek")
@@ -16,8 +16,8 @@ def deepseek(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]))
-    moe = mixture(c, d, shared=0, normalise=c.get("norm_topk_prob", False), **routing(c, "softmax", "greedy"))
+    attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2]))
+    moe = deepseek_moe(c, d, shared=0, norm_topk_prob=c.get("norm_topk_prob", False), **deepseek_routing(c, "softmax", "greedy"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import Mixer
 from . import family
-from .shared import dense_first, latent, mixture, rope, routing
+from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, read_rope
 
 
 @family("deepseek_v2", hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
@@ -18,13 +18,13 @@ def deepseek_v2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn: Mixer
     if c.get("use_mla", True):
-        attn = latent(c, d, rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True))
+        attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True))
     else:
         heads = c.heads(d)
-        attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]))
+        attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2]))
         c.ignore("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
-    facts = {"normalise": c.get("norm_topk_prob", False), "scaling": c.get("routed_scaling_factor", 1.0)}
-    moe = mixture(c, d, shared=2, precise=True, **facts, **routing(c, "softmax", "greedy"))
+    facts = {"norm_topk_prob": c.get("norm_topk_prob", False), "routed_scaling_factor": c.get("routed_scaling_factor", 1.0)}
+    moe = deepseek_moe(c, d, shared=2, fp32_router=True, **facts, **deepseek_routing(c, "softmax", "greedy"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

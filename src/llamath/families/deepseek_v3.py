@@ -8,17 +8,17 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from . import family
-from .shared import dense_first, latent, mixture, mtp_layers, rope, routing
+from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, mtp_layers, read_rope
 
 
 @family("deepseek_v3", "kimi_k2", hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
 def deepseek_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    attn = latent(c, d, rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
-    facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 2.5)}
-    moe = mixture(c, d, shared=1, precise=True, **facts, **routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
+    attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
+    facts = {"norm_topk_prob": c.get("norm_topk_prob", True), "routed_scaling_factor": c.get("routed_scaling_factor", 2.5)}
+    moe = deepseek_moe(c, d, shared=1, fp32_router=True, **facts, **deepseek_routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"), mtp=mtp)
+    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)

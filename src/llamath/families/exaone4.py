@@ -12,14 +12,14 @@ from ..core.positions import Rope
 from ..core.tree import Stack, cycle
 from . import family
 from .olmo2 import NAMES
-from .shared import alternating, layered, rope
+from .shared import alternating, layers_by_type, read_rope
 
 
 @family("exaone4", hf=NAMES, gguf=GGUF, gguf_arch="exaone4")
 def exaone4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 32, 0))
-    eps, window, rotary = c.get("rms_norm_eps", 1e-5), c.nullable("sliding_window", 4096), rope(c, heads[2])
+    eps, window, rotary = c.get("rms_norm_eps", 1e-5), c.nullable("sliding_window", 4096), read_rope(c, heads[2])
     norm, head_norm, mlp = rms(d, eps), rms(heads[2], eps), swiglu(d, F, c.activation("hidden_act"))
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
@@ -27,7 +27,7 @@ def exaone4(c: Config) -> Decoder:
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
     layers = _order(c, layer(rotary, window), layer(None if window else rotary, None))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
 def _order(c: Config, windowed: Layer, full: Layer) -> Stack:
@@ -39,4 +39,4 @@ def _order(c: Config, windowed: Layer, full: Layer) -> Stack:
     if not pattern or set(pattern) - set(letters):
         raise c.error("sliding_window_pattern", f"should be letters L and G, not {safe(repr(pattern), 60)}")
     order = cycle([letters[x] for x in pattern], L - 1)
-    return layered(c, L, {"sliding_attention": windowed, "full_attention": full}, Stack(*order.runs, ((full,), 1)))
+    return layers_by_type(c, L, {"sliding_attention": windowed, "full_attention": full}, Stack(*order.runs, ((full,), 1)))

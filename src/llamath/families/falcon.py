@@ -12,7 +12,7 @@ from ..core.expr import Dim
 from ..core.positions import Alibi
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = Scheme(
     name="hf",
@@ -43,8 +43,8 @@ def falcon(c: Config) -> Decoder:
     H, K, h = c.square_heads(d, "num_kv_heads|n_head_kv", "num_attention_heads|n_head")
     multi = c.get("multi_query", True)
     heads = (H, K if new else Dim("K", 1 if multi else H), h)
-    bias, rotary = c.get("bias", False), rope(c, h)
-    alibi = Alibi(scale=h**-0.5, rounded=True) if c.get("alibi", False) else None
+    bias, rotary = c.get("bias", False), read_rope(c, h)
+    alibi = Alibi(scale=h**-0.5, bf16_rounded=True) if c.get("alibi", False) else None
     attn = gqa(d, heads, bias=bias, score_transform=ScoreTransform(alibi=alibi), rope=None if alibi else rotary)
     ff = mlp(d, F, c.activation("activation", "gelu"), bias=bias)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))

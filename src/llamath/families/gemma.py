@@ -10,7 +10,7 @@ from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("gemma", hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma")
@@ -23,9 +23,9 @@ def gemma(c: Config) -> Decoder:
     c.ignore("hidden_activation")
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, c.get("attention_bias", False), rope=rope(c, heads[2]), window=window),
+        attn=gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads[2]), window=window),
         mlp_norm=norm,
         mlp=swiglu(d, F, activation),
     )
-    context, tied = c.whole("max_position_embeddings"), c.get("tie_word_embeddings", True)
+    context, tied = c.positive_int("max_position_embeddings"), c.get("tie_word_embeddings", True)
     return decoder(V, d, repeat(layer, L), norm, tied, embed=embedding(V, d, scale=d**0.5), context=context)

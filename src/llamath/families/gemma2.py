@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from . import family
-from .shared import alternating, query_scale, rope
+from .shared import alternating, gemma_query_scale, read_rope
 
 
 @family("gemma2", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
@@ -20,7 +20,10 @@ def gemma2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
-    positions, scores = rope(c, heads[2]), ScoreTransform(scale=query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0))
+    positions, scores = (
+        read_rope(c, heads[2]),
+        ScoreTransform(scale=gemma_query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0)),
+    )
     causal = not c.get("use_bidirectional_attention", False)
 
     def layer(window: int | None) -> Layer:
@@ -34,6 +37,6 @@ def gemma2(c: Config) -> Decoder:
         norm,
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),
-        context=c.whole("max_position_embeddings"),
+        context=c.positive_int("max_position_embeddings"),
         softcap=c.nullable("final_logit_softcapping", 30.0),
     )

@@ -11,7 +11,7 @@ from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from . import family
-from .shared import alternating, query_scale, scaled
+from .shared import alternating, gemma_query_scale, rope_from
 
 
 @family("gemma3_text", "gemma3", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")
@@ -21,7 +21,7 @@ def gemma3(c: Config) -> Decoder:
     eps, h = c.get("rms_norm_eps", 1e-6), heads[2]
     norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
-    scores, ahead = ScoreTransform(scale=query_scale(c)), c.get("use_bidirectional_attention", False)
+    scores, ahead = ScoreTransform(scale=gemma_query_scale(c)), c.get("use_bidirectional_attention", False)
     c.ignore("hidden_act", "attn_logit_softcapping", "cache_implementation")
 
     def layer(rope: Rope, window: int | None) -> Layer:
@@ -33,10 +33,10 @@ def gemma3(c: Config) -> Decoder:
     by_kind = c.sub("rope_parameters")
     far = by_kind.sub("full_attention") if "rope_parameters" in c else c.sub("rope_scaling")
     near = layer(
-        scaled(c, by_kind.sub("sliding_attention"), theta=c.get("rope_local_base_freq", 1e4), dim=h),
+        rope_from(c, by_kind.sub("sliding_attention"), theta=c.get("rope_local_base_freq", 1e4), dim=h),
         window // 2 + 1 if window and ahead else window,
     )
-    full = layer(scaled(c, far, theta=c.get("rope_theta", 1e6), dim=h), None)
+    full = layer(rope_from(c, far, theta=c.get("rope_theta", 1e6), dim=h), None)
     return decoder(
         V,
         d,

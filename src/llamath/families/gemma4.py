@@ -15,7 +15,7 @@ from ..core.expr import Dim
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat, sequence
 from . import family
-from .shared import layer_types, scaled
+from .shared import read_layer_types, rope_from
 
 NAMES = HF_SANDWICH.but(
     outside={
@@ -81,7 +81,7 @@ ROPES = {
 def gemma4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     p, norm = c.dim("p", "hidden_size_per_layer_input", default=256, least=0), rms(d, c.get("rms_norm_eps", 1e-6))
-    types = [*layer_types(c, L, ROPES)[:-1], FAR]
+    types = [*read_layer_types(c, L, ROPES)[:-1], FAR]
     first = L - c.get("num_kv_shared_layers", 0)
     givers = {kind: i for i, kind in enumerate(types[: max(first, 0)])}
     if set(givers) != set(types):
@@ -109,7 +109,7 @@ def gemma4(c: Config) -> Decoder:
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),
         per_layer=_per_layer(c, d, L, p) if p else None,
-        context=c.whole("max_position_embeddings"),
+        context=c.positive_int("max_position_embeddings"),
         softcap=c.number("final_logit_softcapping"),
     )
 
@@ -138,7 +138,7 @@ def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None
     h = heads[2]
     own = {"k_norm": rms(h, eps), "v_norm": RMSNorm(eps=eps)}
     facts |= own if giver is None else {"k": None, "v": None, "kv_layer": giver}
-    rope = scaled(c, ropes.sub(kind), theta=1e4, dim=h)
+    rope = rope_from(c, ropes.sub(kind), theta=1e4, dim=h)
     return gqa(d, heads, c.get("attention_bias", False), q_norm=rms(h, eps), rope=rope, **facts)
 
 

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import partial, rope
+from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(
     inside={
@@ -28,11 +28,11 @@ def glm4(c: Config) -> Decoder:
     norm, bias = rms(d, c.get("rms_norm_eps", 1.5625e-7)), c.get("attention_bias", True)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, o_bias=False, rope=rope(c, partial(c, heads[2], 0.5), interleaved=True)),
+        attn=gqa(d, heads, bias=bias, o_bias=False, rope=read_rope(c, rotary_dim(c, heads[2], 0.5), interleaved=True)),
         attn_out_norm=norm,
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         mlp_out_norm=norm,
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

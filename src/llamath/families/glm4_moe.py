@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from . import family
-from .shared import dense_first, mixture, mtp_layers, partial, rope, routing
+from .shared import deepseek_moe, deepseek_routing, dense_first, mtp_layers, read_rope, rotary_dim
 
 RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 
@@ -18,11 +18,11 @@ def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)
     norm, qk_norm = rms(d, eps), rms(heads[2], eps) if c.get("use_qk_norm", False) else None
-    positions = rope(c, partial(c, heads[2], 0.5))
+    positions = read_rope(c, rotary_dim(c, heads[2], 0.5))
     attn = gqa(d, heads, c.get("attention_bias", False), o_bias=False, q_norm=qk_norm, k_norm=qk_norm, rope=positions)
-    facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 1.0)}
-    moe = mixture(c, d, shared=1, precise=True, **facts, **routing(c, "sigmoid", "noaux_tc"))
+    facts = {"norm_topk_prob": c.get("norm_topk_prob", True), "routed_scaling_factor": c.get("routed_scaling_factor", 1.0)}
+    moe = deepseek_moe(c, d, shared=1, fp32_router=True, **facts, **deepseek_routing(c, "sigmoid", "noaux_tc"))
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
-    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"), mtp=mtp)
+    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)

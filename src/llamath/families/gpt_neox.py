@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
 from . import family
-from .shared import partial, rope
+from .shared import read_rope, rotary_dim
 
 NAMES = Scheme(
     name="hf",
@@ -34,7 +34,7 @@ def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5))
-    rotary = rope(c, partial(c, heads[2], 0.25, "rotary_pct|partial_rotary_factor"), keys="rotary_emb_base|rope_theta")
+    rotary = read_rope(c, rotary_dim(c, heads[2], 0.25, "rotary_pct|partial_rotary_factor"), keys="rotary_emb_base|rope_theta")
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", True), rope=rotary),
@@ -43,4 +43,4 @@ def gpt_neox(c: Config) -> Decoder:
         parallel=c.get("use_parallel_residual", True),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

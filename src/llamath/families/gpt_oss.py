@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, linear, rms, weight
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import cycle, repeat
 from . import family
-from .shared import layered, scaled
+from .shared import layers_by_type, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
 NAMES = HF.but(
@@ -38,7 +38,7 @@ def gpt_oss(c: Config) -> Decoder:
     H, K, h = c.heads(d, default=(0, 0, 64))
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     named = next((key for key in ("rope_parameters", "rope_scaling") if key in c), "")
-    positions = scaled(c, c.sub(named) if named else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h)
+    positions = rope_from(c, c.sub(named) if named else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h)
     attn = gqa(d, (H, K, h), c.get("attention_bias", True), sinks=weight(H, role="bias"), rope=positions)
     expert = ClampedMLP(
         gate=linear(F, d, True),
@@ -52,6 +52,6 @@ def gpt_oss(c: Config) -> Decoder:
     full = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe)
     local = full.replace(attn=attn.replace(window=AttentionWindow(size=c.get("sliding_window", 128))))
     L = c.dim("L", "num_hidden_layers")
-    layers = layered(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
+    layers = layers_by_type(c, L, {"full_attention": full, "sliding_attention": local}, cycle((local, full), L))
     c.ignore("initial_context_length")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -41,6 +41,6 @@ def gptj(c: Config) -> Decoder:
     )
     c.ignore("rotary")
     layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
-    context = c.whole("n_positions|max_position_embeddings")
+    context = c.positive_int("n_positions|max_position_embeddings")
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("granite", hf=HF, gguf=GGUF_LLAMA, gguf_arch="granite")
@@ -21,13 +21,13 @@ def granite(c: Config) -> Decoder:
     bias, scale = c.get("attention_bias", False), c.get("attention_multiplier", 1.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
+        attn=gqa(d, heads, bias=bias, rope=read_rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
-        residual=c.get("residual_multiplier", 1.0),
+        residual_multiplier=c.get("residual_multiplier", 1.0),
     )
     if not (divisor := c.get("logits_scaling", 1.0)):
         raise c.error("logits_scaling", "is 0, and logits are divided by it")
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
     embed = embedding(V, d, c.get("embedding_multiplier", 1.0))
-    return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=1 / divisor, context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied, embed=embed, logit_scale=1 / divisor, context=c.positive_int("max_position_embeddings"))

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = HF.but(
     inside={
@@ -31,12 +31,12 @@ def granitemoe(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
+        attn=gqa(d, heads, bias, rope=read_rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
-        residual=c.get("residual_multiplier", 1.0),
+        residual_multiplier=c.get("residual_multiplier", 1.0),
     )
     embed, logit_scale = embedding(V, d, c.get("embedding_multiplier", 1.0)), 1 / c.get("logits_scaling", 1.0)
-    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.whole("max_position_embeddings")
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.positive_int("max_position_embeddings")
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, context=context, embed=embed, logit_scale=logit_scale)

@@ -9,7 +9,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import DynamicRope, Rope
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("internlm", hf=HF)
@@ -30,11 +30,11 @@ def internlm(c: Config) -> Decoder:
 def _rotary(c: Config, h: int, context: int) -> Rope:
     """The rotary embedding by `rotary`, or by Llama's keys, which some files have."""
     if "rope_theta|rope_scaling" in c:
-        return rope(c, h)
+        return read_rope(c, h)
     s = c.sub("rotary")
     theta, kind = s.get("base", 10000.0), s.get("type", "dynamic")
     if kind == "dynamic":
-        return DynamicRope(theta=theta, dim=h, factor=s.get("scaling_factor", 1.0), original=context)
+        return DynamicRope(theta=theta, dim=h, factor=s.get("scaling_factor", 1.0), original_context=context)
     if kind == "origin":
         return Rope(theta=theta, dim=h)
     raise s.error("type", f"names the unknown scaling {kind!r}", "known: dynamic, origin")

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = Scheme(
     name="hf",
@@ -37,9 +37,9 @@ def internlm2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("bias", True), rope=rope(c, heads[2])),
+        attn=gqa(d, heads, bias=c.get("bias", True), rope=read_rope(c, heads[2])),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

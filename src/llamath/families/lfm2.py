@@ -13,7 +13,7 @@ from ..core.expr import Dim
 from ..core.mixers import short_conv
 from ..core.tree import Stack, repeat
 from . import family
-from .shared import layered, rope
+from .shared import layers_by_type, read_rope
 
 CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
 NAMES = HF.but(
@@ -49,15 +49,15 @@ def lfm2(c: Config) -> Decoder:
     attention, conv = (
         Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
         for mixer in (
-            gqa(d, heads, rope=rope(c, heads[2], 1e6), q_norm=head_norm, k_norm=head_norm),
+            gqa(d, heads, rope=read_rope(c, heads[2], 1e6), q_norm=head_norm, k_norm=head_norm),
             short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False)),
         )
     )
     kinds = {"full_attention": attention, "conv": conv}
-    layers = layered(c, L, kinds, _by_index(c, L, attention, conv))
+    layers = layers_by_type(c, L, kinds, _by_index(c, L, attention, conv))
     c.ignore(*UNUSED.split())
     tied = c.get("tie_embedding|tie_word_embeddings", True)
-    return decoder(V, d, layers, norm, tied, context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))
 
 
 def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
@@ -74,7 +74,7 @@ def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
 
 def _width(c: Config) -> Dim:
     """The feed-forward width: two thirds of the one that is given, stretched and rounded up, unless it is meant as it is."""
-    older = "block_ff_dim" in c and "intermediate_size" not in c.first  # where both are given, the older word is meant
+    older = "block_ff_dim" in c and "intermediate_size" not in c.preferred  # where both are given, the older word is meant
     F = c.dim("F", "block_ff_dim" if older else "intermediate_size")
     c.ignore("intermediate_size")
     if not c.get("block_auto_adjust_ff_dim", True):

@@ -11,7 +11,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("llama", hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="llama-2")
@@ -22,10 +22,14 @@ def llama(c: Config) -> Decoder:
     layer = Layer(
         attn_norm=norm,
         attn=gqa(
-            d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), window=AttentionWindow(size=c.whole("sliding_window"))
+            d,
+            heads,
+            bias=c.get("attention_bias", False),
+            rope=read_rope(c, heads[2]),
+            window=AttentionWindow(size=c.positive_int("sliding_window")),
         ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -12,10 +12,10 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.errors import safe
 from ..core.forward_pass import AttentionWindow
-from ..core.positions import Temperature
+from ..core.positions import TemperatureTuning
 from ..core.tree import cycle, repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = HF.but(
     inside={
@@ -41,9 +41,9 @@ def llama4(c: Config) -> Decoder:
     heads, eps, activation = c.heads(d, default=(0, 8, 128)), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
     norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
     tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
-    growth = Temperature(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
+    growth = TemperatureTuning(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
     still = gqa(d, heads, bias=c.get("attention_bias", False), score_transform=ScoreTransform(temperature=growth))
-    positions, qk_preprocess = rope(c, heads[2], 5e5, interleaved=True), QKPreprocess(after_rope=True)
+    positions, qk_preprocess = read_rope(c, heads[2], 5e5, interleaved=True), QKPreprocess(after_rope=True)
     turned = still.replace(score_transform=ScoreTransform(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, qk_preprocess=qk_preprocess)
     expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
     moe = MoE(router=linear(E, d), experts=repeat(expert, E, active=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
@@ -56,7 +56,7 @@ def llama4(c: Config) -> Decoder:
     kinds = _kinds(c)
     made = {kind: layer(*kind) for kind in dict.fromkeys(kinds)}
     layers = cycle([made[kind] for kind in kinds], c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
 def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:

@@ -11,7 +11,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = HF.but(inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))})
 
@@ -27,12 +27,12 @@ def minicpm(c: Config) -> Decoder:
         mlp = MoE(router=linear(E, d), experts=repeat(mlp, E, active=k), top_k=k)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2])),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2])),
         mlp_norm=norm,
         mlp=mlp,
-        residual=c.get("scale_depth", 1.0) / sqrt(L),
+        residual_multiplier=c.get("scale_depth", 1.0) / sqrt(L),
     )
     embed, logit_scale = embedding(V, d, c.get("scale_emb", 1.0)), c.dim("b", "dim_model_base", default=1) / d
-    tied, context = c.get("tie_word_embeddings", True), c.whole("max_position_embeddings")
+    tied, context = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings")
     c.ignore("mup_denominator")
     return decoder(V, d, repeat(layer, L), norm, tied, embed=embed, logit_scale=logit_scale, context=context)

@@ -12,7 +12,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
 from ..core.tree import repeat
 from . import family
-from .shared import partial, rope
+from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(
     inside={
@@ -32,7 +32,7 @@ def minimax_m2(c: Config) -> Decoder:
     H, K, h = c.heads(d, default=(0, 0, 128))
     eps = c.get("rms_norm_eps", 1e-6)
     norms: dict[str, Any] = {"q_norm": rms(H * h, eps), "k_norm": rms(K * h, eps)} if c.get("use_qk_norm", True) else {}
-    positions = rope(c, partial(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
+    positions = read_rope(c, rotary_dim(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
     bias = weight(E, role="bias").replace(buffer=True) if c.get("use_routing_bias", True) else None
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
@@ -44,4 +44,4 @@ def minimax_m2(c: Config) -> Decoder:
     c.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
     c.ignore("attn_type_list", "qk_norm_type", "scoring_func", "shared_intermediate_size")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -9,10 +9,10 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
-from ..core.positions import Rope, Temperature, YarnRope
+from ..core.positions import Rope, TemperatureTuning, YarnRope
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("ministral3", hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")
@@ -20,15 +20,15 @@ def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 8, 128))
     norm, context = rms(d, c.get("rms_norm_eps", 1e-5)), c.get("max_position_embeddings", 262144)
-    rotary: Rope = YarnRope(theta=1e6, dim=heads[2], factor=16.0, original=16384, mscale=1.0, mscale_all_dim=1.0)
+    rotary: Rope = YarnRope(theta=1e6, dim=heads[2], factor=16.0, original_context=16384, mscale=1.0, mscale_all_dim=1.0)
     growth, floor = 0.1, 16384
     if "rope_parameters|rope_scaling" in c:
         s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-        rotary, growth = rope(c, heads[2]), s.get("llama_4_scaling_beta", 0.0)
+        rotary, growth = read_rope(c, heads[2]), s.get("llama_4_scaling_beta", 0.0)
         floor = s.get("original_max_position_embeddings", context)
         s.ignore("max_position_embeddings")
     window = AttentionWindow(size=c.get("sliding_window", 0) or None)
-    temperature = Temperature(scale=growth, floor=floor) if growth else None
+    temperature = TemperatureTuning(scale=growth, floor=floor) if growth else None
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, rope=rotary, window=window, score_transform=ScoreTransform(temperature=temperature)),

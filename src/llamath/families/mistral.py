@@ -11,20 +11,20 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("mistral", hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
 def mistral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, default=(0, 8, 0)), rms(d, c.get("rms_norm_eps", 1e-6))
-    window = c.whole("sliding_window") or c.nullable("sliding_window", 4096)
+    window = c.positive_int("sliding_window") or c.nullable("sliding_window", 4096)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2]), window=AttentionWindow(size=window)),
+        attn=gqa(d, heads, rope=read_rope(c, heads[2]), window=AttentionWindow(size=window)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     c.ignore("attention_bias", "mlp_bias")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -7,9 +7,9 @@ from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
-from ..core.positions import Temperature
+from ..core.positions import TemperatureTuning
 from . import family
-from .shared import dense_first, latent, mixture, scaled
+from .shared import deepseek_moe, dense_first, latent_attention, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
 NAMES = HF_LATENT.but(
@@ -29,13 +29,13 @@ def mistral4(c: Config) -> Decoder:
     s = c.sub("rope_parameters") if "rope_parameters" in c else Config(YARN)
     s.ignore("type", "partial_rotary_factor", "max_position_embeddings")
     p, interleaved = c.dim("p", "qk_rope_head_dim"), c.get("rope_interleave", True)
-    positions = scaled(c, s, theta=c.get("rope_theta", 10000.0), dim=p, interleaved=interleaved)
-    growth = Temperature(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
+    positions = rope_from(c, s, theta=c.get("rope_theta", 10000.0), dim=p, interleaved=interleaved)
+    growth = TemperatureTuning(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
     c.ignore("mlp_bias", "sliding_window")
     n, kept = c.get("n_group", 1), c.get("topk_group", 1)
-    facts = {"normalise": c.get("norm_topk_prob", True), "scaling": c.get("routed_scaling_factor", 1.0)}
-    moe = mixture(c, d, shared=1, **facts, expert_groups=(n, kept, 2) if n > 1 else None)
+    facts = {"norm_topk_prob": c.get("norm_topk_prob", True), "routed_scaling_factor": c.get("routed_scaling_factor", 1.0)}
+    moe = deepseek_moe(c, d, shared=1, **facts, expert_groups=(n, kept, 2) if n > 1 else None)
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    dense = Layer(attn_norm=norm, attn=latent(c, d, positions, growth), mlp_norm=norm, mlp=mlp)
+    dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, growth), mlp_norm=norm, mlp=mlp)
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

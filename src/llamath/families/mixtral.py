@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = HF.but(
     inside={
@@ -31,9 +31,9 @@ def mixtral(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2], theta=1e6), window=AttentionWindow(size=c.whole("sliding_window"))),
+        attn=gqa(d, heads, rope=read_rope(c, heads[2], theta=1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

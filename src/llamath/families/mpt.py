@@ -48,7 +48,7 @@ def mpt(c: Config) -> Decoder:
     F = (c.dim("r", "expansion_ratio", default=4) * d).with_symbol("F")
     bias, eps = not c.get("no_bias", True), c.get("layer_norm_epsilon", 1e-5)
     norm = layer_norm(d, eps, bias)
-    alibi = Alibi(max=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
+    alibi = Alibi(max_bias=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
     qk_preprocess = QKPreprocess(clip=ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None)
     facts: dict[str, Any] = {"rope": rope, "score_transform": ScoreTransform(scale=a.number("softmax_scale"), alibi=alibi)}

@@ -13,7 +13,7 @@ from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import sequence
 from . import family
-from .shared import layer_types, rope
+from .shared import read_layer_types, read_rope
 
 NAMES = HF_SANDWICH.but(inside={"attn.gate": "self_attn.gate_proj"})
 NEAR, FAR = "sliding_attention", "full_attention"
@@ -26,7 +26,7 @@ def muse_glimmer(c: Config) -> Decoder:
     eps, out_eps = c.get("rms_norm_eps", 1e-5), c.get("post_norm_eps", 1e-8)
     norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
     mlp, gate = swiglu(d, F, c.activation("hidden_activation")), linear(H * h, d)
-    window, positions = c.nullable("sliding_window", 2048), rope(c, h)
+    window, positions = c.nullable("sliding_window", 2048), read_rope(c, h)
     scores = ScoreTransform(scale=c.get("qk_scale_factor", 3.87) * h**-0.5)
 
     @cache
@@ -35,7 +35,7 @@ def muse_glimmer(c: Config) -> Decoder:
         attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, score_transform=scores, **facts)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
 
-    types, thetas = layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]
+    types, thetas = read_layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]
     if not isinstance(thetas, list) or len(thetas) != L:
         raise c.error("layer_rope_theta", f"should be a list of {L} layers")
     return decoder(
@@ -45,7 +45,7 @@ def muse_glimmer(c: Config) -> Decoder:
         rms(d, eps),
         tied=c.get("tie_word_embeddings", False),
         embed_norm=plain,
-        context=c.whole("max_position_embeddings"),
+        context=c.positive_int("max_position_embeddings"),
         logit_scale=c.get("output_multiplier", 0.19611613513818404),
         softcap=c.get("final_logit_softcapping", 20.0),
     )

@@ -82,7 +82,7 @@ def nemotron_h(c: Config) -> Decoder:
 
     layers = sequence(layer(kind) for kind in _kinds(c))
     c.ignore(*UNUSED.split())
-    return decoder(V, d, layers, norm, tied=False, context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=False, context=c.positive_int("max_position_embeddings"))
 
 
 def _kinds(c: Config) -> list[str]:
@@ -105,7 +105,7 @@ def _mamba(c: Config, d: Dim, eps: float) -> Mamba2:
         raise c.error("n_groups", f"is {G}, which does not divide the {Hm} heads of Mamba")
     conv = c.dim("c", "mamba_d_conv|conv_kernel"), c.get("mamba_conv_bias|use_conv_bias", True)
     activation, least = c.activation("mamba_hidden_act"), c.get("mamba_dt_min|time_step_min", 0.001)
-    return mamba2(d, (Hm, m, G, N), conv, eps, c.get("use_bias", False), activation=activation, dt_least=least)
+    return mamba2(d, (Hm, m, G, N), conv, eps, c.get("use_bias", False), activation=activation, dt_min=least)
 
 
 def _mlp(c: Config, d: Dim, F: Dim) -> MLP:
@@ -123,9 +123,9 @@ def _experts(c: Config, d: Dim) -> MoE:
         "shared": _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
         "top_k": k,
         "scoring": "sigmoid",
-        "normalise": c.get("norm_topk_prob", True),
-        "scaling": c.get("routed_scaling_factor", 1.0),
-        "precise": True,
+        "norm_topk_prob": c.get("norm_topk_prob", True),
+        "routed_scaling_factor": c.get("routed_scaling_factor", 1.0),
+        "fp32_router": True,
         "expert_groups": (groups, c.get("topk_group", 1), 2) if groups > 1 else None,
     }
     bias = c.get("mlp_bias", False)

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("olmo", hf=HF, gguf=GGUF_LLAMA, gguf_arch="olmo")
@@ -21,9 +21,9 @@ def olmo(c: Config) -> Decoder:
     qk_preprocess = QKPreprocess(clip=ClipQKV(limit=limit) if limit else None)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=rope(c, heads[2]), qk_preprocess=qk_preprocess),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2]), qk_preprocess=qk_preprocess),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = HF.but(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
 
@@ -23,10 +23,10 @@ def olmo2(c: Config) -> Decoder:
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)
     bias = c.get("attention_bias", False)
     layer = Layer(
-        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, qk_preprocess=QKPreprocess(across_heads=True), rope=rope(c, h)),
+        attn=gqa(d, heads, bias=bias, q_norm=q_norm, k_norm=k_norm, qk_preprocess=QKPreprocess(across_heads=True), rope=read_rope(c, h)),
         attn_out_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         mlp_out_norm=norm,
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -11,7 +11,7 @@ from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from . import family
 from .olmo2 import NAMES
-from .shared import alternating, rope, scaled
+from .shared import alternating, read_rope, rope_from
 
 
 @family("olmo3", hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
@@ -35,9 +35,9 @@ def olmo3(c: Config) -> Decoder:
         )
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
-    far, near = rope(c, h, theta), Rope(theta=theta, dim=h)
+    far, near = read_rope(c, h, theta), Rope(theta=theta, dim=h)
     if "rope_parameters" in c:
         s = c.sub("rope_parameters")
-        far, near = (scaled(c, s.sub(kind), theta=theta, dim=h) for kind in ("full_attention", "sliding_attention"))
+        far, near = (rope_from(c, s.sub(kind), theta=theta, dim=h) for kind in ("full_attention", "sliding_attention"))
     layers = alternating(c, c.dim("L", "num_hidden_layers"), layer(near, c.nullable("sliding_window", 4096)), layer(far), 4)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

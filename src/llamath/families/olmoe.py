@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("olmoe", hf=HF, gguf=GGUF, gguf_arch="olmoe")
@@ -24,9 +24,9 @@ def olmoe(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, h), qk_preprocess=qk_preprocess, q_norm=q_norm, k_norm=k_norm),
+        attn=gqa(d, heads, bias, rope=read_rope(c, h), qk_preprocess=qk_preprocess, q_norm=q_norm, k_norm=k_norm),
         mlp_norm=norm,
-        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, normalise=c.get("norm_topk_prob", False)),
+        mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=c.get("norm_topk_prob", False)),
     )
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

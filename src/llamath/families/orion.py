@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 
 @family("orion", hf=HF, gguf=GGUF, gguf_arch="orion")
@@ -19,9 +19,9 @@ def orion(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, heads[2])),
+        attn=gqa(d, heads, rope=read_rope(c, heads[2])),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
-    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.whole("max_sequence_length|max_position_embeddings")
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.positive_int("max_sequence_length|max_position_embeddings")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

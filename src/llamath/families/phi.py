@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.tree import repeat
 from . import family
-from .shared import partial, rope
+from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(
     outside={"norm": "model.final_layernorm"},
@@ -49,7 +49,7 @@ def phi(c: Config) -> Decoder:
     eps = c.get("layer_norm_eps|layer_norm_epsilon", 1e-5)
     norm = layer_norm(d, eps)
     head_norm = layer_norm(heads[2], eps) if c.get("qk_layernorm", False) else None
-    rotary = rope(c, c.get("rotary_dim", partial(c, heads[2], 0.5)))
+    rotary = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads[2], 0.5)))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=True, q_norm=head_norm, k_norm=head_norm, rope=rotary),
@@ -58,7 +58,7 @@ def phi(c: Config) -> Decoder:
     )
     c.ignore("flash_attn", "flash_rotary", "fused_dense", "img_processor")
     layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
-    context = c.whole("max_position_embeddings|n_positions")
+    context = c.positive_int("max_position_embeddings|n_positions")
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
 

@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
-from .shared import partial, rope
+from .shared import read_rope, rotary_dim
 
 QKV = dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.qkv_proj")
 NAMES = HF.but(inside=QKV | {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})
@@ -23,10 +23,10 @@ def phi3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=rope(c, partial(c, heads[2])), window=AttentionWindow(size=c.whole("sliding_window"))),
+        attn=gqa(d, heads, rope=read_rope(c, rotary_dim(c, heads[2])), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
     c.ignore("attention_bias", "mlp_bias", "lm_head_bias", "full_attn_mod", "interpolate_factor", "original_max_position_embeddings")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

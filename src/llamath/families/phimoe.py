@@ -10,7 +10,7 @@ from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
 from .mixtral import NAMES
-from .shared import rope
+from .shared import read_rope
 
 
 @family("phimoe", hf=NAMES.but(fused={"mlp.router": "mlp.router"}), gguf=GGUF, gguf_arch="phimoe")
@@ -24,11 +24,11 @@ def phimoe(c: Config) -> Decoder:
     experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, active=k), c.get("router_jitter_noise", 0.01)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=rope(c, heads[2], 1e6), window=AttentionWindow(size=c.whole("sliding_window"))),
+        attn=gqa(d, heads, bias, rope=read_rope(c, heads[2], 1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
-        mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, normalise=False, jitter=jitter),
+        mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, norm_topk_prob=False, jitter=jitter),
     )
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", False)
     head = unembedding(V, d, tied, c.get("lm_head_bias", False))
     c.ignore("input_jitter_noise", "expert_dropout")
-    return decoder(V, d, layers, norm, tied, head=head, context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied, head=head, context=c.positive_int("max_position_embeddings"))

@@ -9,7 +9,7 @@ from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Dim
-from ..core.positions import LogTemperature, Rope, SteppedRope
+from ..core.positions import LogNScaling, QwenDynamicRope, Rope
 from ..core.tree import repeat
 from . import family
 
@@ -44,8 +44,8 @@ def qwen(c: Config) -> Decoder:
     norm, trained = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
     rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
     if c.get("use_dynamic_ntk", True):
-        rotary = SteppedRope(theta=rotary.theta, dim=rotary.dim, original=trained)
-    growth = LogTemperature(original=trained) if c.get("use_logn_attn", True) else None
+        rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained)
+    growth = LogNScaling(original_context=trained) if c.get("use_logn_attn", True) else None
     attention = gqa(d, (H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=growth))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from . import family
-from .shared import late_windows, rope
+from .shared import layers_with_late_windows, read_rope
 
 
 @family("qwen2", hf=HF, gguf=GGUF, gguf_arch="qwen2")
@@ -29,8 +29,8 @@ def _qwen2(c: Config, theta: float, eps: float, kv_heads: int, full: int) -> Dec
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
     def layer(window: int | None) -> Layer:
-        attention = gqa(d, heads, bias=True, o_bias=False, rope=rope(c, heads[2], theta), window=AttentionWindow(size=window))
+        attention = gqa(d, heads, bias=True, o_bias=False, rope=read_rope(c, heads[2], theta), window=AttentionWindow(size=window))
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
-    layers = late_windows(c, L, layer, full)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    layers = layers_with_late_windows(c, L, layer, full)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -10,7 +10,7 @@ from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, Stack, repeat
 from . import family
 from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
-from .shared import layered, rope
+from .shared import layers_by_type, read_rope
 
 
 @family("qwen2_moe", hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")
@@ -18,7 +18,7 @@ def qwen2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, default=(0, 16, 0))
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=rope(c, heads[2]))
+    full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=read_rope(c, heads[2]))
     windowed, order, first = full, repeat(full, L), max(0, min(int(L), c.get("max_window_layers", 28)))
     if c.get("use_sliding_window", False):
         windowed = full.replace(window=AttentionWindow(size=c.nullable("sliding_window", 4096)))
@@ -29,6 +29,6 @@ def qwen2_moe(c: Config) -> Decoder:
         mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
 
-    layers = sparse_every(c, layered(c, L, {"full_attention": full, "sliding_attention": windowed}, order), layer)
+    layers = sparse_every(c, layers_by_type(c, L, {"full_attention": full, "sliding_attention": windowed}, order), layer)
     c.ignore("intermediate_size", "sliding_window")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from . import family
-from .shared import late_windows, rope
+from .shared import layers_with_late_windows, read_rope
 
 
 @family("qwen3", hf=HF, gguf=GGUF, gguf_arch="qwen3")
@@ -30,9 +30,9 @@ def _qwen3(c: Config, theta: float) -> Decoder:
 
     def layer(window: int | None) -> Layer:
         attention = gqa(
-            d, heads, bias, rope=rope(c, heads[2], theta), window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm
+            d, heads, bias, rope=read_rope(c, heads[2], theta), window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm
         )
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 
-    layers = late_windows(c, L, layer)
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    layers = layers_with_late_windows(c, L, layer)
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

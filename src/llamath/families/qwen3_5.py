@@ -17,4 +17,4 @@ def qwen3_5(c: Config) -> Decoder:
     linear, full = (Layer(attn_norm=norm, attn=x, mlp_norm=norm, mlp=mlp) for x in (delta_net(c, d, eps), gated_attention(c, d, eps, kv=4)))
     layers = one_in_four(c, linear, full)
     c.ignore("mlp_only_layers")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -13,8 +13,8 @@ from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, experts_and_o
 def qwen3_5_moe(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("rms_norm_eps", 1e-6)
-    norm, moe = rms(d, eps, offset=1.0), experts_and_one(c, d, normalise=True)
+    norm, moe = rms(d, eps, offset=1.0), experts_and_one(c, d, norm_topk_prob=True)
     linear, full = (Layer(attn_norm=norm, attn=x, mlp_norm=norm, mlp=moe) for x in (delta_net(c, d, eps), gated_attention(c, d, eps)))
     layers = one_in_four(c, linear, full)
     c.ignore("mlp_only_layers", "decoder_sparse_step", "norm_topk_prob", "intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -11,7 +11,7 @@ from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, repeat
 from . import family
 from .qwen_shared import experts, sparse_every
-from .shared import rope
+from .shared import read_rope
 
 
 @family("qwen3_moe", hf=HF, gguf=GGUF, gguf_arch="qwen3moe")
@@ -20,7 +20,7 @@ def qwen3_moe(c: Config) -> Decoder:
     heads, eps = c.heads(d, default=(0, 4, 0)), c.get("rms_norm_eps", 1e-6)
     norm, head_norm = rms(d, eps), rms(heads[2], eps)
     window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
-    bias, turned = c.get("attention_bias", False), rope(c, heads[2])
+    bias, turned = c.get("attention_bias", False), read_rope(c, heads[2])
     attention = gqa(d, heads, bias, rope=turned, window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm)
 
     def layer(attn: Block, sparse: bool) -> Layer:
@@ -30,4 +30,4 @@ def qwen3_moe(c: Config) -> Decoder:
 
     layers = sparse_every(c, repeat(attention, L), layer)
     c.ignore("intermediate_size", "sliding_window", "max_window_layers", "qkv_bias", "use_qk_norm", "shared_expert_intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -28,4 +28,4 @@ def qwen3_next(c: Config) -> Decoder:
 
     layers = sparse_every(c, one_in_four(c, delta_net(c, d, eps), gated_attention(c, d, eps)), layer)
     c.ignore("intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

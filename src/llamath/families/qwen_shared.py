@@ -16,7 +16,7 @@ from ..core.constructors import gqa, linear, rms, swiglu
 from ..core.expr import Dim
 from ..core.mixers import GatedDeltaNet, gated_delta
 from ..core.tree import Block, Stack, repeat
-from .shared import every, layered, partial, rope
+from .shared import every_nth, layers_by_type, read_rope, rotary_dim
 
 MOST = 1000
 """A pattern of layers longer than this is no pattern."""
@@ -72,19 +72,19 @@ NAMES_DELTA_GGUF = hybrid_gguf(
 )
 
 
-def experts(c: Config, d: Dim, normalise: bool) -> MoE:
+def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
     """Many narrow experts."""
     E, k, Fe = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     if k > E:
         raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
     expert = swiglu(d, Fe, c.activation("hidden_act"))
-    return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, normalise=normalise)
+    return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=norm_topk_prob)
 
 
-def experts_and_one(c: Config, d: Dim, normalise: bool) -> MoE:
+def experts_and_one(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
     """The same with one more that every token passes, and a gate that says how much of it counts."""
     shared = swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act"))
-    return experts(c, d, normalise).replace(shared=shared, shared_gate=linear(1, d))
+    return experts(c, d, norm_topk_prob).replace(shared=shared, shared_gate=linear(1, d))
 
 
 def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]) -> Stack:
@@ -115,7 +115,7 @@ def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> St
     if not 1 <= nth <= MOST:
         raise c.error("full_attention_interval", f"should be from 1 to {MOST}, not {nth}")
     kinds = {"linear_attention": linear_attention, "full_attention": full_attention}
-    return layered(c, L, kinds, every(nth, full_attention, linear_attention, L))
+    return layers_by_type(c, L, kinds, every_nth(nth, full_attention, linear_attention, L))
 
 
 def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
@@ -124,7 +124,7 @@ def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
         raise c.error("attn_output_gate", "is false; only gated attention is known of this family")
     heads = H, _, h = c.heads(d, default=(0, kv, 256))
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
-    turned = rope(c, partial(c, h, 0.25))
+    turned = read_rope(c, rotary_dim(c, h, 0.25))
     return gqa(d, heads, bias, rope=turned, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
 
 

@@ -12,17 +12,17 @@ from ..core.config import Config
 from ..core.constructors import embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..core.errors import safe
 from ..core.expr import Dim
-from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, Temperature, YarnRope
+from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
 from ..core.tree import Block, Stack, cycle, repeat, sequence
 
 
-def rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
+def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
     """The rotary embedding: `rope_theta` and `rope_scaling`, or both inside `rope_parameters` (transformers 5)."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    return scaled(c, s, theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
+    return rope_from(c, s, theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
 
 
-def scaled(c: Config, s: Config, **base: Any) -> Rope:
+def rope_from(c: Config, s: Config, **base: Any) -> Rope:
     """The rotary embedding that one object describes, with `theta` and `dim` where it is silent."""
     base["theta"] = s.get("rope_theta", base["theta"])
     if not base["theta"] > 0:
@@ -44,18 +44,24 @@ def scaled(c: Config, s: Config, **base: Any) -> Rope:
     if kind == "linear":
         return LinearRope(**base, factor=factor)
     if kind == "dynamic":
-        return DynamicRope(**base, factor=factor, original=original)
+        return DynamicRope(**base, factor=factor, original_context=original)
     if kind == "llama3":
-        return Llama3Rope(**base, factor=factor, low=s.get("low_freq_factor", 1.0), high=s.get("high_freq_factor", 4.0), original=original)
+        return Llama3Rope(
+            **base,
+            factor=factor,
+            low_freq_factor=s.get("low_freq_factor", 1.0),
+            high_freq_factor=s.get("high_freq_factor", 4.0),
+            original_context=original,
+        )
     return _yarn(s, base, factor, original)
 
 
-def layered(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
+def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
     """The layers as `layer_types` lists them, kind by kind; without it the family's own order."""
-    return sequence((kinds[x] for x in layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
+    return sequence((kinds[x] for x in read_layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
 
 
-def layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
+def read_layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
     """What kind each of the n layers is of."""
     types: list[str] = c["layer_types"]
     if not isinstance(types, list) or len(types) != n:
@@ -69,10 +75,10 @@ def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> St
     """Layers with a window of which every nth has none, unless `layer_types` says otherwise."""
     if nth < 1:
         raise c.error("sliding_window_pattern", f"should be a positive integer, not {nth}")
-    return layered(c, n, {"sliding_attention": windowed, "full_attention": full}, every(nth, full, windowed, n))
+    return layers_by_type(c, n, {"sliding_attention": windowed, "full_attention": full}, every_nth(nth, full, windowed, n))
 
 
-def every(nth: int, other: Block, most: Block, n: int) -> Stack:
+def every_nth(nth: int, other: Block, most: Block, n: int) -> Stack:
     """As many layers as n says, alike but for every nth; small even if both numbers are large."""
     whole, rest = divmod(int(n), nth)
     if nth <= whole:
@@ -80,7 +86,7 @@ def every(nth: int, other: Block, most: Block, n: int) -> Stack:
     return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest), count_dim=n) if whole else repeat(most, n)
 
 
-def query_scale(c: Config) -> float:
+def gemma_query_scale(c: Config) -> float:
     """What Gemma multiplies its scores by, where it is not the size of a head that says so."""
     scalar = c.get("query_pre_attn_scalar", 256.0)
     if scalar <= 0:
@@ -88,7 +94,7 @@ def query_scale(c: Config) -> float:
     return float(scalar**-0.5)
 
 
-def late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: int = 28) -> Stack:
+def layers_with_late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: int = 28) -> Stack:
     """Qwen's layers: those from `max_window_layers` on have a window, if `use_sliding_window` says so."""
     first, window = min(n, c.get("max_window_layers", full)), c.nullable("sliding_window", 4096)
     early = late = layer(None)
@@ -96,10 +102,10 @@ def late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: 
     if c.get("use_sliding_window", False):
         late = layer(window)
         order = Stack(((early,), first), ((late,), n - first), count_dim=n)
-    return layered(c, n, {"full_attention": early, "sliding_attention": late}, order)
+    return layers_by_type(c, n, {"full_attention": early, "sliding_attention": late}, order)
 
 
-def partial(c: Config, h: int, default: float = 1.0, keys: str = "partial_rotary_factor") -> int:
+def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rotary_factor") -> int:
     """How many of a head's h numbers rotate."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
@@ -109,7 +115,7 @@ def _yarn(s: Config, base: dict[str, Any], factor: float, original: int) -> Yarn
     return YarnRope(
         **base,
         factor=factor,
-        original=original,
+        original_context=original,
         beta_fast=s.get("beta_fast", 32.0),
         beta_slow=s.get("beta_slow", 1.0),
         mscale=s.number("mscale"),
@@ -122,17 +128,17 @@ def _yarn(s: Config, base: dict[str, Any], factor: float, original: int) -> Yarn
 def _long(c: Config, s: Config, base: dict[str, Any], original: int) -> LongRope:
     return LongRope(
         **base,
-        short=s.numbers("short_factor"),
-        long=s.numbers("long_factor"),
-        original=original,
+        short_factor=s.numbers("short_factor"),
+        long_factor=s.numbers("long_factor"),
+        original_context=original,
         context=c.get("max_position_embeddings", original),
         factor=s.number("factor"),
         attention_factor=s.number("attention_factor"),
-        scales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
+        mscales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
     )
 
 
-def latent(c: Config, d: Dim, rope: Rope, temperature: Temperature | None = None) -> LatentAttention:
+def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
     """DeepSeek's latent attention; a scaling of the positions also scales the scores."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
@@ -153,7 +159,7 @@ def latent(c: Config, d: Dim, rope: Rope, temperature: Temperature | None = None
     )
 
 
-def routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 1)) -> dict[str, Any]:
+def deepseek_routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 1)) -> dict[str, Any]:
     """How DeepSeek's router chooses, unless the config says otherwise; its bias is a buffer in the reference and a tensor in files."""
     c.ignore("aux_loss_alpha", "seq_aux", "ep_size")
     n, kept, method = c.get("n_group", groups[0]), c.get("topk_group", groups[1]), c.get("topk_method", method)
@@ -165,7 +171,7 @@ def routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 
     return {"scoring": c.get("scoring_func", scoring), "correction": bias, "expert_groups": limit}
 
 
-def mixture(c: Config, d: Dim, shared: int, **facts: Any) -> MoE:
+def deepseek_moe(c: Config, d: Dim, shared: int, **facts: Any) -> MoE:
     """DeepSeek's mixture: many narrow experts, and `shared` more of them, unless the config says how many, that every token passes."""
     E, k, Fe = c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     S, activation = c.dim("S", "n_shared_experts", default=shared, least=0), c.activation("hidden_act")

@@ -13,7 +13,7 @@ from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
 from . import family
-from .shared import every, rope
+from .shared import every_nth, read_rope
 
 
 @family("smollm3", hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3")
@@ -21,7 +21,7 @@ def smollm3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 4, 0))
     norm, mlp = rms(d, c.get("rms_norm_eps", 1e-6)), swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
-    bias, rotary = c.get("attention_bias", False), rope(c, heads[2], theta=2e6)
+    bias, rotary = c.get("attention_bias", False), read_rope(c, heads[2], theta=2e6)
     window = (c.get("sliding_window", 0) or None) if c.get("use_sliding_window", False) else None
     c.ignore("sliding_window", "max_window_layers")
 
@@ -31,7 +31,7 @@ def smollm3(c: Config) -> Decoder:
         )
 
     layers = _order(c, lambda turns, near: layer(rotary if turns else None, window if near else None))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))
 
 
 def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:
@@ -41,7 +41,7 @@ def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:
     if nth < 1:
         raise c.error("no_rope_layer_interval", f"should be a positive integer, not {nth}")
     if not turns and not types:
-        return every(nth, layer(False, True), layer(True, False), L)
+        return every_nth(nth, layer(False, True), layer(True, False), L)
     for key, found in (("no_rope_layers", turns), ("layer_types", types)):
         if found and len(found) < L:
             raise c.error(key, f"lists {len(found)} layers, not {L}")

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import Stack, repeat
 from . import family
-from .shared import partial, rope
+from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
 NAMES_GGUF = GGUF.but(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})
@@ -22,7 +22,7 @@ def stablelm(c: Config) -> Decoder:
     eps, bias, parallel = c.get("layer_norm_eps|norm_eps", 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
     norm, head_norm = layer_norm(d, eps), layer_norm(h, eps, bias=False)
     norms: dict[str, Stack] = {"q_norm": repeat(head_norm, H), "k_norm": repeat(head_norm, K)} if c.get("qk_layernorm", False) else {}
-    rotary = rope(c, partial(c, h, 0.25, "partial_rotary_factor|rope_pct"))
+    rotary = read_rope(c, rotary_dim(c, h, 0.25, "partial_rotary_factor|rope_pct"))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, (H, K, h), bias=bias, o_bias=False, rope=rotary, **norms),
@@ -32,4 +32,4 @@ def stablelm(c: Config) -> Decoder:
     )
     c.ignore("num_heads", "rotary_scaling_factor")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from . import family
-from .shared import rope
+from .shared import read_rope
 
 NAMES = HF.but(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 
@@ -24,10 +24,10 @@ def starcoder2(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=rope(c, h), window=AttentionWindow(size=c.whole("sliding_window"))),
+        attn=gqa(d, heads, bias=bias, rope=read_rope(c, h), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=bias),
     )
     c.ignore("mlp_type", "norm_type")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.whole("max_position_embeddings"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))

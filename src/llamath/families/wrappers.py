@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..checkpoint.naming.scheme import Scheme
 
 WHOLE = ("", "language_model.")
-WRAPPERS = {
+NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys("gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
@@ -14,13 +14,13 @@ WRAPPERS = {
 }
 """Outer model type → which beginning of a name becomes which, in published files."""
 
-TIED = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
+TIED_BY_DEFAULT = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
 """Wrappers whose classes tie embedding and head where the configuration does not say."""
 
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Under which keys the text model's configuration is found."""
 
-DEFAULTS = {
+TEXT_CONFIG_DEFAULTS = {
     "llama": {
         "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
     },
@@ -32,9 +32,9 @@ DEFAULTS = {
 """What a text model inside a wrapper has where its configuration is silent: wrappers are published without their classes' defaults."""
 
 
-def within(scheme: Scheme, wrapper: str) -> Scheme:
+def with_wrapper_prefix(scheme: Scheme, wrapper: str) -> Scheme:
     """The scheme of a text model inside this wrapper; unchanged where the wrapper is not known."""
-    old, new = WRAPPERS.get(wrapper, ("", ""))
+    old, new = NAME_PREFIXES.get(wrapper, ("", ""))
 
     def moved(name: str) -> str:
         return new + name.removeprefix(old) if name.startswith(old) else name

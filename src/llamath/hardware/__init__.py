@@ -14,15 +14,15 @@ from typing import Any
 
 from ..core.errors import LlamathError, nearest, safe
 from ..core.record_type import Record
-from ..core.units import bandwidth, flops, size
+from ..core.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
-NETWORK = bandwidth("100Gbit/s")
+DEFAULT_NETWORK = parse_bandwidth("100Gbit/s")
 """Assumed across nodes, for each device, where its vendor has no system of its own."""
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
-MOST = 10**7
+MAX_DEVICES = 10**7
 """More devices than anybody has."""
-SPOKEN = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
+VENDOR_WORDS = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
 """Words that a driver says and a name does without."""
 COUNT = re.compile(r"\s*([0-9]{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
 HINT = "say mem=80GiB bw=3.35TB/s bf16=989TF, and if you like fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
@@ -50,10 +50,10 @@ def devices() -> list[Device]:
     return [device for device, _ in _read()]
 
 
-def find(name: str) -> Device:
+def find_device(name: str) -> Device:
     """The device of this name, alias or driver's name, forgiving in case and punctuation; else an error with the nearest."""
-    known = {plain(x): device for device, names in _read() for x in names}
-    if (wanted := plain(name)) in known:
+    known = {normalize_name(x): device for device, names in _read() for x in names}
+    if (wanted := normalize_name(name)) in known:
         return known[wanted]
     near = list(dict.fromkeys(known[x].name for x in nearest(wanted, known, most=4)))
     hint = f"did you mean {', '.join(near)}? `llamath gpus` lists them" if near else "`llamath gpus` lists those that are known"
@@ -62,10 +62,10 @@ def find(name: str) -> Device:
     )
 
 
-def parse(text: str) -> Device:
+def parse_device_spec(text: str) -> Device:
     """A device from what is said of it: `mem=80GiB bw=3.35TB/s bf16=989TF`; a name first takes what is not said from the catalogue."""
     words = re.split(r"[\s,]+", text.strip())
-    base = find(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
+    base = find_device(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
     given: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -75,25 +75,25 @@ def parse(text: str) -> Device:
     return _made(safe(" ".join(words), 60), given, base)
 
 
-def device(text: str) -> Device:
+def parse_device(text: str) -> Device:
     """A device by name or by what is said of it."""
-    return parse(text) if "=" in text else find(text)
+    return parse_device_spec(text) if "=" in text else find_device(text)
 
 
-def cluster(text: str) -> tuple[int, Device]:
+def parse_devices(text: str) -> tuple[int, Device]:
     """So many of a device: `2xh100`; one where no number is said."""
     found = COUNT.fullmatch(text)
     if not found:
-        return 1, device(text)
+        return 1, parse_device(text)
     n = int(found[1])
-    if not 1 <= n <= MOST:
-        raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {MOST:,}")
-    return n, device(found[2])
+    if not 1 <= n <= MAX_DEVICES:
+        raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {MAX_DEVICES:,}")
+    return n, parse_device(found[2])
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name without case, punctuation and the words that only a vendor needs."""
-    words = SPOKEN.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
+    words = VENDOR_WORDS.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
     return words.replace(" ", "") or name.lower()
 
 
@@ -111,18 +111,18 @@ def _file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
 
 
 def _entry(x: Mapping[str, Any], vendor: str) -> Device:
-    nominal = size(x["memory"])
+    nominal = parse_bytes(x["memory"])
     return Device(
         name=x["name"],
         title=x["title"],
         vendor=vendor,
-        memory=size(x["reported"]) if "reported" in x else nominal,
+        memory=parse_bytes(x["reported"]) if "reported" in x else nominal,
         nominal=nominal,
-        bandwidth=bandwidth(x["bandwidth"]),
-        flops={dtype: flops(x["flops"][dtype]) for dtype in DTYPES if dtype in x["flops"]},
-        link=bandwidth(x["link"]) if "link" in x else 0,
+        bandwidth=parse_bandwidth(x["bandwidth"]),
+        flops={dtype: parse_flops(x["flops"][dtype]) for dtype in DTYPES if dtype in x["flops"]},
+        link=parse_bandwidth(x["link"]) if "link" in x else 0,
         kind=x.get("kind", ""),
-        network=bandwidth(x["network"]) if "network" in x else NETWORK,
+        network=parse_bandwidth(x["network"]) if "network" in x else DEFAULT_NETWORK,
         node=x["node"],
         source=x["source"],
     )
@@ -134,7 +134,14 @@ def _node(text: str) -> int:
     return int(text)
 
 
-READERS = {"mem": size, "bw": bandwidth, "link": bandwidth, "net": bandwidth, "node": _node, **dict.fromkeys(DTYPES, flops)}
+READERS = {
+    "mem": parse_bytes,
+    "bw": parse_bandwidth,
+    "link": parse_bandwidth,
+    "net": parse_bandwidth,
+    "node": _node,
+    **dict.fromkeys(DTYPES, parse_flops),
+}
 
 
 def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
@@ -142,7 +149,15 @@ def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
     if base is None:
         if missing := [key for key in ("mem", "bw") if key not in read]:
             raise LlamathError(f"{name!r} lacks {' and '.join(missing)}", hint=HINT)
-        blank: dict[str, Any] = {"link": 0, "kind": "", "network": NETWORK, "node": 8, "flops": {}, "vendor": "", "source": "as given"}
+        blank: dict[str, Any] = {
+            "link": 0,
+            "kind": "",
+            "network": DEFAULT_NETWORK,
+            "node": 8,
+            "flops": {},
+            "vendor": "",
+            "source": "as given",
+        }
         base = Device(name=name, title=name, memory=read["mem"], nominal=read["mem"], bandwidth=read["bw"], **blank)
     else:
         base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in given.items())}")

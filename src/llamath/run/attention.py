@@ -158,13 +158,13 @@ class LatentAttention(Mixer):
 
     def _remember(self, x: Tensor, memory: Keys, step: Step) -> Tensor:
         """A latent vector and a rotated key for each of these tokens, side by side, remembered; and those of the tokens before."""
-        latent, key = self.kv_down(x)[:, :, None].split((self.spec.latent, self.spec.rope_dim), -1)
+        latent, key = self.kv_down(x)[:, :, None].split((self.spec.kv_lora_rank, self.spec.rope_dim), -1)
         both = torch.cat((self.kv_norm(latent), rotate(key, step.turn(self.spec.rope))), -1)
         (kept,) = memory.add((both.transpose(1, 2),), step.past)
         return kept
 
     def _unpacked(self, content: Tensor, place: Tensor, kept: Tensor, mask: Mask) -> Tensor:
-        latent, key = kept[:, 0, :, : self.spec.latent], kept[..., self.spec.latent :]
+        latent, key = kept[:, 0, :, : self.spec.kv_lora_rank], kept[..., self.spec.kv_lora_rank :]
         k = self.k_up(latent).unflatten(-1, (-1, self.spec.nope_dim)).transpose(1, 2)  # (B, H, S, n)
         v = self.v_up(latent).unflatten(-1, (-1, self.spec.v_dim)).transpose(1, 2)  # (B, H, S, v)
         k = torch.cat((k, key.expand(-1, k.shape[1], -1, -1)), -1)
@@ -172,7 +172,7 @@ class LatentAttention(Mixer):
 
     def _absorbed(self, content: Tensor, place: Tensor, kept: Tensor, mask: Mask) -> Tensor:
         content = content @ own(self.k_up.weight).unflatten(0, (-1, self.spec.nope_dim))  # (B, H, 1, r)
-        y = attend(torch.cat((content, place), -1), kept, kept[..., : self.spec.latent], mask, self._scores)
+        y = attend(torch.cat((content, place), -1), kept, kept[..., : self.spec.kv_lora_rank], mask, self._scores)
         return y @ own(self.v_up.weight).unflatten(0, (-1, self.spec.v_dim)).mT
 
     @property

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.forward_pass import AttentionWindow
-from ..core.positions import Alibi, LogTemperature, Rope, SteppedRope, Temperature
+from ..core.positions import Alibi, LogNScaling, QwenDynamicRope, Rope, TemperatureTuning
 from .kv_cache import Cache, seen
 from .rope import STRETCHING, Turn, angles
 
@@ -88,7 +88,7 @@ class Step:
         return self._spins[id(rope)]
 
     def _turn(self, rope: Rope) -> Turn:
-        end = self.cache.first if isinstance(rope, SteppedRope) else self.past + self.new
+        end = self.cache.first if isinstance(rope, QwenDynamicRope) else self.past + self.new
         if self.pads is None or not isinstance(rope, STRETCHING):
             cos, sin = angles(rope, self.positions, end)
         else:
@@ -96,13 +96,13 @@ class Step:
             cos, sin = (torch.stack(part) for part in zip(*rows, strict=True))
         return Turn(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)
 
-    def warmth(self, temperature: Temperature | LogTemperature) -> Tensor:
+    def warmth(self, temperature: TemperatureTuning | LogNScaling) -> Tensor:
         """What queries are multiplied by, `(T, 1, 1)` or `(B, T, 1, 1)`."""
         t = self.positions.float()
-        if isinstance(temperature, Temperature):
+        if isinstance(temperature, TemperatureTuning):
             grown = 1 + temperature.scale * torch.log(1 + torch.floor((t + temperature.offset) / temperature.floor))
         else:
-            grown = (torch.log(t + 1) / torch.log(torch.tensor(float(temperature.original)))).clamp(min=1)
+            grown = (torch.log(t + 1) / torch.log(torch.tensor(float(temperature.original_context)))).clamp(min=1)
         return grown[..., None, None]
 
     def keys(self, room: int) -> Tensor:
@@ -173,7 +173,7 @@ class Mask:
             return Part(queries, near, visible)
         slopes = _slopes(alibi, self._sight.heads)[self._sight.first : self._sight.last].to(self._step.device)
         bias = slopes[:, None, None] * self._step.placed(self._keys[near]).float()[..., None, None, :]
-        bias = (bias.bfloat16().float() if alibi.rounded else bias) * alibi.scale
+        bias = (bias.bfloat16().float() if alibi.bf16_rounded else bias) * alibi.scale
         return Part(queries, near, bias.masked_fill(~visible, -torch.inf))
 
     def _visible(self, queries: slice, near: slice) -> Tensor:
@@ -195,7 +195,7 @@ class Mask:
 def _slopes(alibi: Alibi, heads: int) -> Tensor:
     """One for each head."""
     power = 1 << (heads.bit_length() - 1)
-    own = [2 ** (-alibi.max * i / power) for i in range(1, power + 1)]
-    between = [2 ** (-alibi.max * i / (2 * power)) for i in range(1, 2 * (heads - power) + 1, 2)]
+    own = [2 ** (-alibi.max_bias * i / power) for i in range(1, power + 1)]
+    between = [2 ** (-alibi.max_bias * i / (2 * power)) for i in range(1, 2 * (heads - power) + 1, 2)]
     slopes = torch.tensor(own + between)
-    return slopes.bfloat16().float() if alibi.rounded else slopes
+    return slopes.bfloat16().float() if alibi.bf16_rounded else slopes

@@ -57,7 +57,7 @@ class Layer(Module):
         return self._weighed(through(self.mlp_out_norm, self.mlp(x)))
 
     def _weighed(self, y: Tensor) -> Tensor:
-        return y if self.spec.residual == 1.0 else y * self.spec.residual
+        return y if self.spec.residual_multiplier == 1.0 else y * self.spec.residual_multiplier
 
 
 @runs(blocks.PostNormLayer)
@@ -211,4 +211,4 @@ class Decoder(Module):
         pads = [0] if cache.pads is None else cache.pads.tolist()
         rows = [(cache.length - pad, cache.length + new - pad) for pad in pads if cache.length > pad]
         ropes = {id(x): x for layer in self.layers if isinstance(x := getattr(layer.spec.attn, "rope", None), LongRope)}
-        return any(before <= x.original < after for x in ropes.values() for before, after in rows)
+        return any(before <= x.original_context < after for x in ropes.values() for before, after in rows)

@@ -35,9 +35,9 @@ class MoE(Module):
         scores = logits.sigmoid() if s.scoring == "sigmoid" else logits.softmax(-1)
         chosen = self.choice(scores).topk(s.top_k, -1).indices
         shares = scores.gather(-1, chosen)
-        if s.normalise and s.routing != "input":
+        if s.norm_topk_prob and s.routing != "input":
             shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)
-        return chosen, shares * s.scaling
+        return chosen, shares * s.routed_scaling_factor
 
     def choice(self, scores: Tensor) -> Tensor:
         """What experts are ranked by: their scores, corrected, and zero in all groups but the best."""

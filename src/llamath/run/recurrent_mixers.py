@@ -103,12 +103,12 @@ class Mamba2(StateMixer):
         s, memory = self.spec, self.recall(step, i)
         read = torch.cat((self.x(x), self.b(x), self.c(x)), -1)
         read = ACTIVATIONS[s.activation](self.conv(read, memory, step)).float()
-        states = s.state_groups * s.state
+        states = s.state_groups * s.state_size
         v, b, c = read.split((read.shape[-1] - 2 * states, states, states), -1)
         v = v.unflatten(-1, (-1, s.head_dim))  # (B, T, Hm, m)
-        size = F.softplus(self.dt(x).float() + self.dt_bias.float()).clamp(min=s.dt_least)
+        size = F.softplus(self.dt(x).float() + self.dt_bias.float()).clamp(min=s.dt_min)
         size = size if step.real is None else size * step.real
-        b, c = (x.unflatten(-1, (-1, s.state)) for x in (b, c))  # (B, T, G, N)
+        b, c = (x.unflatten(-1, (-1, s.state_size)) for x in (b, c))  # (B, T, G, N)
         u, g = v * size[..., None], -self.a_log.float().exp() * size
         y, state = recur(Tokens.of((c, b, u), g), None if memory.state is None else memory.state.mT)
         memory.state, y = state.mT, y + self.skip.float()[:, None] * v

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, SteppedRope, YarnRope
+from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
 
-STRETCHING = (DynamicRope, SteppedRope, LongRope)
+STRETCHING = (DynamicRope, QwenDynamicRope, LongRope)
 """The kinds whose angles depend on how long the sequence is; a key keeps the angle that it had when it was read, as in transformers."""
 
 
@@ -73,28 +73,30 @@ def _(rope: ProportionalRope, length: int) -> tuple[Tensor, float]:
 
 @frequencies.register
 def _(rope: DynamicRope, length: int) -> tuple[Tensor, float]:
-    stretch = rope.factor * max(length, rope.original) / rope.original - (rope.factor - 1)
+    stretch = rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1)
     return plain(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
 @frequencies.register
-def _(rope: SteppedRope, length: int) -> tuple[Tensor, float]:
-    stretch = 2 ** ceil(log2(length / rope.original) + 1) - 1 if length > rope.original else 1
+def _(rope: QwenDynamicRope, length: int) -> tuple[Tensor, float]:
+    stretch = 2 ** ceil(log2(length / rope.original_context) + 1) - 1 if length > rope.original_context else 1
     return plain(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
 @frequencies.register
 def _(rope: Llama3Rope, length: int) -> tuple[Tensor, float]:
     speeds = plain(rope.theta, rope.dim)
-    turns = rope.original / (2 * pi / speeds)  # while the original context goes by
-    kept = ((turns - rope.low) / (rope.high - rope.low)).clamp(0, 1)
+    turns = rope.original_context / (2 * pi / speeds)  # while the original context goes by
+    kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
     return (1 - kept) * speeds / rope.factor + kept * speeds, 1.0
 
 
 @frequencies.register
 def _(rope: YarnRope, length: int) -> tuple[Tensor, float]:
     speeds = plain(rope.theta, rope.dim)
-    low, high = (rope.dim * log(rope.original / (turns * 2 * pi)) / (2 * log(rope.theta)) for turns in (rope.beta_fast, rope.beta_slow))
+    low, high = (
+        rope.dim * log(rope.original_context / (turns * 2 * pi)) / (2 * log(rope.theta)) for turns in (rope.beta_fast, rope.beta_slow)
+    )
     low, high = (floor(low), ceil(high)) if rope.truncate else (low, high)
     low, high = max(low, 0), min(high, rope.dim - 1)
     slowed = ((torch.arange(rope.dim // 2).float() - low) / (high - low or 0.001)).clamp(0, 1)
@@ -116,11 +118,11 @@ def _loudness(rope: YarnRope) -> float:
 
 @frequencies.register
 def _(rope: LongRope, length: int) -> tuple[Tensor, float]:
-    long = length > rope.original
-    factor = rope.context / rope.original if rope.factor is None else rope.factor
-    scale = sqrt(1 + log(factor) / log(rope.original)) if factor > 1 else 1.0
-    if rope.scales is not None:
-        scale = rope.scales[long]
+    long = length > rope.original_context
+    factor = rope.context / rope.original_context if rope.factor is None else rope.factor
+    scale = sqrt(1 + log(factor) / log(rope.original_context)) if factor > 1 else 1.0
+    if rope.mscales is not None:
+        scale = rope.mscales[long]
     if rope.attention_factor is not None:
         scale = rope.attention_factor
-    return plain(rope.theta, rope.dim) / torch.tensor(rope.long if long else rope.short), scale
+    return plain(rope.theta, rope.dim) / torch.tensor(rope.long_factor if long else rope.short_factor), scale

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ...core.meta_args import widths
+from ...core.meta_args import ffn_width_args
 from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
@@ -100,5 +100,5 @@ def candidate(one: Ranked, shape: Shape, target: int, cost: float, reasons: tupl
         cost=cost,
         reasons=reasons,
         kv_bytes=BYTES * shape.kv_elements(one.layers, x.K, x.h),
-        rounding=next(widths(x.d, one.ffn), None) if model.family.meta else None,
+        rounding=next(ffn_width_args(x.d, one.ffn), None) if model.family.meta else None,
     )

@@ -59,7 +59,7 @@ def shape(model: Model, changes: Mapping[str, Any]) -> Shape:
     letters = base.count.formula.letters
     keys = {
         letter: key
-        for letter, key in base.config.letters.items()
+        for letter, key in base.config.key_by_symbol.items()
         if letter in (*SIZES, "V", "E", "k") and (letter in letters or letter == "k")
     }
     ffn = "Fe" if "Fe" in keys else "F"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import log
 
-from ...catalog import Preset, presets, read, slugs
+from ...catalog import Preset, presets, read_preset, slugs
 from ...core.errors import LlamathError, UnknownModel, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import fold
@@ -69,7 +69,7 @@ def series(name: str, target: int, sparse: bool = False, without: frozenset[str]
     members = [_member(x) for x in found]
     members = [x for x in members if ("experts" in x.model.count.groups) == sparse] or members
     template = min(members, key=lambda x: abs(log(x.total / target))).model
-    if published := [x for x, preset in ((x, read(x.slug)) for x in members) if preset.ids]:
+    if published := [x for x, preset in ((x, read_preset(x.slug)) for x in members) if preset.ids]:
         return Series(name=name, members=_distinct(published), template=template)
     kin = _distinct(_kin(template, without))
     return Series(name=name, members=kin or tuple(members), template=template, kin=bool(kin))
@@ -82,9 +82,9 @@ def _presets(name: str, without: frozenset[str]) -> list[Preset] | None:
     wanted = name.lower().replace("_", "-").replace(" ", "-")
     known = slugs()
     if wanted in known and wanted not in MODEL_TYPES:
-        return [read(wanted)]
+        return [read_preset(wanted)]
     begins = [x for x in known if x == wanted or (x.startswith(wanted) and x[len(wanted)] in "-.")]
-    found = [read(x) for x in begins] or [x for x in presets() if _type(x) == name]
+    found = [read_preset(x) for x in begins] or [x for x in presets() if _type(x) == name]
     if not found:
         _refuse_unless_known(name)
         return None

@@ -14,7 +14,7 @@ def compare(a: Model, b: Model) -> Difference:
 
 
 def _side(model: Model) -> Side:
-    return Side(sections=model.count.sections, layers=int(model.tree.layers.n), keys=model.config.letters)
+    return Side(sections=model.count.sections, layers=int(model.tree.layers.n), keys=model.config.key_by_symbol)
 
 
 def _configuration(model: Model) -> Configuration:

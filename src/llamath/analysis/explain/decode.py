@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...catalog import Preset, presets
-from ...core.units import quantity
+from ...core.units import parse_quantity
 from ...loading import load
 from ...model import Model
 from . import SHOWN, Base, Explanation, Name, explain, explain_name
@@ -13,7 +13,7 @@ from . import SHOWN, Base, Explanation, Name, explain, explain_name
 
 def decode(text: str, like: str | None = None, everything: bool = False) -> Explanation:
     """Explain a count, out of one model or of the whole catalogue; with `everything` also by far less simple ways than the best."""
-    asked = quantity(text)
+    asked = parse_quantity(text)
     unit = 1 if asked.exact else 10 ** max(len(str(asked.value)) - asked.digits, 0)
     name = Name(text.strip(), asked.value, asked.value - unit // 2, asked.value + unit)
     catalogue = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))

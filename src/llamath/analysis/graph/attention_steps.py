@@ -124,7 +124,7 @@ def _sight(block: Attention) -> Iterator[str]:
 
 def latent_attention(t: Trail, path: str, block: LatentAttention, x: str) -> str:
     """Multi-head latent attention: several positions unpack keys and values from the latents, a single one stays in their space."""
-    H, p, v, r = (Dim.const(n) for n in (block.heads, block.rope_dim, block.v_dim, block.latent))
+    H, p, v, r = (Dim.const(n) for n in (block.heads, block.rope_dim, block.v_dim, block.kv_lora_rank))
     q = _latent_query(t, path, block, x)
     does = "the part of each head that holds position, " + ("rotated" if block.rope else "as it is")
     place = t.lay(f"{path}.q_rope", "rope", (t.B, t.T, H, p), (q,), does=does, seen=f"{path}:place")
@@ -174,7 +174,7 @@ def _unpacked(t: Trail, path: str, block: LatentAttention, read: tuple[str, str,
 
 def _absorbed(t: Trail, path: str, block: LatentAttention, read: tuple[str, str, str]) -> str:
     q, place, held = read
-    H, r, v = Dim.const(block.heads), Dim.const(block.latent), Dim.const(block.v_dim)
+    H, r, v = Dim.const(block.heads), Dim.const(block.kv_lora_rank), Dim.const(block.v_dim)
     does = "the query taken into the latents' space"
     q = t.lay(f"{path}.k_up", "linear", (t.B, H, t.T, r), (q,), does=does, uses=(f"{path}.k_up",), seen=f"{path}:absorbed")
     y = _weighed(t, path, block, ((q, place, held), held), r)

@@ -43,7 +43,7 @@ def _fed(t: Trail, block: Layer, x: str) -> str:
 
 
 def _added(block: Layer) -> str:
-    return "added to the stream" if block.residual == 1.0 else f"× {block.residual:g}, added to the stream"
+    return "added to the stream" if block.residual_multiplier == 1.0 else f"× {block.residual_multiplier:g}, added to the stream"
 
 
 def _plain(t: Trail, block: Layer, x: str) -> str:

@@ -48,7 +48,7 @@ def delta(t: Trail, path: str, block: GatedDeltaNet, x: str) -> str:
 
 def mamba(t: Trail, path: str, block: Mamba2, x: str) -> str:
     """Mamba-2."""
-    H, m, N = (Dim.const(n) for n in (block.heads, block.head_dim, block.state))
+    H, m, N = (Dim.const(n) for n in (block.heads, block.head_dim, block.state_size))
     made = _images(t, path, block, x)
     read = _convolved(t, path, block, (made["x"], made["b"], made["c"]))
     does = "what each state keeps and takes up"

@@ -55,7 +55,7 @@ def _attention(block: Attention) -> Remembered | None:
 
 
 def _latent(block: LatentAttention) -> Remembered:
-    return Remembered(kind="latent keys and values", rows=(total((block.latent, block.rope_dim)),))
+    return Remembered(kind="latent keys and values", rows=(total((block.kv_lora_rank, block.rope_dim)),))
 
 
 def _delta(block: GatedDeltaNet) -> Remembered:
@@ -64,7 +64,7 @@ def _delta(block: GatedDeltaNet) -> Remembered:
 
 
 def _mamba(block: Mamba2) -> Remembered:
-    return Remembered(kind="Mamba-2's state", state=Dim.const(block.heads) * block.head_dim * block.state, taps=block.conv.weight.size)
+    return Remembered(kind="Mamba-2's state", state=Dim.const(block.heads) * block.head_dim * block.state_size, taps=block.conv.weight.size)
 
 
 def _short(block: ShortConv) -> Remembered:

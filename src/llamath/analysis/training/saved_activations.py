@@ -118,7 +118,7 @@ def _(block: Attention, k: Kernels) -> list[Saved]:
 
 @inside.register
 def _(block: LatentAttention, k: Kernels) -> list[Saved]:
-    H, n, p, v, r = (Dim.const(x) for x in (block.heads, block.nope_dim, block.rope_dim, block.v_dim, block.latent))
+    H, n, p, v, r = (Dim.const(x) for x in (block.heads, block.nope_dim, block.rope_dim, block.v_dim, block.kv_lora_rank))
     made: list[Saved] = []
     if block.q_down is not None:
         made += [*norm(block.q_norm, _out(block.q_down), k), Saved("latents", _out(block.q_down), k.width, "sequence", weight=True)]
@@ -162,7 +162,7 @@ def _(block: MoE, k: Kernels) -> list[Saved]:
     assert isinstance(expert, MLP)
     d, E = _in(expert.up), Dim.const(block.experts.n)
     made = [Saved("router", E + 2 * top + 1, FP32, "sequence"), Saved("router", 4 * top, INDEX, "sequence")]
-    if block.precise and not k.fused and k.width != FP32:
+    if block.fp32_router and not k.fused and k.width != FP32:
         made.append(Saved("router", _in(block.router), FP32, "sequence"))
     made.append(Saved("inputs of experts", top * d, k.width, "gathered", weight=True))
     made.append(Saved("outputs of experts", top * d, k.width, "gathered"))

@@ -14,7 +14,7 @@ from ...core.config import Config
 from ...core.errors import ConfigError, FormatError, LlamathError, RemoteError
 from ...core.record_type import Record
 from ...embedded import named
-from ...families.classes import bare
+from ...families.classes import headless_scheme
 from ...loading import load
 from ...model import Model
 from .diagnose import Claim
@@ -48,7 +48,14 @@ def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None
 def claim(model: Model, manifest: Manifest, path: str) -> Claim:
     """What a model promises of its files."""
     family, data = model.family, dict(model.config.data)
-    schemes: list[Scheme | None] = [family.hf, family.gguf, family.meta, bare(family.hf), fused(family.hf), canonical(model.tree)]
+    schemes: list[Scheme | None] = [
+        family.hf,
+        family.gguf,
+        family.meta,
+        headless_scheme(family.hf),
+        fused(family.hf),
+        canonical(model.tree),
+    ]
     if manifest.format == "gguf":
         schemes.insert(0, family.gguf)
     tokens, uncounted = _tokens(path)
@@ -56,7 +63,7 @@ def claim(model: Model, manifest: Manifest, path: str) -> Claim:
     return Claim(
         tree=model.tree,
         schemes=[x for x in schemes if x is not None],
-        letters=model.config.letters,
+        letters=model.config.key_by_symbol,
         rebuild=lambda changes: family(Config({**data, **changes})),
         dtype="" if manifest.format == "gguf" or dtype is None else dtype.name,
         tokens=tokens,

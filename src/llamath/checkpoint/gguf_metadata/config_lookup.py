@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.errors import safe
 from ...core.record_type import Record
-from ...core.strict_json import config_in, read_json
+from ...core.strict_json import find_config, read_json
 from ..formats import checkpoint_files as checkpoint
 from ..formats.folder import LocalFolder
 from ..formats.manifest import Manifest, Tensor
@@ -49,7 +49,7 @@ def beside(path: str, problems: checkpoint.Problems = None) -> Beside:
         return gguf(checkpoint.read(path, problems), safe(path))
     if not known:
         return Beside(keys=read_json(path), source=safe(path))
-    keys, place = config_in(os.path.dirname(path))
+    keys, place = find_config(os.path.dirname(path))
     return Beside(keys=keys, source=safe(place or path))
 
 
@@ -77,7 +77,7 @@ def aside(name: str, layers: int) -> bool:
 
 
 def _folder(path: str, problems: checkpoint.Problems) -> Beside:
-    keys, place = config_in(path)
+    keys, place = find_config(path)
     files = LocalFolder(path).names()
     if (
         any(x.endswith(".gguf") for x in files)

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, RemoteError, safe
-from ...core.strict_json import CONFIGS
+from ...core.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
@@ -60,12 +60,12 @@ def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
             return found.folder.json(found.file), found.folder.path(found.file)
         if beside := _config(found.folder):
             return beside[1], found.folder.path(beside[0])
-        raise ConfigError(f"{safe(found.folder.name)} has neither {' nor '.join(CONFIGS)}")
+        raise ConfigError(f"{safe(found.folder.name)} has neither {' nor '.join(CONFIG_FILES)}")
 
 
 def _config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
     """The configuration in a folder, by its name."""
-    for name in CONFIGS:
+    for name in CONFIG_FILES:
         try:
             return name, folder.json(name)
         except RemoteError as error:

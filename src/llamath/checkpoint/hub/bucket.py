@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...core.errors import ConfigError, LlamathError, MissingExtra, RemoteError, safe
-from ...core.strict_json import LIMIT, parse_json
+from ...core.strict_json import MAX_BYTES, parse_json
 from ..formats.folder import Folder, plain
 from ..formats.source import Source
 from .http_file import BUDGET
@@ -70,8 +70,8 @@ class BucketFolder(Folder):
         source = self.open(name)
         if source is None:
             raise RemoteError("missing", f"{safe(self.path(name))}: there is no such thing")
-        if source.size > LIMIT:
-            raise RemoteError("too_large", f"{safe(source.name)} has {source.size:,} bytes; at most {LIMIT:,} are read")
+        if source.size > MAX_BYTES:
+            raise RemoteError("too_large", f"{safe(source.name)} has {source.size:,} bytes; at most {MAX_BYTES:,} are read")
         try:
             return parse_json(source.read(0, source.size), safe(source.name))
         except ConfigError as error:

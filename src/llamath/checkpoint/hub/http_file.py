@@ -11,7 +11,7 @@ from http.client import HTTPResponse
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, RemoteError, safe
-from ...core.strict_json import LIMIT, parse_json
+from ...core.strict_json import MAX_BYTES, parse_json
 from ..formats.source import Source
 from .http_client import Session
 from .web_location import Place
@@ -111,7 +111,7 @@ class HttpFile(Source):
             self._session.close()
 
 
-def fetch_json(session: Session, there: Place, most: int = LIMIT) -> dict[str, Any]:
+def fetch_json(session: Session, there: Place, most: int = MAX_BYTES) -> dict[str, Any]:
     """The object in a small file on a web server."""
     data = session.get(there, Whole(most)).body
     try:

@@ -144,7 +144,7 @@ def _meta(report: Configuration) -> Iterator[str]:
     for name in (x for x in args.fields if x not in beside):
         yield f"  {name} = {json.dumps(getattr(args, name))}{' (default)' if name.startswith('max_') else ''}"
         yield from _explained(*ARGS[name], 6)
-    yield from wrapped(f"F = {args.hidden} = {_width(args)}")
+    yield from wrapped(f"F = {args.ffn_width} = {_width(args)}")
     if same := [x for x in report.widths if x != (args.multiple_of, args.ffn_dim_multiplier)]:
         pairs = ", ".join(f"{m} and {factor or 'none'}".replace(" ", GLUE) for m, factor in same[:5])
         more = f", and {len(same) - 5} more pairs" if len(same) > 5 else ""

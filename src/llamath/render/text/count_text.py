@@ -22,7 +22,7 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
     body = _fitted(list(_rows(report, layer, scheme)))
     lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
-        lines += [*_sums(report), "", *_formula(report, model.config.letters)]
+        lines += [*_sums(report), "", *_formula(report, model.config.key_by_symbol)]
     lines += [line for note in model.notes for line in wrapped(f"note: {note}", indent="")]
     return "\n".join(lines)
 

@@ -80,7 +80,14 @@ def _line(name: str, formula: str, report: FlopsReport, rows: Sequence[Row]) -> 
 
 
 def _legend(model: Model, report: FlopsReport) -> str:
-    keys = {"T": "tokens", "B": "sequences", "P": "pairs", "Pw": "pairs in the window", "Pc": "pairs in chunks", **model.config.letters}
+    keys = {
+        "T": "tokens",
+        "B": "sequences",
+        "P": "pairs",
+        "Pw": "pairs in the window",
+        "Pc": "pairs in chunks",
+        **model.config.key_by_symbol,
+    }
     return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in report.letters.items())
 
 

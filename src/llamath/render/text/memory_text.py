@@ -67,7 +67,7 @@ def size(n: int) -> str:
 
 
 def _legend(model: Model, report: MemoryReport) -> str:
-    keys = model.config.letters
+    keys = model.config.key_by_symbol
     said = [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in report.letters.items()]
     return ", ".join([f"T tokens {report.context:,}", f"B sequences {report.batch:,}", *said])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...catalog import Preset, plain, presets
+from ...catalog import Preset, normalize_name, presets
 from ...core.tree import Block
 from ...loading import load
 from ..numbers import everyday
@@ -47,7 +47,7 @@ def _has(preset: Preset, word: str) -> bool:
     names = " ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)).lower()
     if word[:1].isdigit():
         return any(x.startswith(word) for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split())
-    return plain(word) in plain(names)
+    return normalize_name(word) in normalize_name(names)
 
 
 def _fact(preset: Preset) -> dict[str, Any]:

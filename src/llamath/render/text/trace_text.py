@@ -166,7 +166,7 @@ def letters(model: Model, walk: Walkthrough) -> list[str]:
         for x in stage.steps:
             for d in (*x.shape, *(d for y in x.uses for d in y.weight.shape)):
                 atoms |= d.atoms
-    keys = {"B": "sequences", "T": "tokens", "M": "keys in memory", **model.config.letters}
+    keys = {"B": "sequences", "T": "tokens", "M": "keys in memory", **model.config.key_by_symbol}
     return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
 
 

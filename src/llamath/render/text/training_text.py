@@ -83,7 +83,7 @@ def _kept(stage: StageReport) -> Iterator[str]:
 
 
 def _legend(model: Model, stage: StageReport) -> str:
-    keys = model.config.letters
+    keys = model.config.key_by_symbol
     return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
 
 

@@ -113,7 +113,7 @@ class QuickLayer:
 
     def __init__(self, own: Layer, laying: Laying) -> None:
         assert isinstance(own.attn, Attention)
-        self.own, self.laying, self.attn, self.residual = own, laying, QuickAttention(own.attn, laying), own.spec.residual
+        self.own, self.laying, self.attn, self.residual = own, laying, QuickAttention(own.attn, laying), own.spec.residual_multiplier
         self.mlp = QuickMLP(own.mlp, laying) if usual(own.mlp) else None
 
     def __call__(self, x: Tensor, step: Step, i: int) -> Tensor:

@@ -129,7 +129,7 @@ class Watch(TorchFunctionMode):
 
         def told(new: tuple[Tensor, ...], held: tuple[Tensor, ...]) -> None:
             if isinstance(part, LatentAttention):
-                self._note(f"{path}:key", new[0][..., part.spec.latent :].transpose(1, 2))
+                self._note(f"{path}:key", new[0][..., part.spec.kv_lora_rank :].transpose(1, 2))
                 self._note(f"{path}:kept", held[0].squeeze(1))
             else:
                 self._note(f"{path}:k", new[0].transpose(1, 2))

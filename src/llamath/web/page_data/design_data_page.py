@@ -59,15 +59,15 @@ def _told(family: Family, own: Model, forms: Mapping[bool | None, Forms], rules:
     if None not in forms:
         texts.setdefault(TIED, "")
     total = forms_of(own, family).total
-    moved = {**own.config.letters, **own.count.formula.letters}.keys() - family.keys.keys() - family.follows.keys()
+    moved = {**own.config.key_by_symbol, **own.count.formula.letters}.keys() - family.keys.keys() - family.follows.keys()
     return {
         "why": "",
         "type": safe(str(family.data.get("model_type"))),
         "letters": [_letter(family, total, x) for x in sorted(family.keys, key=_order)],
         "follows": [{"letter": x, "form": form} for x, form in family.follows.items()],
-        "fixed": [x for x in (own.config.letters.get(x, "") for x in sorted(moved, key=_order)) if type(family.data.get(x)) is int],
-        "defaults": [{"key": key, "text": json.dumps(x)} for key, x in own.config.absent.items() if isinstance(x, (bool, str))],
-        "neutral": sorted(x for x in {*family.data, *own.config.read} if _neutral(x, own.family.name)),
+        "fixed": [x for x in (own.config.key_by_symbol.get(x, "") for x in sorted(moved, key=_order)) if type(family.data.get(x)) is int],
+        "defaults": [{"key": key, "text": json.dumps(x)} for key, x in own.config.defaults_used.items() if isinstance(x, (bool, str))],
+        "neutral": sorted(x for x in {*family.data, *own.config.keys_read} if _neutral(x, own.family.name)),
         "tied": None if None in forms else own.tree.head is None or own.parameters.total == evaluate(forms[True].total, family.values),
         "totals": [{"tied": tied, "form": x.total, "active": {"form": x.active}, "groups": _groups(x)} for tied, x in forms.items()],
         "rules": [{"form": left, "most": {"form": right}, "says": safe(says)} for left, right, says in rules],

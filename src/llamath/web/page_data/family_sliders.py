@@ -92,7 +92,7 @@ def _counted(family: Family, at: Values, tied: bool | None = None) -> tuple[int,
 
 def family_of(data: Mapping[str, Any], model: Model) -> Family:
     """The letters that can be moved: of those that have a key the ones that the library bears out."""
-    letters, named = {**_others(model), **model.count.formula.letters}, model.config.letters
+    letters, named = {**_others(model), **model.count.formula.letters}, model.config.key_by_symbol
     keys: dict[str, str] = {}
     for x, n in letters.items():
         key = named.get(x, "")
@@ -126,7 +126,7 @@ def _fewer(family: Family) -> Iterator[Family]:
 
 def _others(model: Model) -> dict[str, int]:
     """Experts that a token passes through are no part of the total, and still a dimension."""
-    k = model.config.letters.get("k", "")
+    k = model.config.key_by_symbol.get("k", "")
     return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
 
 

@@ -80,7 +80,7 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
     """Each with where its value is from: a key, what it follows from, or the family where nobody says it."""
     values = model.count.formula.letters
     for letter, value in values.items():
-        key, form = model.config.letters.get(letter, ""), source(values, letter)
+        key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
         given = key in model.config.data
         said = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
         says = {"says": TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}

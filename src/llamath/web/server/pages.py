@@ -10,7 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from ...catalog import read, slugs
+from ...catalog import read_preset, slugs
 from ...checkpoint.hub import Limits, read_config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...loading import load
@@ -96,7 +96,7 @@ class Pages:
 
 def preset(slug: str) -> Model:
     """The preset of this slug, and never a file of that name."""
-    found = read(slug)
+    found = read_preset(slug)
     return load(found.config).replace(name=found.name, source=f"preset {slug}: {found.source}")
 
 
