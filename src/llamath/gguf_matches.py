@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from .checkpoint.formats.manifest import Manifest
-from .checkpoint.gguf_metadata import INSTEAD, aside
+from .checkpoint.gguf_metadata import INSTEAD, is_auxiliary_tensor
 from .core.errors import UnknownModel, safe
 from .model import Model
 
@@ -14,7 +14,7 @@ def borne_out(model: Model, manifest: Manifest) -> Model:
     """The model, if the file has its tensors; with a note if it has as many parameters in other tensors; else a refusal."""
     promised = {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
     layers = int(model.tree.layers.n)
-    held = {x.name: x.shape for x in manifest.tensors if x.name in promised or not aside(x.name, layers)}
+    held = {x.name: x.shape for x in manifest.tensors if x.name in promised or not is_auxiliary_tensor(x.name, layers)}
     other = [name for name in (promised | held) if promised.get(name) != held.get(name)]
     if not other:
         return model

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import embedded
-from .catalog import find_preset as find_preset
-from .checkpoint.open import addressed, read_config
+from .catalog import find_preset
+from .checkpoint.open import find_config, is_url, open_checkpoint
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
 from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_params
 from .core.record_type import Record
-from .core.strict_json import MAX_BYTES, find_config, parse_json, read_json
+from .core.strict_json import MAX_BYTES, parse_json
 from .families import Family, find_family
 from .model import Model
 from .unsupported import refuse_other, remarks
@@ -83,12 +83,11 @@ def load(
 def count_header(text: str, reason: str = "") -> HeaderCount:
     """What the headers of a checkpoint say without any family; `reason` is why there is none."""
     from .analysis.count.header_count import header_count
-    from .checkpoint.open import declared, read_checkpoint
 
-    read = read_checkpoint(text, config=True)
-    notes = f"{read.note}. {reason}" if read.note else reason
+    opened = open_checkpoint(text)
+    notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
     name = safe(os.path.basename(os.path.abspath(text)) if os.path.lexists(text) else text)
-    return header_count(name, safe(text), read.manifest, declared(read.config or {}), notes)
+    return header_count(name, safe(text), opened.manifest, opened.packing_config, notes)
 
 
 def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | None) -> Found:
@@ -103,11 +102,8 @@ def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | 
         return _file(text, problems)
     if text == embedded.MODEL_NAME:
         return _file(embedded.path(), problems).replace(name="embedded", source="the embedded model")
-    if addressed(text):
-        if text.endswith(".gguf"):
-            return _header(text, problems)
-        data, where = read_config(text)
-        return Found(name=safe(os.path.basename(os.path.dirname(where)).partition("@")[0]), source=safe(where), data=data)
+    if is_url(text):
+        return _file(text, problems)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         raise ConfigError(
             f"{safe(text)} does not exist", hint="a MODEL is a config.json, params.json, their folder, a preset or a public id"
@@ -117,37 +113,15 @@ def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | 
 
 
 def _file(text: str, problems: list[FormatError] | None) -> Found:
-    """A configuration; or a checkpoint, or the folder of one, with a configuration beside or inside it."""
-    folder = text if os.path.isdir(text) else os.path.dirname(text) or "."
-    if text.endswith(".json") and not text.endswith(".index.json"):
-        return Found(name=_folder_name(text), source=safe(text), data=read_json(text), folder=folder)
-    keys, place = find_config(folder) if text == folder or text.endswith((".safetensors", ".index.json")) else (None, "")
-    if keys is not None and len(keys) > 2:
-        return Found(name=_folder_name(place), source=safe(place), data=keys, folder=folder)
-    from .checkpoint.gguf_metadata import INSTEAD, beside
-
-    found = beside(text, problems)
+    """The configuration at a path or address, or in the folder of the checkpoint there."""
+    found = find_config(text, problems)
     if found.keys is None:
-        if not found.tensors:
+        if not found.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
+        from .checkpoint.gguf_metadata import INSTEAD
+
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so nothing says which family it is", hint=INSTEAD)
-    name = safe(os.path.basename(os.path.abspath(folder if found.manifest is None else text)))
-    return Found(name=name, source=found.source, data=found.keys, folder=folder, notes=found.notes, manifest=found.manifest)
-
-
-def _folder_name(path: str) -> str:
-    return safe(os.path.basename(os.path.dirname(os.path.abspath(path))) or path)
-
-
-def _header(text: str, problems: list[FormatError] | None) -> Found:
-    """A GGUF file that is elsewhere."""
-    from .checkpoint.gguf_metadata import gguf
-    from .checkpoint.open import read_checkpoint
-
-    read = read_checkpoint(text, problems=problems)
-    found = gguf(read.manifest, safe(text))
-    notes = (*([read.note] if read.note else []), *found.notes)
-    return Found(name=safe(text.rpartition("/")[2]), source=found.source, data=found.keys or {}, notes=notes, manifest=found.manifest)
+    return Found(name=found.name, source=found.source, data=found.keys, folder=found.folder, notes=found.notes, manifest=found.manifest)
 
 
 def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> tuple[ModelArgs, dict[str, Any]]:

@@ -18,10 +18,11 @@ from llamath.analysis.verify.check_checkpoint import check
 from llamath.checkpoint.formats.checkpoint_files import read
 from llamath.checkpoint.formats.gguf import Array
 from llamath.checkpoint.formats.manifest import Tensor
-from llamath.checkpoint.gguf_metadata import ARCHITECTURES, config_beside, from_gguf
+from llamath.checkpoint.gguf_metadata import ARCHITECTURES, from_gguf
 from llamath.checkpoint.gguf_metadata.gguf_architectures import ARCHS
 from llamath.checkpoint.gguf_metadata.gguf_header import Header, short
 from llamath.checkpoint.gguf_metadata.gguf_to_config import _keys
+from llamath.checkpoint.open import find_config
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError, UnknownModel
 from llamath.core.record_type import Record
@@ -431,12 +432,13 @@ def test_rotary_factors_that_cannot_be_read_or_made_out_are_reported() -> None:
         assert notes == ["rope_freqs.weight holds rotary factors that could not be read or are of no kind known here: none are assumed"]
 
 
-def test_config_beside_gives_what_the_file_says_and_where(tmp_path: Path) -> None:
+def test_gguf_metadata_are_found_as_a_config(tmp_path: Path) -> None:
     path = small(tmp_path)
-    keys, source = config_beside(str(path))
-    assert keys is not None and keys["hidden_size"] == 32 and source == str(path)
+    found = find_config(str(path))
+    assert found.keys is not None and found.keys["hidden_size"] == 32 and found.source == str(path)
     (tmp_path / "empty").mkdir()
-    assert config_beside(str(tmp_path / "empty")) == (None, str(tmp_path / "empty"))
+    empty = find_config(str(tmp_path / "empty"))
+    assert (empty.keys, empty.source, empty.has_checkpoint) == (None, str(tmp_path / "empty"), False)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import llamath
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.hub import HttpFile, read_config, read_remote
-from llamath.checkpoint.open import read_checkpoint
+from llamath.checkpoint.open import open_checkpoint
 from llamath.cli import cli
 from llamath.core.errors import FormatError, RemoteError
 from support import hub_server
@@ -48,16 +48,17 @@ def test_a_single_file_reads_as_it_does_on_disk(pair: Pair, tmp_path: Path) -> N
     files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a.weight": (4096, 3), "b": ()})}
     Hub(*pair, files)
     for text in ("org/name", "hf://org/name", "hf://org/name@main", f"hf://org/name@{COMMIT}", f"{pair[0].url}/org/name/tree/main"):
-        manifest, config, revision = read_remote(text)
-        same(manifest, on_disk(tmp_path, files))
-        assert (config, revision) == (CONFIG, COMMIT)
+        found = open_checkpoint(text)
+        same(found.manifest, on_disk(tmp_path, files))
+        assert found.is_remote and found.config.keys == CONFIG and found.revision == COMMIT
+        assert found.config.source == f"hf://org/name@{COMMIT}/config.json"
 
 
 def test_shards_come_in_order_and_only_their_headers_are_read(pair: Pair, tmp_path: Path) -> None:
     endpoint, store = pair
     files = indexed(SHARDS)
     Hub(endpoint, store, files)
-    remote = read_remote("org/name", config=False).manifest
+    remote = read_remote("org/name").manifest
     same(remote, on_disk(tmp_path, files))
     assert remote.index is not None and remote.index["missing"] == []
     assert store.sent == sum(24 + header_length(x) for x in SHARDS.values()), "24 bytes to tell size and format, and the header"
@@ -124,7 +125,7 @@ def test_a_bare_id_never_asks_the_network_for_a_model(pair: Pair) -> None:
 
 def test_importing_llamath_or_reading_a_file_imports_no_network(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(safetensors({"a": (2,)}))
-    code = f"import sys, llamath.checkpoint.open; llamath.checkpoint.open.read_checkpoint({str(tmp_path / 'a.safetensors')!r}); print(*sys.modules)"
+    code = f"import sys, llamath.checkpoint.open; llamath.checkpoint.open.open_checkpoint({str(tmp_path / 'a.safetensors')!r}); print(*sys.modules)"
     modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert not modules & {"http.client", "urllib.request", "ssl", "socket", "fsspec", "huggingface_hub", "llamath.checkpoint.hub"}
 
@@ -134,14 +135,15 @@ def test_what_is_on_disk_is_meant_first(pair: Pair, tmp_path: Path, monkeypatch:
     (tmp_path / "org" / "name").mkdir(parents=True)
     (tmp_path / "org" / "name" / "model.safetensors").write_bytes(safetensors({"here": (2,)}))
     (tmp_path / "org" / "name" / "config.json").write_text(json.dumps(CONFIG))
-    found = read_checkpoint("org/name", config=True)
-    assert [x.name for x in found.manifest.tensors] == ["here"] and found.config == CONFIG and not found.note
+    found = open_checkpoint("org/name")
+    assert [x.name for x in found.manifest.tensors] == ["here"] and found.config.keys == CONFIG
+    assert not found.is_remote and not found.commit_note
     for text in ("org/nothing.safetensors", "nothing", "./org/nothing"):
         with pytest.raises(FormatError):
-            read_checkpoint(text)
+            open_checkpoint(text)
     assert not pair[0].seen
     Hub(*pair, {"model.safetensors": safetensors({"there": (2,)})}, repo="org/other")
-    assert read_checkpoint("org/other").note == f"org/other is at commit {COMMIT}"
+    assert open_checkpoint("org/other").commit_note == f"org/other is at commit {COMMIT}"
 
 
 def test_an_empty_file_and_a_short_one_are_no_checkpoints(site: Site) -> None:

@@ -77,7 +77,7 @@ def test_names_in_an_index_are_plain(pair: Pair, name: str) -> None:
     store.pages["/model.safetensors.index.json"] = file(index)
     for text in ("org/name", f"{store.url}/model.safetensors.index.json"):
         with pytest.raises(FormatError) as found:
-            read_remote(text, config=False)
+            read_remote(text)
         assert found.value.code == "shard_name"
         assert not set(str(found.value)) & set("\r\n\0")
     assert [x.path for x in store.seen] == ["/model.safetensors.index.json"]
@@ -188,7 +188,7 @@ def test_hostile_servers(site: Site, name: str) -> None:
     site.pages["/x"], code = HOSTILE[name]
     start = time.monotonic()
     with pytest.raises(RemoteError) as found:
-        read_remote(f"{site.url}/x", config=False, limits=QUICK if code == "timeout" else None)
+        read_remote(f"{site.url}/x", limits=QUICK if code == "timeout" else None)
     assert found.value.code == code, str(found.value)
     assert time.monotonic() - start < 5
     assert len(str(found.value)) < 400
@@ -210,9 +210,9 @@ def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
     for i in range(1, 8):
         site.pages[f"/{i}"] = redirect(f"/{i - 1}", random.Random(i).choice([301, 302, 303, 307, 308]))
     site.pages["/0"] = file(DATA)
-    assert len(read_remote(f"{site.url}/5", config=False).manifest.tensors) == 1
+    assert len(read_remote(f"{site.url}/5").manifest.tensors) == 1
     with pytest.raises(RemoteError) as found:
-        read_remote(f"{site.url}/6", config=False)
+        read_remote(f"{site.url}/6")
     assert found.value.code == "redirect"
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_changes_while_it_is_read(site: Site, second: str) -> None:
 
     site.pages["/x.safetensors"] = page
     with pytest.raises(LlamathError) as found:
-        read_remote(f"{site.url}/x.safetensors", config=False)
+        read_remote(f"{site.url}/x.safetensors")
     assert getattr(found.value, "code", "") == ("header_text" if second == "bytes" else "changed")
 
 
@@ -241,10 +241,10 @@ def test_a_dropped_connection_is_tried_once_more(site: Site) -> None:
         file(DATA)(handler)
 
     site.pages["/x"] = page
-    assert len(read_remote(f"{site.url}/x", config=False).manifest.tensors) == 1
+    assert len(read_remote(f"{site.url}/x").manifest.tensors) == 1
     drops, site.seen[:] = 2, []
     with pytest.raises(RemoteError) as found:
-        read_remote(f"{site.url}/x", config=False)
+        read_remote(f"{site.url}/x")
     assert found.value.code == "dropped" and len(site.seen) == 2
 
 
@@ -271,7 +271,7 @@ def test_http_1_0_and_chunks_are_understood(site: Site) -> None:
 
     for answer in (old, chunked):
         site.pages["/x"] = ranged(answer)
-        assert len(read_remote(f"{site.url}/x", config=False).manifest.tensors) == 1
+        assert len(read_remote(f"{site.url}/x").manifest.tensors) == 1
 
 
 def test_the_whole_reading_ends_in_time(site: Site) -> None:
@@ -311,4 +311,4 @@ def test_random_answers_raise_nothing_of_their_own(site: Site) -> None:
             data[9:12] = chance.choice([b"302", b"200", b"416", b"100", b"999", b"000"])
         site.pages["/x"] = site.pages["/y"] = raw(bytes(data))
         with contextlib.suppress(LlamathError):
-            read_remote(f"{site.url}/x", config=False, limits=QUICK)
+            read_remote(f"{site.url}/x", limits=QUICK)

@@ -139,13 +139,13 @@ def test_no_error_repeats_the_token(pair: Pair, monkeypatch: pytest.MonkeyPatch,
 
 def test_what_is_shown_of_a_signed_address_is_not_its_signature(site: Site) -> None:
     site.pages["/a/model.safetensors"] = file(safetensors({"a": (2,)}))
-    manifest = read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed", config=False).manifest
+    manifest = read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed").manifest
     assert site.seen[0].path.endswith("?X-Signature=sealed")
     assert manifest.files[0].name == f"{site.url}/a/model.safetensors"
     for page in (status(500), redirect(f"{site.url}/b?X-Signature=sealed"), redirect("ftp://user:sealed@x/?sealed")):
         site.pages["/a/model.safetensors"] = page
         with pytest.raises(LlamathError) as found:
-            read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed", config=False)
+            read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed")
         assert "sealed" not in told(found.value)
 
 
@@ -197,7 +197,7 @@ def test_tls_is_not_left_again(certificate: tuple[str, str], monkeypatch: pytest
             read_remote(f"{safe.url}/x")
         assert not open_.seen
         open_.pages["/x"], safe.pages["/x"] = redirect(f"{safe.url}/x"), open_.pages["/x"]
-        assert len(read_remote(f"{open_.url}/x", config=False).manifest.tensors) == 1
+        assert len(read_remote(f"{open_.url}/x").manifest.tensors) == 1
 
 
 def test_a_proxy_sees_where_to_and_nothing_more(site: Site, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,7 @@ def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
     llama(tmp_path)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     text = ls(tmp_path)
-    assert "1 files that the index names are not here" in text
+    assert "1 file named in the index is missing" in text
     twice = tuple(Tensor("x.0", "F32", (2,), i, 8, 16) for i in range(3))
     report = listing(Manifest(format="safetensors", files=(File("a", 16), File("b", 16), File("c", 16)), tensors=twice))
     assert report.notes == ("2 tensors have the name of another, and are counted with it",)

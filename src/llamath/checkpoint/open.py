@@ -1,70 +1,175 @@
-"""`read_checkpoint`: anything that names a checkpoint → its manifest: a path, a hub id, an address on the web or in an object store."""
+"""`open_checkpoint`: the one way to open a checkpoint, given as a path, a Hub id, a URL or an object-store address.
+
+Only headers and small configuration files are read. `find_config` finds a model's configuration without reading a checkpoint's header,
+unless the configuration is the metadata of a GGUF file.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import FormatError, safe
 from ..core.record_type import Record
-from ..core.strict_json import find_config, read_json
+from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import named
 
 if TYPE_CHECKING:
-    from .formats.manifest import Manifest
+    from .formats.manifest import Manifest, Tensor
 
-PACKED = frozenset(("U8", "I16", "I32", "I64", "U32"))
-"""Dtypes that may hold packed values whose headers leave open how many."""
-_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
+"""Files that hold a tokenizer's vocabulary, preferred first."""
+_PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
+"""Dtypes of packed weights whose headers can leave open how many values each stored number holds."""
+_STUB_KEYS = 2
+"""A config.json with so few keys (its model_type, say) describes no model: folders of GGUF files often contain one."""
+_HUB_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"
 
 
-class Checkpoint(Record):
-    """What a checkpoint contains, the configuration beside it, and the commit it was read at."""
+class FoundConfig(Record):
+    """A model's configuration and where it was found."""
 
-    name: str
+    name: str  # of the model: its folder, repository or GGUF file
+    keys: Mapping[str, Any] | None  # None: there is no configuration
+    source: str  # path or address, escaped for display
+    folder: str = ""  # the local folder that it lies in
+    notes: tuple[str, ...] = ()
+    manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
+    has_checkpoint: bool = True  # False: the folder contains no checkpoint
+
+
+class OpenedCheckpoint(Record):
+    """A checkpoint whose headers have been read."""
+
+    name: str  # as the user wrote it
     manifest: Manifest
-    config: Mapping[str, Any] | None = None
-    revision: str = ""
+    problems: tuple[FormatError, ...] = ()  # of files that could be read only in part
+    revision: str = ""  # the commit of a Hub repository
 
     @property
-    def note(self) -> str:
-        """What a command says on stderr: the commit that a name on the hub stands for now."""
+    def location(self) -> str:
+        """The path, or the address of the remote folder at its commit; both can be given to `find_config` and `open_checkpoint`."""
+        files, index = self.manifest.files, self.manifest.index or {}
+        first = files[0].name if files else str(index.get("path", ""))
+        return f"{first.rpartition('/')[0]}/" if is_url(first) else self.name
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the files are read over a network."""
+        return is_url(self.location)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the files: a local path, or the address of a remote folder."""
+        return self.location if self.is_remote or os.path.isdir(self.name) else os.path.dirname(self.name)
+
+    @property
+    def has_config_json(self) -> bool:
+        """Whether there is a config.json next to the tensors of a local checkpoint."""
+        return os.path.lexists(os.path.join(self.folder, "config.json"))
+
+    @property
+    def commit_note(self) -> str:
+        """A note with the commit of a Hub repository, or an empty string."""
         return f"{safe(self.name)} is at commit {self.revision}" if self.revision else ""
 
+    @cached_property
+    def config(self) -> FoundConfig:
+        """The model's configuration: a GGUF file's metadata, or the config.json or params.json next to the tensors."""
+        if self.manifest.format == "gguf":
+            return _config_of_gguf(self.manifest, safe(self.name), self.name)
+        return find_config(self.location)
+
+    @cached_property
+    def quantization_config(self) -> Mapping[str, Any] | None:
+        """The `quantization_config` of the config.json next to the tensors."""
+        if self.manifest.format == "gguf":
+            return None
+        if self.is_remote:
+            return quantization_config_of(read_config(f"{self.location}config.json")[0])
+        path = os.path.join(self.folder, "config.json")
+        return quantization_config_of(read_json(path)) if os.path.isfile(path) else None
+
     @property
-    def place(self) -> str:
-        """Where its files lie, at that commit: what `load` and `beside` can be asked for; of a path on disk, the path."""
-        known = self.manifest.files[0].name if self.manifest.files else str((self.manifest.index or {}).get("path", ""))
-        return f"{known.rpartition('/')[0]}/" if addressed(known) else self.name
+    def packing_config(self) -> Mapping[str, Any] | None:
+        """The `quantization_config`, read only where the headers alone can leave open how weights are packed."""
+        return None if _PACKING_DTYPES.isdisjoint(self.manifest.columns.dtype) else self.quantization_config
+
+    @property
+    def tokenizer_files(self) -> tuple[str, ...]:
+        """The paths of the tokenizer files next to a local checkpoint, preferred first."""
+        return () if self.is_remote else tokenizer_files(self.folder)
+
+    @property
+    def tensors_by_name(self) -> dict[str, list[Tensor]]:
+        """The tensors by name; a name that occurs in several files has one entry for each."""
+        found: dict[str, list[Tensor]] = {}
+        for x in self.manifest.tensors:
+            found.setdefault(x.name, []).append(x)
+        return found
+
+    @property
+    def missing_shards_note(self) -> str:
+        """A note about files that the index names and that are missing, or an empty string."""
+        return missing_shards_note(self.manifest)
 
 
-def read_checkpoint(text: str, *, config: bool = False, problems: list[FormatError] | None = None) -> Checkpoint:
-    """Read a checkpoint's header, wherever it is; what is there on disk is meant before anything else."""
+def open_checkpoint(text: str, *, allow_partial: bool = False, local_only: bool = False) -> OpenedCheckpoint:
+    """Open the checkpoint that a text names; an existing path takes precedence over a Hub id.
+
+    With `allow_partial`, files that are truncated or malformed are listed in `problems` and read as far as possible, unless none of the
+    files can be read. Without it, the first problem is raised. With `local_only`, the text is a path.
+    """
     text = named(text)
-    if os.path.lexists(text) or not (addressed(text) or _is_id(text)):
-        from .formats import checkpoint_files as checkpoint
+    problems: list[FormatError] | None = [] if allow_partial else None
+    revision = ""
+    if local_only or os.path.lexists(text) or not (is_url(text) or _is_hub_id(text)):
+        from .formats import checkpoint_files
 
-        manifest = checkpoint.read(text, problems)
-        folder = text if os.path.isdir(text) else os.path.dirname(text)
-        return Checkpoint(name=text, manifest=manifest, config=find_config(folder)[0] if config else None)
-    from .hub import read_remote
+        manifest = checkpoint_files.read(text, problems)
+    else:
+        from .hub import read_remote
 
-    found = read_remote(text, config=config, problems=problems)
-    return Checkpoint(name=text, manifest=found.manifest, config=found.config, revision=found.revision)
-
-
-def quantization(place: str, manifest: Manifest) -> Mapping[str, Any] | None:
-    """What the config.json beside the tensors says of the way they are packed; read only where it could matter."""
-    beside = os.path.join(place if os.path.isdir(place) else os.path.dirname(place), "config.json")
-    if manifest.format == "gguf" or PACKED.isdisjoint(manifest.columns.dtype) or not (addressed(beside) or os.path.isfile(beside)):
-        return None
-    return declared(read_config(beside)[0] if addressed(beside) else read_json(beside))
+        manifest, revision = read_remote(text, problems=problems)
+    return OpenedCheckpoint(name=text, manifest=manifest, problems=tuple(problems or ()), revision=revision)
 
 
-def declared(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a configuration says of the way values are packed."""
+def find_config(text: str, problems: list[FormatError] | None = None) -> FoundConfig:
+    """Find the configuration of the model at a path or address.
+
+    In a folder, a config.json or params.json takes precedence over the metadata of a GGUF file, unless it is a stub. Given `problems`, a
+    GGUF file that is too short is listed there, and its metadata are used.
+    """
+    if is_url(text) and not os.path.lexists(text):
+        return _find_remote_config(text, problems)
+    if os.path.isdir(text):
+        return _find_config_in_folder(text, problems)
+    from .formats.checkpoint_files import ENDINGS, read
+
+    folder = os.path.dirname(text)
+    is_checkpoint = text.endswith((*ENDINGS, ".index.json"))
+    is_json = text.endswith(".json") and not is_checkpoint
+    if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
+        return _config_of_gguf(read(text, problems), safe(text), text)
+    if is_checkpoint:
+        keys, path = _read_config_in(folder)
+    else:
+        keys, path = read_json(text), text
+    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".")
+
+
+def read_config(address: str) -> tuple[Mapping[str, Any], str]:
+    """Read the configuration at an address; returns its keys and the address of the file."""
+    from .hub import read_config as read
+
+    return read(address)
+
+
+def quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the part of a configuration that describes how weights are quantized, if there is one."""
     for part in (config, config.get("text_config")):
         for key in ("quantization_config", "compression_config", "quantization"):
             if isinstance(part, Mapping) and isinstance(found := part.get(key), Mapping):
@@ -72,21 +177,99 @@ def declared(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def addressed(text: str) -> bool:
-    """Whether a name says of itself that it is elsewhere: `hf://`, `https://`, `s3://`."""
+def missing_shards_note(manifest: Manifest) -> str:
+    """Return a note about files that the index names and that are missing, or an empty string."""
+    if not (missing := (manifest.index or {}).get("missing")):
+        return ""
+    first = safe(str(missing[0]), 80)
+    if len(missing) == 1:
+        return f"1 file named in the index is missing ({first}): its tensors are left out"
+    return f"{len(missing):,} files named in the index are missing ({first}, …): their tensors are left out"
+
+
+def tokenizer_files(folder: str) -> tuple[str, ...]:
+    """Return the paths of the tokenizer files in a local folder, preferred first."""
+    return tuple(path for name in TOKENIZER_FILES if os.path.lexists(path := os.path.join(folder, name)))
+
+
+def names_checkpoint(text: str) -> bool:
+    """Whether a text names something that may be a checkpoint: a path or an address, and not a configuration file or a preset."""
+    return (os.path.lexists(text) or is_url(text)) and (not text.endswith(".json") or text.endswith(".index.json"))
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is an address with a scheme: `hf://`, `https://`, `s3://`."""
     return "://" in text and re.match(r"[a-z][a-z0-9]{1,9}://", text) is not None
 
 
-def _is_id(text: str) -> bool:
-    if not re.fullmatch(_ID, text):
+def _is_hub_id(text: str) -> bool:
+    if not re.fullmatch(_HUB_ID, text):
         return False
     from .formats.checkpoint_files import ENDINGS
 
     return not text.endswith((*ENDINGS, ".json"))
 
 
-def read_config(text: str) -> tuple[Mapping[str, Any], str]:
-    """The configuration at an address, and where exactly it was found."""
-    from .hub import read_config as fetched
+def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the configuration in a local folder and its path, or None and an empty string."""
+    path = next((x for name in CONFIG_FILES if os.path.lexists(x := os.path.join(folder, name))), "")
+    return (read_json(path), path) if path else (None, "")
 
-    return fetched(text)
+
+def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:
+    keys, path = _read_config_in(folder)
+    has_checkpoint = True
+    if keys is None or len(keys) <= _STUB_KEYS:
+        from .formats.checkpoint_files import ENDINGS, read
+        from .formats.folder import LocalFolder
+
+        files = LocalFolder(folder).names()
+        has_checkpoint = any(x.endswith(ENDINGS) for x in files)
+        if any(x.endswith(".gguf") for x in files) and (manifest := read(folder, problems)).format == "gguf":
+            return _config_of_gguf(manifest, safe(manifest.files[0].name), folder)
+    name = _folder_name(folder, path or folder)
+    return FoundConfig(name=name, keys=keys, source=safe(path or folder), folder=folder, has_checkpoint=has_checkpoint)
+
+
+def _find_remote_config(address: str, problems: list[FormatError] | None) -> FoundConfig:
+    if not address.endswith(".gguf"):
+        keys, source = read_config(address)
+        return FoundConfig(name=safe(os.path.basename(os.path.dirname(source)).partition("@")[0]), keys=keys, source=safe(source))
+    opened = open_checkpoint(address, allow_partial=problems is not None)
+    if problems is not None:
+        problems += opened.problems
+    found = _config_of_gguf(opened.manifest, safe(address), address)
+    notes = (opened.commit_note, *found.notes) if opened.commit_note else found.notes
+    return found.replace(name=safe(address.rpartition("/")[2]), folder="", notes=notes)
+
+
+def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
+    """Translate the metadata of a GGUF file; small tensors of rotary factors in local files are read, too."""
+    from .formats.source import LocalFile
+    from .gguf_metadata import ROTARY_TENSORS, from_gguf
+
+    paths = [x.name for x in manifest.files]
+
+    def read(tensor: Tensor) -> bytes:
+        with LocalFile(paths[tensor.file]) as file:
+            return file.read(tensor.start, tensor.bytes)
+
+    factors = [x for x in manifest.tensors if x.name in ROTARY_TENSORS]
+    is_readable = all(map(os.path.isfile, paths)) and all(x.end <= manifest.files[x.file].size for x in factors)
+    notes: list[str] = []
+    keys = from_gguf(manifest.metadata, manifest.tensors, source, notes, read if is_readable else None)
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    name = safe(os.path.basename(os.path.abspath(path)))
+    return FoundConfig(name=name, keys=keys, source=source, folder=folder, notes=tuple(notes), manifest=manifest)
+
+
+def _folder_name(folder: str, path: str) -> str:
+    return safe(os.path.basename(os.path.abspath(folder)) or path)
+
+
+def _begins_as_gguf(path: str) -> bool:
+    """Whether a file without a known extension begins as a GGUF file does: the blobs of some programs' stores do."""
+    from .formats.source import LocalFile
+
+    with LocalFile(path) as file:
+        return file.read(0, min(4, file.size)) == b"GGUF"

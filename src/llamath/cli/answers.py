@@ -12,14 +12,14 @@ from .output import say
 def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None = None) -> int:
     """What is in the checkpoint."""
     from ..analysis.verify.listing import listing
-    from ..checkpoint.open import quantization, read_checkpoint
+    from ..checkpoint.open import open_checkpoint
 
-    checkpoint = read_checkpoint(path)
-    if checkpoint.note:
-        say(checkpoint.note, err=True)
+    checkpoint = open_checkpoint(path)
+    if checkpoint.commit_note:
+        say(checkpoint.commit_note, err=True)
     declared = None
     try:
-        declared = quantization(checkpoint.place, checkpoint.manifest)
+        declared = checkpoint.packing_config
     except (ConfigError, RemoteError) as error:
         say(f"note: {error}; how the values are packed is told from the headers alone", err=True)
     found = listing(checkpoint.manifest, declared)

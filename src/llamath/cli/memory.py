@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..checkpoint.open import addressed
+from ..checkpoint.open import names_checkpoint, open_checkpoint
 from ..core.errors import FormatError, safe
 from ..core.units import parse_bytes, parse_tokens, tokens_note
 from ..model import Model
@@ -95,19 +94,21 @@ def doubt(sizes: Sizes) -> None:
 
 
 def held(name: str) -> Sequence[Line] | None:
-    """The lines of a checkpoint's own bytes; None where MODEL is a configuration alone."""
-    if not (addressed(name) or os.path.lexists(name)) or (name.endswith(".json") and not name.endswith(".index.json")):
+    """The lines of a checkpoint's own bytes, with a note where shards are missing; None where MODEL is a configuration alone."""
+    if not names_checkpoint(name):
         return None
     from ..analysis.inference.weight_bytes import in_file
     from ..analysis.verify.listing import listing
-    from ..checkpoint.open import read_checkpoint
 
     try:
-        return in_file(listing(read_checkpoint(name).manifest))
+        opened = open_checkpoint(name)
     except FormatError as error:
         if error.code == "no_checkpoint":
             return None
         raise
+    if note := opened.missing_shards_note:
+        say(f"note: {note}", err=True)
+    return in_file(listing(opened.manifest))
 
 
 def _header(found: HeaderCount, form: str | None, rest: bool) -> None:

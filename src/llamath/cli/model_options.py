@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..checkpoint.open import addressed
+from ..checkpoint.open import names_checkpoint
 from ..core.errors import FormatError, UnknownModel
 from ..loading import load
 from ..model import Model
@@ -68,7 +67,7 @@ def _header(model: str, error: UnknownModel) -> HeaderCount:
     """What the checkpoint's header says; the error again where there is no checkpoint."""
     from ..loading import count_header
 
-    if (not os.path.lexists(model) and not addressed(model)) or (model.endswith(".json") and not model.endswith(".index.json")):
+    if not names_checkpoint(model):
         raise error
     try:
         return count_header(model, str(error))

@@ -87,12 +87,12 @@ def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model
 
 def _weightless(place: str) -> bool:
     """Whether there are no weights there: a preset, a configuration, a folder without tensors."""
-    from ..checkpoint.open import read_checkpoint
+    from ..checkpoint.open import open_checkpoint
 
     if not os.path.lexists(place) or place.endswith(".json"):
         return True
     try:
-        read_checkpoint(place)
+        open_checkpoint(place)
     except FormatError as error:
         return error.code == "no_checkpoint"
     return False

@@ -9,19 +9,19 @@ from typing import Any
 
 from ..analysis.verify.check_checkpoint import claim
 from ..analysis.verify.verify_tensors import verify
-from ..checkpoint.formats import checkpoint_files as checkpoint
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.manifest import Manifest, Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import from_gguf
 from ..checkpoint.naming.scheme import Scheme, Unnamed
-from ..core.errors import ConvertError, FormatError, safe
+from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ..core.errors import ConvertError, safe
 from ..core.record_type import Record
 from ..loading import load
 from ..model import Model
 from .float_cast import WIDTHS
 from .llama3_rope import NAME, scaling
-from .merge_shards import gathered, same, settled, unsaid, vocabulary, whole
+from .merge_shards import same, settled, unsaid, vocabulary, whole
 from .tensor_reader import Files, Whole
 
 ARCHS = frozenset({"llama", "qwen2"})
@@ -45,51 +45,51 @@ class Origin(Record):
 
 def opened(path: str, changes: Mapping[str, Any]) -> Origin:
     """The checkpoint at this path, if it is whole and of a family that can be converted."""
-    problems: list[FormatError] = []
-    manifest = checkpoint.read(path, problems)
-    if problems:
-        raise problems[0]
-    files = Files(manifest)
+    checkpoint = open_checkpoint(path, local_only=True)
+    files = Files(checkpoint.manifest)
     try:
-        return _opened(path, manifest, files, changes)
+        return _opened(checkpoint, files, changes)
     except BaseException:
         files.close()
         raise
 
 
-def _opened(path: str, manifest: Manifest, files: Files, changes: Mapping[str, Any]) -> Origin:
-    found, notes = gathered(manifest), list[str]()
-    model = _model(path, manifest, found, changes)
-    scheme = _scheme(path, model, manifest, found)
+def _opened(checkpoint: OpenedCheckpoint, files: Files, changes: Mapping[str, Any]) -> Origin:
+    found, notes = checkpoint.tensors_by_name, list[str]()
+    model = _model(checkpoint, found, changes)
+    scheme = _scheme(checkpoint, model, found)
     unsaid = {key: x for key, x in _unsaid(model, scheme, found, files).items() if key not in changes}
     if unsaid:
         notes += [remark for _, remark in unsaid.values()]
-        model = _model(path, manifest, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
+        model = _model(checkpoint, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
     expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
     head = scheme.stored("head.weight")
     wholes = {name: whole(name, parts, expected.get(name)) for name, parts in found.items()}
-    notes += _checked(path, model, manifest, wholes)
+    notes += _checked(checkpoint, model, wholes)
     wholes = {name: settled(x, files) for name, x in wholes.items() if name in expected or name == head}
     _plain(wholes)
     if head not in expected and head in wholes:
         _tied(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
     notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
-    facts: dict[str, Any] = {"folder": _folder(path), "format": manifest.format, "model": model, "scheme": scheme, "wholes": wholes}
-    return Origin(**facts, files=files, notes=tuple(notes))
+    return Origin(
+        folder=checkpoint.folder or ".",
+        format=checkpoint.manifest.format,
+        model=model,
+        scheme=scheme,
+        wholes=wholes,
+        files=files,
+        notes=tuple(notes),
+    )
 
 
-def _folder(path: str) -> str:
-    return path if os.path.isdir(path) else os.path.dirname(path) or "."
-
-
-def _model(path: str, manifest: Manifest, found: Found, changes: Mapping[str, Any]) -> Model:
+def _model(checkpoint: OpenedCheckpoint, found: Found, changes: Mapping[str, Any]) -> Model:
     """The model that the configuration describes, or the GGUF header."""
+    path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
         model = _from_header(path, manifest, changes)
     else:
-        folder = _folder(path)
-        own = not os.path.lexists(os.path.join(folder, "config.json"))
-        model = load(folder, changes=changes, vocab_size=vocabulary(found, "tok_embeddings.weight", "norm.weight") if own else None)
+        size = None if checkpoint.has_config_json else vocabulary(found, "tok_embeddings.weight", "norm.weight")
+        model = load(checkpoint.folder or ".", changes=changes, vocab_size=size)
     if model.wrapper or model.family.gguf_arch not in ARCHS:
         what = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
         raise ConvertError(f"{safe(path)} is {what}, which is not converted", hint="what is: Llama, Mistral, Mixtral and Qwen 2")
@@ -109,10 +109,10 @@ def _from_header(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> M
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 
 
-def _scheme(path: str, model: Model, manifest: Manifest, found: Found) -> Scheme:
+def _scheme(checkpoint: OpenedCheckpoint, model: Model, found: Found) -> Scheme:
     """The naming that most of the tensors have."""
     best: tuple[int, Scheme | None] = (0, None)
-    for scheme in claim(model, manifest, path).schemes:
+    for scheme in claim(model, checkpoint).schemes:
         try:
             overlap = sum(x.name in found for x in scheme.tensors(model.tree))
         except Unnamed:
@@ -121,7 +121,7 @@ def _scheme(path: str, model: Model, manifest: Manifest, found: Found) -> Scheme
             best = overlap, scheme
     if best[1] is None:
         raise ConvertError(
-            f"{safe(path)} has no tensor that a model of the {model.family.name} family has", hint="llamath ls shows what it has"
+            f"{safe(checkpoint.name)} has no tensor that a model of the {model.family.name} family has", hint="llamath ls shows what it has"
         )
     return best[1]
 
@@ -140,17 +140,15 @@ def _unsaid(model: Model, scheme: Scheme, found: Found, files: Files) -> dict[st
     return said
 
 
-def _checked(path: str, model: Model, manifest: Manifest, wholes: Mapping[str, Whole]) -> list[str]:
+def _checked(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, Whole]) -> list[str]:
     """Hold the tensors against the model; what a conversion would carry on is an error."""
     tensors = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in wholes.values())
-    joined = manifest.replace(tensors=tensors)
-    verdict = verify(claim(model, joined, path), joined)
+    verdict = verify(claim(model, checkpoint), checkpoint.manifest.replace(tensors=tensors))
     wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in SET_RIGHT | APART]
     if wrong:
         first, more = wrong[0], f"; and {len(wrong) - 1} more findings" if len(wrong) > 1 else ""
-        raise ConvertError(
-            f"{safe(path)} is not what its configuration says: {first.message}{more}", hint=first.hint or "llamath verify says more"
-        )
+        message = f"{safe(checkpoint.name)} is not what its configuration says: {first.message}{more}"
+        raise ConvertError(message, hint=first.hint or "llamath verify says more")
     return [x.message for x in verdict.findings if x.code in APART or (x.severity == "info" and x.code not in ("buffer", "packed"))]
 
 

@@ -12,20 +12,12 @@ from math import prod
 from typing import Any
 
 from ..checkpoint.formats.dtypes import PLAIN
-from ..checkpoint.formats.manifest import Manifest, Tensor
+from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.naming.scheme import Scheme
 from ..core.errors import ConvertError, safe
 from .tensor_reader import CHUNK, Files, Whole
 
 Shape = tuple[int, ...]
-
-
-def gathered(manifest: Manifest) -> dict[str, list[Tensor]]:
-    """Tensors by name, as many of each as there are files that have it."""
-    found: dict[str, list[Tensor]] = {}
-    for x in manifest.tensors:
-        found.setdefault(x.name, []).append(x)
-    return found
 
 
 def vocabulary(found: Mapping[str, list[Tensor]], embed: str, norm: str) -> int | None:

@@ -22,12 +22,6 @@ CONFIG_FILES = ("config.json", "params.json")
 """Where a model's configuration is written, beside its tensors."""
 
 
-def find_config(folder: str) -> tuple[dict[str, Any] | None, str]:
-    """The configuration in a folder and its path; (None, "") where there is none."""
-    place = next((x for name in CONFIG_FILES if os.path.lexists(x := os.path.join(folder, name))), "")
-    return (read_json(place), place) if place else (None, "")
-
-
 def read_json(path: str, times: int = 1) -> dict[str, Any]:
     """The object in a file; anything but a regular file of sensible size is refused unread. `times` raises the limits, for tokenizers."""
     name = safe(path)

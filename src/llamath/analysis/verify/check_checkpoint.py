@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from ...checkpoint.formats.dtypes import find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme, canonical, fused
-from ...checkpoint.open import quantization, read_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...core.config import Config
-from ...core.errors import ConfigError, FormatError, LlamathError, RemoteError
+from ...core.errors import ConfigError, LlamathError, RemoteError
 from ...core.record_type import Record
-from ...embedded import named
+from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import load
 from ...model import Model
@@ -26,26 +25,33 @@ class Check(Record):
 
     path: str
     model: Model
-    manifest: Manifest
+    checkpoint: OpenedCheckpoint
     verdict: Verdict
-    note: str = ""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The tensors of the checkpoint."""
+        return self.checkpoint.manifest
+
+    @property
+    def note(self) -> str:
+        """A note with the commit of a Hub repository."""
+        return self.checkpoint.commit_note
 
 
 def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> Check:
     """Verify the checkpoint at this path against a model, or against the configuration beside it."""
-    problems: list[FormatError] = []
-    found = read_checkpoint(path, problems=problems)
-    folder = named(path)
-    claimed = load(model or (found.place if folder == path else path), changes=changes, held=False)
+    opened = open_checkpoint(path, allow_partial=True)
+    claimed = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, held=False)
     try:
-        declared = quantization(found.place, found.manifest)
+        quantization = opened.packing_config
     except (ConfigError, RemoteError):
-        declared = None  # only of a configuration that is not asked for: the model has another name
-    verdict = verify(claim(claimed, found.manifest, folder), found.manifest, problems, declared)
-    return Check(path=path, model=claimed, manifest=found.manifest, verdict=verdict, note=found.note)
+        quantization = None  # `model` names the configuration to verify against, so this one may be unreadable
+    verdict = verify(claim(claimed, opened), opened.manifest, opened.problems, quantization)
+    return Check(path=path, model=claimed, checkpoint=opened, verdict=verdict)
 
 
-def claim(model: Model, manifest: Manifest, path: str) -> Claim:
+def claim(model: Model, checkpoint: OpenedCheckpoint) -> Claim:
     """What a model promises of its files."""
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
@@ -56,31 +62,31 @@ def claim(model: Model, manifest: Manifest, path: str) -> Claim:
         fused(family.hf),
         canonical(model.tree),
     ]
-    if manifest.format == "gguf":
+    is_gguf = checkpoint.manifest.format == "gguf"
+    if is_gguf:
         schemes.insert(0, family.gguf)
-    tokens, uncounted = _tokens(path)
+    tokens, uncounted = _tokens(checkpoint)
     dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
     return Claim(
         tree=model.tree,
         schemes=[x for x in schemes if x is not None],
         letters=model.config.key_by_symbol,
         rebuild=lambda changes: family(Config({**data, **changes})),
-        dtype="" if manifest.format == "gguf" or dtype is None else dtype.name,
+        dtype="" if is_gguf or dtype is None else dtype.name,
         tokens=tokens,
         uncounted=uncounted,
         part=bool(model.wrapper),
     )
 
 
-def _tokens(path: str) -> tuple[int | None, str]:
+def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
     """The number of tokens of a tokenizer beside the checkpoint, or why it is not known."""
     from ...checkpoint.formats.tokenizer_model import tokens, vocabulary
 
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    for name, read in (("tokenizer.json", tokens), ("tokenizer.model", vocabulary)):
-        if os.path.lexists(place := os.path.join(folder, name)):
-            try:
-                return read(place), ""
-            except LlamathError as error:
-                return None, str(error)
-    return None, ""
+    if not checkpoint.tokenizer_files:
+        return None, ""
+    path = checkpoint.tokenizer_files[0]
+    try:
+        return (tokens if path.endswith(".json") else vocabulary)(path), ""
+    except LlamathError as error:
+        return None, str(error)

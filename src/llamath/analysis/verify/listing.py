@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Columns, Manifest, Tensor
+from ...checkpoint.open import missing_shards_note
 from ...core.record_type import Record
 from ..count.name_folding import PARTS, Group, groups
 from .shared_storage import Shared, shared
@@ -212,8 +213,8 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _notes(manifest: Manifest, columns: Columns, rows: Sequence[Row]) -> Iterator[str]:
-    if missing := (manifest.index or {}).get("missing"):
-        yield f"{len(missing):,} files that the index names are not here, {missing[0]} among them: their tensors are not listed"
+    if note := missing_shards_note(manifest):
+        yield note
     if twice := len(columns.name) - manifest.distinct:
         yield f"{twice:,} tensors have the name of another, and are counted with it"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):

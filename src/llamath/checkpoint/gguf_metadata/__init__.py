@@ -1,4 +1,4 @@
-"""What a GGUF header says, in Hugging Face's keys, and which configuration lies beside a checkpoint.
+"""GGUF metadata as a Hugging Face configuration.
 
 Only keys whose meaning is known are read; of the others those that could matter are reported, and an architecture that no family here
 has is refused by name: its tensors can still be counted from the header.
@@ -6,8 +6,8 @@ has is refused by name: its tensors can still be counted from the header.
 
 from __future__ import annotations
 
-from .config_lookup import Beside, aside, beside, config_beside, gguf
+from .config_lookup import ROTARY_TENSORS, is_auxiliary_tensor
 from .gguf_header import INSTEAD
 from .gguf_to_config import ARCHITECTURES, from_gguf
 
-__all__ = ["ARCHITECTURES", "INSTEAD", "Beside", "aside", "beside", "config_beside", "from_gguf", "gguf"]
+__all__ = ["ARCHITECTURES", "INSTEAD", "ROTARY_TENSORS", "from_gguf", "is_auxiliary_tensor"]

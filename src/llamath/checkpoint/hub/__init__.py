@@ -20,15 +20,14 @@ from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, Repo, WebFolder, parse, session
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "Remote", "Repo", "Session", "parse", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "RemoteCheckpoint", "Repo", "Session", "parse", "read_config", "read_remote"]
 
 
-class Remote(NamedTuple):
-    """A checkpoint elsewhere, the configuration beside it, and the commit that its revision stood for."""
+class RemoteCheckpoint(NamedTuple):
+    """The header of a remote checkpoint, and the commit that its revision stands for."""
 
     manifest: Manifest
-    config: Mapping[str, Any] | None
-    revision: str  # "" where there are no revisions
+    revision: str  # empty where there are no revisions
 
 
 class Found(NamedTuple):
@@ -39,18 +38,17 @@ class Found(NamedTuple):
     revision: str = ""
 
 
-def read_remote(text: str, *, config: bool = True, problems: checkpoint.Problems = None, limits: Limits | None = None) -> Remote:
-    """What the checkpoint at this address contains: `hf://org/name[@revision][/file]`, `org/name`, `https://…`, `s3://…`."""
+def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> RemoteCheckpoint:
+    """Read the header of the checkpoint at `hf://org/name[@revision][/file]`, `org/name`, `https://…` or `s3://…`."""
     with _open(text, limits) as found:
         folder, file = found.folder, found.file
-        beside = _config(folder) if config else None
         if not file:
             manifest = checkpoint.read_folder(folder, problems)
         elif file.endswith(".index.json"):
             manifest = checkpoint.read_index(folder, file, problems)
         else:
             manifest = checkpoint.read_files(folder, checkpoint.split_parts(file), problems)
-        return Remote(manifest, beside and beside[1], found.revision)
+        return RemoteCheckpoint(manifest, found.revision)
 
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:

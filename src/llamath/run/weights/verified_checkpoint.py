@@ -11,13 +11,12 @@ from ...analysis.verify.listing import packed
 from ...analysis.verify.verify_tensors import Finding, verify
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.open import declared, read_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization.packed_tensors import Packing
-from ...convert.merge_shards import gathered, unsaid, vocabulary, whole
+from ...convert.merge_shards import unsaid, vocabulary, whole
 from ...convert.tensor_reader import Whole
-from ...core.errors import FormatError, LlamathError, safe
+from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
-from ...core.strict_json import read_json
 from ...embedded import named
 from ...loading import load
 from ...model import Model
@@ -53,20 +52,18 @@ def sound(path: str, changes: Mapping[str, Any] = {}) -> Sound:
     if not os.path.lexists(path):
         hint = "fetch it first (hf download NAME --local-dir FOLDER), and name the folder"
         raise LlamathError(f"{safe(path)} is not on this machine, and its numbers are wanted", hint=hint)
-    problems: list[FormatError] = []
-    manifest = read_checkpoint(path, problems=problems).manifest
-    if problems:
-        raise problems[0]
-    found, folder = gathered(manifest), path if os.path.isdir(path) or manifest.format == "gguf" else os.path.dirname(path) or "."
+    checkpoint = open_checkpoint(path)
+    found, manifest = checkpoint.tensors_by_name, checkpoint.manifest
+    folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
-    model = _model(folder, manifest, found, changes, notes)
-    scheme, held = _held(path, model, manifest, found, notes)
+    model = _model(folder, checkpoint, found, changes, notes)
+    scheme, held = _held(checkpoint, model, found, notes)
     return Sound(path=path, model=model, manifest=manifest, scheme=scheme, held=held, folder=folder, notes=(*model.notes, *notes))
 
 
-def _model(folder: str, manifest: Manifest, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
+def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
     """What the configuration describes, or the header; of Meta's, what the tensors say besides."""
-    if manifest.format == "gguf" or os.path.lexists(os.path.join(folder, "config.json")):
+    if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
         return load(folder, changes=changes, held=False)
     size = vocabulary(found, "tok_embeddings.weight", "norm.weight")
     model = load(folder, changes=changes, vocab_size=size)
@@ -78,19 +75,19 @@ def _model(folder: str, manifest: Manifest, found: Tensors, changes: Mapping[str
     return load(folder, changes={**changes, **{key: x for key, (x, _) in said.items()}}, vocab_size=size)
 
 
-def _held(path: str, model: Model, manifest: Manifest, found: Tensors, notes: list[str]) -> tuple[Scheme, Held]:
+def _held(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]) -> tuple[Scheme, Held]:
     """The naming that the tensors have, and the tensors, those of several files made whole."""
+    manifest = checkpoint.manifest
     cut = manifest.format == "torch" and model.family.meta is not None and any(len(x) > 1 for x in found.values())
     meta = model.family.meta.tensors(model.tree) if cut and model.family.meta else ()
     shapes = {x.name: tuple(map(int, x.shape)) for x in meta}
     wholes = {name: whole(name, parts, shapes.get(name)) for name, parts in found.items()}
     if cut:
         manifest = manifest.replace(tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in wholes.values()))
-    beside = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
-    said = (declared(read_json(beside)) if manifest.format != "gguf" and os.path.lexists(beside) else None) or {}
-    promise = claim(model, manifest, path)
+    said = checkpoint.quantization_config or {}
+    promise = claim(model, checkpoint)
     verdict = verify(promise, manifest, quantization=said)
-    _judged(path, verdict.findings, notes)
+    _judged(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in promise.schemes if x is not None and x.name == verdict.scheme)
     block = said.get("weight_block_size")
     block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from ...analysis.verify.naming_match import best_naming
 from ...analysis.verify.verify_tensors import Finding
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Part, Stored
+from ...checkpoint.open import is_url, names_checkpoint
 from ...core.errors import FormatError, safe
 from ...core.tree import Stack
 from ...embedded import named
@@ -42,8 +42,7 @@ class Piece(NamedTuple):
 
 def opened(text: str) -> Model:
     """Whatever names a model; the header of a checkpoint on disk is held against it."""
-    place = named(text)
-    if not os.path.lexists(place) or (place.endswith(".json") and not place.endswith(".index.json")):
+    if is_url(text) or not names_checkpoint(named(text)):
         return load(text)
     try:
         found = check(text)
@@ -168,7 +167,7 @@ def pieces(model: Checked) -> Iterator[Piece]:
     """The bytes of each weight as they are in the files, with what is needed to read it; of joined weights each its share."""
     manifest, tree = model.check.manifest, model.tree
     held = _bytes(manifest)
-    scheme = best_naming(claim(model, manifest, named(model.check.path)), dict.fromkeys(held, ())).scheme
+    scheme = best_naming(claim(model, model.check.checkpoint), dict.fromkeys(held, ())).scheme
     for field, child in tree.children:
         if not isinstance(child, Stack):
             for x in scheme.outside_of(tree, field):
