@@ -10,9 +10,9 @@ from textwrap import fill
 
 import llamath
 from llamath.analysis.flops.flop_count import train_flops
-from llamath.analysis.inference.cache_bytes import cache
-from llamath.analysis.inference.weight_bytes import GGUF, stored
-from llamath.analysis.parallel_layout import Layout, Piece, stages
+from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.inference.weight_bytes import GGUFNaming, weight_storage
+from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages
 from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires
 from llamath.analysis.plan import step_time as plan_time
@@ -76,7 +76,7 @@ def table(header: Sequence[str], rows: Rows) -> Iterator[str]:
 def caches() -> Rows:
     for slug, dtype, printed in DATA["kv_bytes"]["rows"]:
         tree = llamath.load(slug).tree
-        here = cache(tree, 2, 1, dtype).bytes - cache(tree, 1, 1, dtype).bytes
+        here = kv_cache_size(tree, 2, 1, dtype).bytes - kv_cache_size(tree, 1, 1, dtype).bytes
         yield slug, f"{printed:,}", f"{here:,}"
 
 
@@ -87,7 +87,7 @@ def zero() -> Rows:
     cases += [(int(n), i, f"ZeRO-{i}", x) for n, row in facts["table"].items() for i, x in enumerate(row, 1) if int(n) != facts["ranks"]]
     for ranks, stage, name, printed in cases:
         n = facts["parameters"]
-        piece = Piece("layers.{l}.mlp.up.weight", (n,), 1, "matmul", "mlp", False)
+        piece = WeightShard("layers.{l}.mlp.up.weight", (n,), 1, "matmul", "mlp", False)
         kept = Resident([piece], None, {piece.pattern: (2, 1)}, gradient=2, master=True, optimizer=OPTIMIZERS["adamw"])
         size = sum(x.bytes for lines in static(kept, Layout(dp=ranks, zero=stage)).values() for x in lines)
         yield f"{ranks} ranks, {name}", f"{printed:g} GB", f"{size / 1e9:.3f} GB"
@@ -121,7 +121,7 @@ def activations() -> Rows:
             sums = []
             for layers in (1, 2):
                 tree = classic(a, h, layers).tree
-                flow = held(tree, stages(tree, layout)[0], layout, kernels)
+                flow = held(tree, pipeline_stages(tree, layout)[0], layout, kernels)
                 sums.append(total([x for x in flow.kept if not x.saved.what.startswith("statistics")], layout, s))
             yield f"{model}, {text}", f"{worth(name, (s, b, h, a, layout.tp)) / 1e6:,.1f} MB", f"{(sums[1] - sums[0]) / 1e6:,.1f} MB"
 
@@ -131,13 +131,13 @@ def bits() -> Rows:
     names = model.family.gguf
     assert names is not None
     for name, printed, gib in DATA["gguf"]["rows"]:
-        kept = stored(model.tree, packer("gguf-f16" if name == "F16" else name), GGUF(names, model.family.gguf_arch), None)
+        kept = weight_storage(model.tree, packer("gguf-f16" if name == "F16" else name), GGUFNaming(names, model.family.gguf_arch), None)
         yield name, f"{printed:.4f}", f"{kept.bits:.4f}", f"{gib:.2f}", f"{kept.bytes / 2**30:.2f}"
 
 
 def indexes() -> Rows:
     for name, slug, dtype, printed in DATA["indexes"]["rows"]:
-        yield f"{name}: {slug}, {dtype}", f"{printed:,}", f"{stored(llamath.load(slug).tree, packer(dtype)).bytes:,}"
+        yield f"{name}: {slug}, {dtype}", f"{printed:,}", f"{weight_storage(llamath.load(slug).tree, packer(dtype)).bytes:,}"
 
 
 def adapters() -> Rows:

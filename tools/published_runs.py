@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import llamath
 from llamath import hardware
 from llamath.analysis.flops.flop_count import train_flops
-from llamath.analysis.parallel_layout import Layout, problems
+from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.analysis.plan import PlanRequest, plan
 from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
 from llamath.analysis.plan.training_run import Plan, Run
@@ -53,7 +53,7 @@ def classic(heads: int, width: int, layers: int, vocab: int = 51200) -> llamath.
 def interleaved(model: llamath.Model, layout: Layout) -> list[Layout]:
     """The layout with every interleaving that goes, where none is printed."""
     runs = [layout.replace(interleave=v) for v in INTERLEAVES] if layout.pp > 1 else []
-    return [layout, *(x for x in runs if not problems(model.tree, x))]
+    return [layout, *(x for x in runs if not layout_problems(model.tree, x))]
 
 
 def llama3() -> Iterator[Found]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .analysis.count.parameters import Count, Parameters, count
     from .analysis.flops.flops_report import FlopsReport, FlopsRequest, flops
     from .analysis.inference.inference_memory import MemoryReport, MemoryRequest, memory
-    from .analysis.memory_line import Line
+    from .analysis.memory_line import MemoryLine
     from .analysis.parallel_layout import Layout
     from .analysis.plan import PlanReport, PlanRequest, plan
     from .analysis.training.training_memory import TrainReport, TrainRequest, training
@@ -41,8 +41,8 @@ __all__ = [
     "FormatError",
     "Layout",
     "Leaf",
-    "Line",
     "LlamathError",
+    "MemoryLine",
     "MemoryReport",
     "MemoryRequest",
     "MissingExtra",
@@ -75,7 +75,7 @@ _ROOMS = {
     "model": "Model",
     "core.tree": "Block Leaf Stack Weight walk",
     "analysis.count.parameters": "Count Parameters count",
-    "analysis.memory_line": "Line",
+    "analysis.memory_line": "MemoryLine",
     "analysis.inference.inference_memory": "MemoryReport MemoryRequest memory",
     "analysis.parallel_layout": "Layout",
     "analysis.plan": "PlanReport PlanRequest plan",

@@ -82,12 +82,12 @@ def load(
 
 def count_header(text: str, reason: str = "") -> HeaderCount:
     """What the headers of a checkpoint say without any family; `reason` is why there is none."""
-    from .analysis.count.header_count import header_count
+    from .analysis.count.header_count import count_from_header
 
     opened = open_checkpoint(text)
     notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
     name = safe(os.path.basename(os.path.abspath(text)) if os.path.lexists(text) else text)
-    return header_count(name, safe(text), opened.manifest, opened.packing_config, notes)
+    return count_from_header(name, safe(text), opened.manifest, opened.packing_config, notes)
 
 
 def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | None) -> Found:

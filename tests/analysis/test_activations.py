@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.parallel_layout import Layout, stages
+from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import bytes_of, held, total, under_way
 from llamath.analysis.training.saved_activations import Kernels, layer
 from llamath.analysis.training.training_memory import joined
@@ -76,7 +76,7 @@ COPIED = {"joined matrices", "two matrices, parallel"}
 def predicted(config: dict[str, Any], kernels: Kernels, recompute: str = "none") -> int:
     model = llamath.load(config)
     tree, layout = model.tree, Layout(microbatch=BATCH, recompute=recompute)
-    flow = held(tree, stages(tree, layout)[0], layout, kernels.replace(joined=joined(model)))
+    flow = held(tree, pipeline_stages(tree, layout)[0], layout, kernels.replace(joined=joined(model)))
     return total((*flow.kept, *flow.loss), layout, kernels.context)
 
 
@@ -220,7 +220,7 @@ def korthikanti() -> Any:
 def in_layer(tree: Any, layout: Layout, s: int) -> int:
     """A layer's activations without the statistics of norms, which the paper leaves out."""
     kernels = Kernels(flash=layout.flash, dropout=True, context=s)
-    flow = held(tree, stages(tree, layout)[0], layout, kernels)
+    flow = held(tree, pipeline_stages(tree, layout)[0], layout, kernels)
     ends = {"token ids"}
     norm = 2 * layout.microbatch * s * int(tree.width) // (layout.tp if layout.sequence_parallel else 1)
     outside = norm // 2 + 2 * norm  # the embedding's dropout mask; the last norm, and what the head reads
@@ -269,7 +269,7 @@ def test_a_pipeline_keeps_as_many_layers_on_its_first_stage_as_the_model_has() -
         if layers % pp or pp == 1:
             continue
         tree, layout = classic(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)
-        first = stages(tree, layout)[0]
+        first = pipeline_stages(tree, layout)[0]
         flow = held(tree, first, layout, Kernels(flash=False, dropout=True, context=2048))
         inside = [x for x in flow.kept if x.saved.what not in ("token ids", "statistics of norms")]
         embedding = pp * 2048 * b * h // tp
@@ -280,7 +280,7 @@ def test_a_pipeline_keeps_as_many_layers_on_its_first_stage_as_the_model_has() -
 def test_interleaved_stages_keep_more_by_the_published_factor(p: int, v: int) -> None:
     tree = classic(4, 64, p * v * 2)
     layout = Layout(pp=p, interleave=v, microbatches=4 * p)
-    first, last = stages(tree, layout)[0], stages(tree, layout)[-1]
+    first, last = pipeline_stages(tree, layout)[0], pipeline_stages(tree, layout)[-1]
     layers = sum(n * (b - a) for n, (a, b) in zip(under_way(first, layout), first.runs, strict=True))
     assert layers * p * v == len(tree.layers) * (p * v + p - 1)
     assert sum(under_way(last, layout)) == (v - 1) * p + 1
@@ -289,4 +289,4 @@ def test_interleaved_stages_keep_more_by_the_published_factor(p: int, v: int) ->
 def test_few_microbatches_fill_no_pipeline() -> None:
     tree = classic(4, 64, 8)
     layout = Layout(pp=8, microbatches=3)
-    assert [under_way(x, layout) for x in stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]
+    assert [under_way(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import TRUTH, tiny_configs
-from llamath.analysis.inference.cache_bytes import KV_DTYPES, Cache, cache
+from llamath.analysis.inference.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.core.errors import LlamathError
 
@@ -25,7 +25,7 @@ def told_apart() -> list[Any]:
     found = {}
     for x in tiny_configs():
         family, _, label = x.id.partition("-")
-        kinds = tuple((part.what.kind, part.growing) for part in cache(llamath.load(x.values[0]).tree, TOKENS).parts)
+        kinds = tuple((part.spec.kind, part.growing) for part in kv_cache_size(llamath.load(x.values[0]).tree, TOKENS).parts)
         exception = x.id.startswith(("falcon-", "gemma3-both"))
         found.setdefault((family, kinds if len(kinds) > 1 else label if exception else ""), x)
     return list(found.values())
@@ -70,20 +70,20 @@ def allocated(config: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("config", told_apart())
 def test_what_is_remembered_is_what_transformers_allocates(config: dict[str, Any]) -> None:
     model = llamath.load(config)
-    found, (fixed, grown) = cache(model.tree, TOKENS, dtype="fp32"), allocated(config)
+    found, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated(config)
     if model.family.name == UNFOLDED and fixed != found.bytes:
         assert fixed == grown == found.bytes * config["num_attention_heads"] // config["num_kv_heads"]
         return
     if config.get("use_bidirectional_attention") == "all":
         return  # a window to both sides, as encoders have: nothing is generated with it
     assert fixed == found.bytes == 4 * found.elements
-    short = [x for x in found.parts if x.what.span is not None and x.what.span < TOKENS]
+    short = [x for x in found.parts if x.spec.window is not None and x.spec.window < TOKENS]
     if not config.get("use_bidirectional_attention"):
         assert grown == found.bytes - sum(x.per_token for x in short)  # the last but one token of a window and fewer
 
 
-def of(slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any) -> Cache:
-    return cache(llamath.load(slug, changes=changes).tree, context, batch, dtype)
+def of(slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any) -> KVCacheSize:
+    return kv_cache_size(llamath.load(slug, changes=changes).tree, context, batch, dtype)
 
 
 PUBLISHED = {
@@ -99,7 +99,7 @@ PUBLISHED = {
 @pytest.mark.skipif(not TRUTH.exists(), reason="published facts are not here")
 def test_published_bytes_per_token() -> None:
     entries = {x["model"]: x for x in json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]}
-    assert {name: of(slug, 1).per_token for name, slug in PUBLISHED.items()} == {
+    assert {name: of(slug, 1).kv_per_token for name, slug in PUBLISHED.items()} == {
         name: entries[name]["bytes_per_token"] for name in PUBLISHED
     }
     ((name, whole),) = ((name, x["kv_bytes"]) for name, x in entries.items() if "kv_bytes" in x)
@@ -107,7 +107,7 @@ def test_published_bytes_per_token() -> None:
 
 
 def test_the_cache_of_llama_3_1_70b_that_is_published_in_four_sizes() -> None:
-    assert of("llama-3.1-70b", 131_072).per_token == 327_680
+    assert of("llama-3.1-70b", 131_072).kv_per_token == 327_680
     assert of("llama-3.1-70b", 131_072).bytes == 42_949_672_960 == 40 * 2**30
     assert round(of("llama-3.1-70b", 128_000).bytes / 2**30, 2) == 39.06
     assert of("llama-3.1-70b", 131_072, num_key_value_heads=64).bytes == 320 * 2**30
@@ -115,13 +115,13 @@ def test_the_cache_of_llama_3_1_70b_that_is_published_in_four_sizes() -> None:
 
 def test_windows_and_chunks_are_full_and_states_do_not_grow() -> None:
     near = of("gemma-3-27b", 8192)
-    assert [(x.what.span, int(x.what.layers)) for x in near.parts] == [(1024, 52), (None, 10)]
+    assert [(x.spec.window, int(x.spec.layers)) for x in near.parts] == [(1024, 52), (None, 10)]
     assert near.bytes == 2 * 2 * 16 * 128 * (52 * 1024 + 10 * 8192)
-    assert (near.per_token, near.per_later_token) == (2 * 2 * 16 * 128 * 62, 2 * 2 * 16 * 128 * 10)
-    assert of("gemma-3-27b", 512).per_later_token == near.per_token
+    assert (near.kv_per_token, near.kv_per_later_token) == (2 * 2 * 16 * 128 * 62, 2 * 2 * 16 * 128 * 10)
+    assert of("gemma-3-27b", 512).kv_per_later_token == near.kv_per_token
     hybrid = of("qwen3-next-80b-a3b", 8192, batch=3)
     assert hybrid.state == of("qwen3-next-80b-a3b", 262_144, batch=3).state == 3 * 36 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
-    assert [x.what.span for x in of("llama-4-scout", 1).parts] == [8192, None]
+    assert [x.spec.window for x in of("llama-4-scout", 1).parts] == [8192, None]
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("q8_0", 34 / 32), ("q4_0", 18 / 32), ("q5_1", 24 / 32), ("fp8", 1), ("int8", 1), ("fp32", 4)])
@@ -143,10 +143,10 @@ def test_a_row_takes_whole_blocks() -> None:
 @settings(deadline=None)
 def test_a_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context: int, batch: int, dtype: str) -> None:
     tree = llamath.load(config).tree
-    found, one = cache(tree, context, batch, dtype), cache(tree, context, 1, dtype)
+    found, one = kv_cache_size(tree, context, batch, dtype), kv_cache_size(tree, context, 1, dtype)
     assert found.bytes == batch * one.bytes and found.elements == batch * one.elements
-    assert one.bytes - one.state <= context * one.per_token
-    assert cache(tree, context + 1, 1, dtype).bytes - one.bytes == one.per_later_token
+    assert one.bytes - one.state <= context * one.kv_per_token
+    assert kv_cache_size(tree, context + 1, 1, dtype).bytes - one.bytes == one.kv_per_later_token
     if DTYPES[KV_DTYPES[dtype]].block == 1:
         assert found.bytes >= found.elements
 

@@ -247,9 +247,9 @@ def holds(x: Candidate, request: Request) -> None:
         assert bounds.ffn_ratio[0] <= wide / v["d"] <= bounds.ffn_ratio[1]
     n = bounds.tensor_parallel
     assert all(size % m == 0 for size, m in ((wide, step), *((size, n) for size in (v["d"], v["H"], x.kv_heads, wide, v["V"]))))
-    from llamath.analysis.inference.cache_bytes import cache
+    from llamath.analysis.inference.cache_bytes import kv_cache_size
 
-    assert cache(model.tree, 1).per_token == x.kv_bytes
+    assert kv_cache_size(model.tree, 1).kv_per_token == x.kv_bytes
     assert bounds.max_kv_per_token is None or x.kv_bytes <= bounds.max_kv_per_token
     assert bounds.max_memory is None or 2 * x.total <= bounds.max_memory
 

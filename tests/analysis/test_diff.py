@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import llamath
 from conftest import tiny_configs
 from llamath.analysis.diff.compare import compare
-from llamath.analysis.diff.model_diff import Difference
+from llamath.analysis.diff.model_diff import ModelDiff
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.render.svg.svg_shapes import escaped
@@ -40,11 +40,11 @@ def run(*args: str, width: int = 80) -> str:
     return done.stdout
 
 
-def between(a: str, b: str) -> Difference:
+def between(a: str, b: str) -> ModelDiff:
     return compare(llamath.load(a), llamath.load(b))
 
 
-def sums(a: llamath.Model, b: llamath.Model) -> Difference:
+def sums(a: llamath.Model, b: llamath.Model) -> ModelDiff:
     found = compare(a, b)
     delta = b.parameters.total - a.parameters.total
     assert found.delta == delta == sum(x.delta for x in found.causes) == sum(x.delta for x in found.weights)
@@ -53,11 +53,11 @@ def sums(a: llamath.Model, b: llamath.Model) -> Difference:
     return found
 
 
-def turned(found: Difference) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+def turned(found: ModelDiff) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
     return [(x.kind, -x.delta, tuple((part.path, -part.delta) for part in x.parts)) for x in reversed(found.causes)]
 
 
-def plain(found: Difference) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+def plain(found: ModelDiff) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
     return [(x.kind, x.delta, tuple((part.path, part.delta) for part in x.parts)) for x in found.causes]
 
 

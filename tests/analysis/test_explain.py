@@ -20,7 +20,7 @@ from llamath.analysis.explain.explain_base import Base
 from llamath.analysis.explain.explain_search import values
 from llamath.analysis.explain.explain_terms import terms
 from llamath.analysis.explain.hypotheses import Space
-from llamath.analysis.parallel_layout import Layout, pieces, stages
+from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import lora
 from llamath.catalog import presets
 from llamath.cli import cli
@@ -194,8 +194,8 @@ def test_one_rank_of_a_tensor_parallel_run(tp: int) -> None:
 
 def test_one_stage_of_a_pipeline() -> None:
     tree, layout = llamath.load("llama-3.1-70b").tree, Layout(pp=4)
-    for stage in stages(tree, layout):
-        number = sum(x.numbers for x in pieces(tree, stage, layout))
+    for stage in pipeline_stages(tree, layout):
+        number = sum(x.elements for x in weight_shards(tree, stage, layout))
         assert "of a pipeline of 4" in within("llama-3.1-70b", number)[0].summary
 
 

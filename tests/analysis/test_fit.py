@@ -21,13 +21,13 @@ import llamath
 from conftest import TRUTH
 from llamath import catalog, hardware
 from llamath.analysis.flops.flop_count import forward_flops
-from llamath.analysis.inference.cache_bytes import cache
-from llamath.analysis.inference.fit_report import Fit, chosen, fit
-from llamath.analysis.inference.gpu_ranking import cards
-from llamath.analysis.inference.gpu_shards import Shards, touched
-from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes, memory
-from llamath.analysis.inference.speed_limits import RATES, ceilings, roof
-from llamath.analysis.parallel_layout import Layout, problems
+from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.inference.fit_report import FitReport, choose_layout, fit
+from llamath.analysis.inference.gpu_ranking import rank_gpus
+from llamath.analysis.inference.gpu_shards import ShardedModel, expected_expert_share
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
+from llamath.analysis.inference.speed_limits import COMPUTE_DTYPES, find_roof, speed_limits
+from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
@@ -72,13 +72,13 @@ def run(*args: str) -> Result:
     return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["fit", *args], standalone_mode=False)
 
 
-def ask(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> Fit:
+def ask(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> FitReport:
     model = MODELS.get(name) or llamath.load(name)
-    return fit(model, Sizes(model, MemoryRequest(**request)), hardware.parse_devices(on), tp, pp)
+    return fit(model, MemoryCalculator(model, MemoryRequest(**request)), hardware.parse_devices(on), tp, pp)
 
 
-def shards(name: str, layout: Layout, **request: Any) -> Shards:
-    return Shards(Sizes(MODELS.get(name) or llamath.load(name), MemoryRequest(**request)), layout)
+def shards(name: str, layout: Layout, **request: Any) -> ShardedModel:
+    return ShardedModel(MemoryCalculator(MODELS.get(name) or llamath.load(name), MemoryRequest(**request)), layout)
 
 
 @pytest.mark.parametrize(("name", "dtype", "on", "context", "fits"), PUBLISHED)
@@ -102,7 +102,7 @@ def test_one_gpu_holds_what_memory_says() -> None:
     for name in ("llama-3.1-8b", "llama-3.2-1b", "mixtral-8x7b", "gemma-3-27b", "deepseek-v3"):
         for dtype in ("bf16", "fp8", "bnb-nf4"):
             report = memory(MODELS[name], MemoryRequest(dtype=dtype, context=5000, batch=3))
-            (share,) = shards(name, Layout(), dtype=dtype).shares(5000, 3)
+            (share,) = shards(name, Layout(), dtype=dtype).stage_memory(5000, 3)
             assert share.total == pytest.approx(report.total, abs=8)
             assert (share.weights, share.kv_cache, share.logits) == (report.weights, report.kv_cache, report.logits)
 
@@ -110,7 +110,7 @@ def test_one_gpu_holds_what_memory_says() -> None:
 def test_tensor_parallelism_divides_all_but_norms() -> None:
     norms = (2 * 80 + 1) * 8192
     for tp in (2, 4, 8):
-        (share,) = shards("llama-3.1-70b", Layout(tp=tp), dtype="bf16").shares(8192, 1)
+        (share,) = shards("llama-3.1-70b", Layout(tp=tp), dtype="bf16").stage_memory(8192, 1)
         assert share.weights == 2 * ((70_553_706_496 - norms) // tp + norms)
         assert share.kv_cache * tp == 327_680 * 8192
         assert share.gpus == tp
@@ -118,7 +118,7 @@ def test_tensor_parallelism_divides_all_but_norms() -> None:
 
 def test_a_pipeline_divides_the_layers() -> None:
     for pp in (2, 3, 5, 16):
-        found = shards("llama-3.1-70b", Layout(pp=pp), dtype="bf16").shares(8192, 2)
+        found = shards("llama-3.1-70b", Layout(pp=pp), dtype="bf16").stage_memory(8192, 2)
         assert sum(x.weights for x in found) == 2 * 70_553_706_496
         assert sum(x.kv_cache for x in found) == 2 * 327_680 * 8192
         assert [x.logits > 0 for x in found] == [False] * (pp - 1) + [True]
@@ -126,27 +126,27 @@ def test_a_pipeline_divides_the_layers() -> None:
 
 
 def test_a_tied_head_on_another_stage_is_a_copy() -> None:
-    whole = sum(x.weights for x in shards("llama-3.2-1b", Layout(pp=2), dtype="bf16").shares(1, 1))
+    whole = sum(x.weights for x in shards("llama-3.2-1b", Layout(pp=2), dtype="bf16").stage_memory(1, 1))
     assert whole == 2 * (1_235_814_400 + 128_256 * 2048)
 
 
 def test_kv_heads_are_copied_where_ranks_are_more() -> None:
     found = ask("llama-3.1-8b", "16xh100", tp=16, pp=1, context=8192)
-    assert found.shares[0].kv_cache == 131_072 * 8192 // 8
+    assert found.stages[0].kv_cache == 131_072 * 8192 // 8
     assert any("2 copies of the cache" in x for x in found.notes)
     assert not ask("llama-3.1-8b", "8xh100", context=8192).notes
 
 
 def test_a_latent_cache_is_whole_on_every_rank() -> None:
     found = ask("deepseek-v3", "8xh200", dtype="fp8", context=8192)
-    assert found.shares[0].kv_cache == 70_272 * 8192
+    assert found.stages[0].kv_cache == 70_272 * 8192
     assert any("8 copies of the cache" in x for x in found.notes)
 
 
 def test_vllm_596_fifty_two_heads_on_three_cards() -> None:
     found = ask("llama-1-30b", "3xa100")
     assert (found.layout.tp, found.layout.pp) == (1, 3)
-    assert [x.runs for x in found.shares] == [((0, 20),), ((20, 40),), ((40, 60),)]
+    assert [x.runs for x in found.stages] == [((0, 20),), ((20, 40),), ((40, 60),)]
     said = " ".join(found.notes)
     assert "52 heads" in said and "20 + 20 + 20" in said and "1, 2, 4, 13, 26, 52" in said
     with pytest.raises(LlamathError, match="TP 3: 52 heads") as refused:
@@ -156,9 +156,9 @@ def test_vllm_596_fifty_two_heads_on_three_cards() -> None:
 
 def test_the_layout_is_the_widest_that_divides_inside_a_node() -> None:
     tree = MODELS["llama-3.1-70b"].tree
-    got = {n: (x.tp, x.pp) for n in (1, 2, 3, 6, 8, 16, 24, 80) for x in [chosen(tree, n, 8)]}
+    got = {n: (x.tp, x.pp) for n in (1, 2, 3, 6, 8, 16, 24, 80) for x in [choose_layout(tree, n, 8)]}
     assert got == {1: (1, 1), 2: (2, 1), 3: (1, 3), 6: (2, 3), 8: (8, 1), 16: (8, 2), 24: (8, 3), 80: (8, 10)}
-    assert (chosen(tree, 64, 72).tp, chosen(tree, 2, 1).pp) == (64, 2)
+    assert (choose_layout(tree, 64, 72).tp, choose_layout(tree, 2, 1).pp) == (64, 2)
 
 
 @settings(max_examples=60, deadline=None)
@@ -166,11 +166,11 @@ def test_the_layout_is_the_widest_that_divides_inside_a_node() -> None:
 def test_a_chosen_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, node: int) -> None:
     tree = MODELS[name].tree
     try:
-        layout = chosen(tree, n, node)
+        layout = choose_layout(tree, n, node)
     except LlamathError:
-        assert all(problems(tree, Layout(tp=t, pp=n // t)) or n // t > int(tree.layers.n) for t in range(1, node + 1) if n % t == 0)
+        assert all(layout_problems(tree, Layout(tp=t, pp=n // t)) or n // t > int(tree.layers.n) for t in range(1, node + 1) if n % t == 0)
         return
-    assert layout.tp * layout.pp == n and layout.tp <= node and not problems(tree, layout)
+    assert layout.tp * layout.pp == n and layout.tp <= node and not layout_problems(tree, layout)
 
 
 @settings(max_examples=15, deadline=None)
@@ -181,9 +181,9 @@ def test_a_chosen_layout_divides_the_model_and_uses_every_gpu(name: str, n: int,
 def test_the_longest_context_and_the_largest_batch_are_just_that(name: str, on: str, dtype: str, context: int, batch: int) -> None:
     request = {"dtype": dtype, "context": context, "batch": batch}
     found = ask(name, on, **request)
-    memory = found.device.memory
-    most = Shards(Sizes(MODELS[name], MemoryRequest(**request)), found.layout).most
-    assert found.fits == (found.most <= memory) == (found.max_context is None or found.max_context >= context)
+    memory = found.gpu.memory
+    most = ShardedModel(MemoryCalculator(MODELS[name], MemoryRequest(**request)), found.layout).max_memory
+    assert found.fits == (found.total <= memory) == (found.max_context is None or found.max_context >= context)
     assert found.fits == (found.max_batch is None or found.max_batch >= batch)
     for n, held in ((found.max_context, lambda n: most(n, batch)), (found.max_batch, lambda n: most(context, n))):
         if n is not None:
@@ -192,15 +192,15 @@ def test_the_longest_context_and_the_largest_batch_are_just_that(name: str, on: 
 
 def test_decode_reads_the_weights_but_for_the_embedding_and_the_cache() -> None:
     for batch, context in ((1, 1), (1, 8192), (7, 1000)):
-        at = ceilings(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
+        at = speed_limits(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
         embedding, row = 2 * 128_256 * 4096, 2 * 4096
         assert at.decode.bytes == 2 * 8_030_261_248 - embedding + batch * row + batch * context * 131_072
         assert at.decode.seconds == pytest.approx(at.decode.bytes / 3.35e12)
-        assert at.decode.rate == pytest.approx(batch / at.decode.seconds) and at.decode.bound == "memory"
+        assert at.decode.tokens_per_second == pytest.approx(batch / at.decode.seconds) and at.decode.bound == "memory"
 
 
 def test_a_tied_head_is_read_whole() -> None:
-    (read,) = shards("llama-3.2-1b", Layout(), dtype="bf16").streamed(1)
+    (read,) = shards("llama-3.2-1b", Layout(), dtype="bf16").weight_reads(1)
     assert read == 2 * 1_235_814_400 + 2 * 2048
 
 
@@ -210,53 +210,61 @@ def test_a_mixture_reads_the_experts_that_a_batch_touches() -> None:
     rest = 2 * 46_702_792_704 - experts - 2 * 32_000 * 4096
     for batch in (1, 2, 3, 64):
         share = 1 - Fraction(3, 4) ** batch  # 2 of 8 for each token
-        assert of.streamed(batch)[0] == pytest.approx(rest + float(share) * experts + batch * 2 * 4096, rel=1e-9)
-    assert of.streamed(1)[0] == pytest.approx(rest + experts / 4 + 2 * 4096, rel=1e-12)
+        assert of.weight_reads(batch)[0] == pytest.approx(rest + float(share) * experts + batch * 2 * 4096, rel=1e-9)
+    assert of.weight_reads(1)[0] == pytest.approx(rest + experts / 4 + 2 * 4096, rel=1e-12)
 
 
 @pytest.mark.parametrize(("experts", "top", "tokens"), [(4, 1, 3), (4, 2, 2), (5, 2, 3), (6, 3, 2), (8, 2, 2)])
 def test_expected_experts_by_trying_every_choice(experts: int, top: int, tokens: int) -> None:
     picks = [set(x) for x in itertools.combinations(range(experts), top)]
     sizes = [len(set().union(*each)) for each in itertools.product(picks, repeat=tokens)]
-    assert touched(Fraction(top, experts), tokens) * experts == pytest.approx(sum(sizes) / len(sizes))
+    assert expected_expert_share(Fraction(top, experts), tokens) * experts == pytest.approx(sum(sizes) / len(sizes))
 
 
 def test_prefill_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
-        at = ceilings(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
+        at = speed_limits(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
         work = forward_flops(MODELS["llama-3.1-8b"].tree, ForwardPass.prefill(8192, last=True)).total
         assert at.prefill is not None and at.prefill.bound == "compute"
-        assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.rate == pytest.approx(8192 * peak / work)
+        assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.tokens_per_second == pytest.approx(8192 * peak / work)
 
 
 def test_ceilings_over_several_gpus() -> None:
     one, eight, stages = (
-        ceilings(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
+        speed_limits(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
         for x in (Layout(), Layout(tp=8), Layout(pp=8))
     )
     assert one.prefill and eight.prefill and stages.prefill
-    assert eight.prefill.rate == pytest.approx(8 * one.prefill.rate, rel=1e-6) == pytest.approx(stages.prefill.rate, rel=1e-6)
-    assert 7.9 * one.decode.rate < eight.decode.rate <= 8 * one.decode.rate
-    assert stages.decode.rate == pytest.approx(one.decode.rate, rel=1e-3), "stages take turns"
+    assert (
+        eight.prefill.tokens_per_second
+        == pytest.approx(8 * one.prefill.tokens_per_second, rel=1e-6)
+        == pytest.approx(stages.prefill.tokens_per_second, rel=1e-6)
+    )
+    assert 7.9 * one.decode.tokens_per_second < eight.decode.tokens_per_second <= 8 * one.decode.tokens_per_second
+    assert stages.decode.tokens_per_second == pytest.approx(one.decode.tokens_per_second, rel=1e-3), "stages take turns"
     assert any("turns" in x for x in stages.assumptions) and not any("turns" in x for x in one.assumptions)
 
 
 def test_a_device_without_a_rate_has_no_prefill_ceiling() -> None:
     found = ask("llama-3.1-8b", "m4-max", context=8192)
-    assert found.ceilings.prefill is None and found.ceilings.decode.rate > 30
+    assert found.ceilings.prefill is None and found.ceilings.decode.tokens_per_second > 30
     done = run("llama-3.1-8b", "--on", "m4-max", "--context", "8192", "--json")
     assert json.loads(done.stdout)["prefill_ceiling"] is None
 
 
 def test_a_scheme_multiplies_in_its_own_type_where_the_device_does() -> None:
     h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100"))
-    assert (roof(h100, "fp8", "BF16").dtype, roof(h100, "nvfp4", "BF16").dtype, roof(b200, "nvfp4", "BF16").dtype) == ("fp8", "bf16", "fp4")
-    assert (roof(v100, "bf16", "BF16").dtype, roof(h100, "fp32", "F32").dtype, roof(h100, "q4_k_m", "F16").dtype) == (
+    assert (find_roof(h100, "fp8", "BF16").dtype, find_roof(h100, "nvfp4", "BF16").dtype, find_roof(b200, "nvfp4", "BF16").dtype) == (
+        "fp8",
+        "bf16",
+        "fp4",
+    )
+    assert (find_roof(v100, "bf16", "BF16").dtype, find_roof(h100, "fp32", "F32").dtype, find_roof(h100, "q4_k_m", "F16").dtype) == (
         "fp16",
         "fp32",
         "fp16",
     )
-    assert set(RATES.values()) <= set(hardware.DTYPES)
+    assert set(COMPUTE_DTYPES.values()) <= set(hardware.DTYPES)
 
 
 @pytest.mark.parametrize(
@@ -342,17 +350,17 @@ def test_any_machine() -> None:
 
 def test_cards_are_the_smallest_that_do() -> None:
     for name, dtype in (("llama-3.1-8b", "bf16"), ("deepseek-v3", "fp8"), ("mixtral-8x7b", "awq")):
-        sizes = Sizes(MODELS[name], MemoryRequest(dtype=dtype))
-        found = cards(sizes, 4096, 131_072, hardware.devices())
-        assert [x.nominal for x in found.found] == sorted(x.nominal for x in found.found)
-        assert {x.device.name for x in found.found} | {x.name for x in found.short} == {x.name for x in hardware.devices()}
-        for x in found.found:
-            most = Shards(sizes, x.layout).most
-            assert x.most == most(4096, 1) <= x.device.memory and most(x.max_context, 1) <= x.device.memory
-            assert x.whole or most(x.max_context + 1, 1) > x.device.memory
+        sizes = MemoryCalculator(MODELS[name], MemoryRequest(dtype=dtype))
+        found = rank_gpus(sizes, 4096, 131_072, hardware.devices())
+        assert [x.nominal for x in found.gpus] == sorted(x.nominal for x in found.gpus)
+        assert {x.device.name for x in found.gpus} | {x.name for x in found.too_small} == {x.name for x in hardware.devices()}
+        for x in found.gpus:
+            most = ShardedModel(sizes, x.layout).max_memory
+            assert x.total == most(4096, 1) <= x.device.memory and most(x.max_context, 1) <= x.device.memory
+            assert x.whole_context or most(x.max_context + 1, 1) > x.device.memory
             if x.count > 1:
-                half = Shards(sizes, chosen(sizes.tree, x.count // 2, x.device.node))
-                assert half.most(4096, 1) > x.device.memory
+                half = ShardedModel(sizes, choose_layout(sizes.tree, x.count // 2, x.device.node))
+                assert half.max_memory(4096, 1) > x.device.memory
 
 
 def test_fit_alone_lists_cards() -> None:
@@ -398,7 +406,7 @@ def test_bars_are_to_scale() -> None:
     bar = next(x for x in text.splitlines() if x.startswith("GPU 0"))
     found = ask("llama-3.1-70b", "2xh100", context=8192)
     marks = bar.split("  ")[1]
-    assert marks.count("█") / len(marks) == pytest.approx(found.shares[0].weights / found.device.memory, abs=0.02)
+    assert marks.count("█") / len(marks) == pytest.approx(found.stages[0].weights / found.gpu.memory, abs=0.02)
     assert "│" not in marks and "│" in next(x for x in run("llama-3.1-70b", "--on", "2xh100").stdout.splitlines() if x.startswith("GPU 0"))
 
 
@@ -431,8 +439,8 @@ def test_a_pipeline_s_cache_is_its_layers_own() -> None:
     """Windows and full attention lie in different layers: stages differ, and sum to the whole."""
     tree = MODELS["gemma-3-27b"].tree
     of = shards("gemma-3-27b", Layout(pp=4), dtype="bf16")
-    kept = [of.remembered(i, 100_000, 1) for i in range(4)]
-    assert sum(kept) == cache(tree, 100_000).bytes and len(set(kept)) > 1
+    kept = [of.kv_cache(i, 100_000, 1) for i in range(4)]
+    assert sum(kept) == kv_cache_size(tree, 100_000).bytes and len(set(kept)) > 1
 
 
 def test_every_leaf_of_every_model_is_read_or_looked_up() -> None:
@@ -442,19 +450,19 @@ def test_every_leaf_of_every_model_is_read_or_looked_up() -> None:
         tables = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree) if x.weight.role == "lookup")
         tied = tables if model.tree.head is not None and model.tree.head.weight.tied else 0
         rows = 2 * int(model.tree.width) * 20_000
-        assert of.streamed(20_000)[0] == pytest.approx(everything - tables + tied + min(rows, tables), rel=1e-9)
+        assert of.weight_reads(20_000)[0] == pytest.approx(everything - tables + tied + min(rows, tables), rel=1e-9)
 
 
 @pytest.mark.parametrize("slug", catalog.slugs()[::6])
 def test_no_byte_is_lost_however_a_model_is_split(slug: str) -> None:
     model = llamath.load(slug)
-    sizes = Sizes(model, MemoryRequest(dtype="bf16", context=3000, batch=2))
+    sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", context=3000, batch=2))
     whole = sizes.at(3000, 2)
     for n in (1, 2, 3, 8):
         try:
-            layout = chosen(sizes.tree, n, 8)
+            layout = choose_layout(sizes.tree, n, 8)
         except LlamathError:
             continue
-        held = Shards(sizes, layout).shares(3000, 2)
+        held = ShardedModel(sizes, layout).stage_memory(3000, 2)
         assert sum(x.weights * x.gpus for x in held) >= whole.weights and sum(x.kv_cache * x.gpus for x in held) >= whole.kv_cache
         assert n > 1 or held[0].total == pytest.approx(whole.total, abs=8)

@@ -27,7 +27,7 @@ from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.core.tree import Stack, fold, fold_blocks
-from llamath.render.numbers import si
+from llamath.render.numbers import format_si
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
@@ -261,7 +261,7 @@ def test_intensity_of_a_dense_decode_is_one_flop_a_byte() -> None:
 @settings(deadline=None, max_examples=200)
 @given(st.integers(1, 10**27))
 def test_si_keeps_four_digits(value: int) -> None:
-    text = si(value)
+    text = format_si(value)
     number, unit = (text[:-1], 10 ** (3 * (" kMGTPEZY".index(text[-1])))) if text[-1].isalpha() else (text, 1)
     assert float(number) * unit == pytest.approx(value, rel=0.51e-3)
     assert len(text) <= 7

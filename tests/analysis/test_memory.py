@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import tiny_configs
-from llamath.analysis.inference.inference_memory import MOST, MemoryRequest, Sizes, largest, memory
-from llamath.analysis.inference.peak_activations import peak
+from llamath.analysis.inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest, largest_fitting, memory
+from llamath.analysis.inference.peak_activations import peak_activations
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 
@@ -122,7 +122,7 @@ def test_the_longest_context_is_that_of_the_lines_and_all_are_in_the_table() -> 
 def test_what_fits_fits_and_one_more_does_not(dtype: str, kv: str) -> None:
     model = llamath.load("llama-3.1-8b")
     request = MemoryRequest(dtype=dtype, kv_dtype=kv, context=8192, batch=2)
-    sizes = Sizes(model, request)
+    sizes = MemoryCalculator(model, request)
     for budget in (18 * 10**9, 24 * 2**30, 80 * 2**30):
         context, batch = sizes.max_context(budget), sizes.max_batch(budget)
         assert context and batch
@@ -142,8 +142,8 @@ def test_what_does_not_fit_at_all_and_what_always_fits() -> None:
 @given(limit=st.integers(0, 10**9))
 @settings(deadline=None)
 def test_the_solver_finds_the_limit(limit: int) -> None:
-    assert largest(lambda n: n <= limit) == limit
-    assert largest(lambda _: True) is None
+    assert largest_fitting(lambda n: n <= limit) == limit
+    assert largest_fitting(lambda _: True) is None
 
 
 @given(
@@ -154,7 +154,7 @@ def test_the_solver_finds_the_limit(limit: int) -> None:
 )
 @settings(deadline=None)
 def test_more_never_needs_less(config: dict[str, Any], context: int, batch: int, chunk: int) -> None:
-    sizes = Sizes(llamath.load(config), MemoryRequest(chunk=chunk))
+    sizes = MemoryCalculator(llamath.load(config), MemoryRequest(chunk=chunk))
     report = sizes.at(context, batch)
     assert report.total == sum(x.bytes for x in report.lines) and all(x.bytes >= 0 for x in report.lines)
     assert report.activations == report.prefill >= report.decode > 0
@@ -272,7 +272,7 @@ def test_a_request_that_no_machine_serves_is_refused() -> None:
     with pytest.raises(LlamathError, match="a context of 0"):
         memory(llamath.load("llama-3-8b"), MemoryRequest(context=0))
     with pytest.raises(LlamathError, match="a chunk of"):
-        memory(llamath.load("llama-3-8b"), MemoryRequest(chunk=MOST))
+        memory(llamath.load("llama-3-8b"), MemoryRequest(chunk=MAX_TOKENS))
 
 
 BASE = {
@@ -305,7 +305,7 @@ def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
     size = torch.finfo(getattr(torch, dtype)).bits // 8
     remembered = sum(x.keys.nbytes + x.values.nbytes for x in cache.layers)
     positions = TOKENS * (2 * 16 * size + 8)
-    return live.most - remembered - positions, int(peak(llamath.load(config).tree).width) * TOKENS * size
+    return live.most - remembered - positions, int(peak_activations(llamath.load(config).tree).width) * TOKENS * size
 
 
 @pytest.mark.transformers

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import tiny_configs
-from llamath.analysis.parallel_layout import Layout, check, pieces, portion, problems, stages
+from llamath.analysis.parallel_layout import Layout, check_layout, layout_problems, pipeline_stages, slice_layers, weight_shards
 from llamath.checkpoint.naming.scheme import fused
 from llamath.core.blocks import Block, Norm
 from llamath.core.errors import LlamathError
@@ -67,13 +67,13 @@ def test_shards_join_to_the_whole(source: Any) -> None:
     tree = llamath.load(source).tree
     for tp in (1, 2, 4):
         layout = Layout(tp=tp)
-        if problems(tree, layout):
+        if layout_problems(tree, layout):
             continue
-        (stage,) = stages(tree, layout)
+        (stage,) = pipeline_stages(tree, layout)
         whole = {x.pattern: x for x in fold(tree) if not x.weight.tied}
         held = Counter[str]()
-        for x in pieces(tree, stage, layout):
-            held[x.pattern] += x.numbers
+        for x in weight_shards(tree, stage, layout):
+            held[x.pattern] += x.elements
         numbers = Counter[str]()
         for x in fold(tree):
             numbers[x.pattern] += int(x.weight.parameters) * int(x.copies)
@@ -128,26 +128,26 @@ def test_every_declared_cut_names_a_field_and_a_fact() -> None:
 )
 def test_what_does_not_divide_is_named(slug: str, layout: Layout, message: str) -> None:
     with pytest.raises(LlamathError, match=re.escape(message)):
-        check(llamath.load(slug).tree, layout)
+        check_layout(llamath.load(slug).tree, layout)
 
 
 def test_llama_30b_goes_over_exactly_these_numbers_of_cards() -> None:
     tree = llamath.load("llama-1-30b").tree
-    assert [n for n in range(1, 53) if not any("heads" in x for x in problems(tree, Layout(tp=n)))] == [1, 2, 4, 13, 26, 52]
-    assert [x.layers for x in stages(tree, Layout(pp=3))] == [20, 20, 20]
+    assert [n for n in range(1, 53) if not any("heads" in x for x in layout_problems(tree, Layout(tp=n)))] == [1, 2, 4, 13, 26, 52]
+    assert [x.layers for x in pipeline_stages(tree, Layout(pp=3))] == [20, 20, 20]
 
 
 def test_the_405b_leaves_one_layer_out_of_the_first_and_the_last_stage() -> None:
     tree = llamath.load("llama-3.1-405b").tree
-    assert [x.layers for x in stages(tree, Layout(pp=16))] == [7, *[8] * 14, 7]
-    found = stages(tree, Layout(pp=16, interleave=8))
+    assert [x.layers for x in pipeline_stages(tree, Layout(pp=16))] == [7, *[8] * 14, 7]
+    found = pipeline_stages(tree, Layout(pp=16, interleave=8))
     assert [x.layers for x in found] == [7, *[8] * 14, 7]
     assert sorted(i for x in found for a, b in x.runs for i in range(a, b)) == list(range(126))
 
 
 def shapes(slug: str, layout: Layout) -> dict[str, tuple[int, ...]]:
     tree = llamath.load(slug).tree
-    return {x.pattern: x.shape for x in pieces(tree, stages(tree, layout)[0], layout)}
+    return {x.pattern: x.shape for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)}
 
 
 def test_shards_that_people_met() -> None:
@@ -167,9 +167,9 @@ def test_a_vocabulary_is_padded() -> None:
 @pytest.mark.parametrize("layout", [Layout(ep=8, dp=8), Layout(ep=4, dp=2, tp=4, etp=2), Layout(ep=2, tp=2, dp=2)])
 def test_experts_are_dealt_out(layout: Layout) -> None:
     tree = llamath.load("mixtral-8x7b").tree
-    check(tree, layout)
-    (stage,) = stages(tree, layout)
-    experts = sum(x.numbers for x in pieces(tree, stage, layout) if x.dealt)
+    check_layout(tree, layout)
+    (stage,) = pipeline_stages(tree, layout)
+    experts = sum(x.elements for x in weight_shards(tree, stage, layout) if x.is_expert)
     assert experts * layout.ep * layout.expert_tp == llamath.load("mixtral-8x7b").count.groups["experts"]
 
 
@@ -177,7 +177,7 @@ def test_stages_hold_the_model_between_them() -> None:
     for slug, copies in (("llama-3-8b", 0), ("llama-3.2-1b", 128256 * 2048)):
         model = llamath.load(slug)
         layout = Layout(pp=4)
-        held = sum(x.numbers for stage in stages(model.tree, layout) for x in pieces(model.tree, stage, layout))
+        held = sum(x.elements for stage in pipeline_stages(model.tree, layout) for x in weight_shards(model.tree, stage, layout))
         assert held == model.parameters.total + copies
 
 
@@ -189,12 +189,14 @@ def test_a_portion_of_a_stack_is_a_slice_of_it(runs: list[tuple[int, int]], data
     a = data.draw(st.integers(0, len(stack)))
     b = data.draw(st.integers(a, len(stack)))
     counted: Counter[float] = Counter()
-    for block, n in portion(stack, a, b):
+    for block, n in slice_layers(stack, a, b):
         counted[block.eps] += n  # type: ignore[attr-defined]
     assert counted == Counter(x.eps for x in list(stack)[a:b])  # type: ignore[attr-defined]
 
 
 def test_leaves_and_pieces_agree() -> None:
     tree = llamath.load("deepseek-v3").tree
-    (stage,) = stages(tree, Layout())
-    assert sum(x.numbers for x in pieces(tree, stage, Layout())) == sum(prod(map(int, x.shape)) for x in walk(tree) if not x.weight.tied)
+    (stage,) = pipeline_stages(tree, Layout())
+    assert sum(x.elements for x in weight_shards(tree, stage, Layout())) == sum(
+        prod(map(int, x.shape)) for x in walk(tree) if not x.weight.tied
+    )

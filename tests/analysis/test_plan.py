@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import accuracy
 import llamath
 from llamath import hardware
-from llamath.analysis.inference.gpu_shards import Shards
-from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
-from llamath.analysis.inference.speed_limits import ceilings
-from llamath.analysis.parallel_layout import Layout, problems
+from llamath.analysis.inference.gpu_shards import ShardedModel
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.inference.speed_limits import speed_limits
+from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.analysis.plan import PlanReport, PlanRequest, plan, sequences
 from llamath.analysis.plan.layout_space import LEAST, Space, Step, divisors
 from llamath.analysis.plan.network import Wires, group
@@ -103,7 +103,7 @@ LAYOUTS = st.builds(
 @given(st.sampled_from(sorted(MODELS)), LAYOUTS)
 def test_memory_is_exactly_that_of_training(name: str, layout: Layout) -> None:
     model, context = MODELS[name], 1024
-    assume(not problems(model.tree, layout, context))
+    assume(not layout_problems(model.tree, layout, context))
     request = TrainRequest(dtype="bf16", context=context, gradients="fp32", fused=True, layout=layout)
     assert Run(model, request, H100).held.most(layout) == training(model, request).fullest.total
 
@@ -118,7 +118,7 @@ def test_every_layout_is_admissible_and_takes_all_gpus(name: str, gpus: int, con
         assert layout.gpus == gpus and layout.tp <= 8 and (layout.cp == 1 or context >= layout.cp * LEAST)
         variants = list(space.variants(layout))
         assert all(x.dp * x.microbatch * x.count == n for x in variants)
-        assert not problems(model.tree, variants[0], context) and not problems(model.tree, variants[-1], context)
+        assert not layout_problems(model.tree, variants[0], context) and not layout_problems(model.tree, variants[-1], context)
 
 
 def test_plans_are_ranked_and_fit() -> None:
@@ -244,7 +244,7 @@ def test_a_ring_takes_as_long_as_its_bytes(near: int, far: int, whole: float) ->
 @given(st.sampled_from(sorted(MODELS)), LAYOUTS, st.sampled_from(["bandwidth", "link", "network"]), st.integers(2, 5))
 def test_no_machine_is_slower_for_having_more(name: str, layout: Layout, what: str, times: int) -> None:
     model = MODELS[name]
-    assume(not problems(model.tree, layout, 1024))
+    assume(not layout_problems(model.tree, layout, 1024))
     better = H100.replace(**{what: times * getattr(H100, what)})
     slow, fast = (timed(model, layout, 1024, x).plan(layout) for x in (H100, better))
     assert fast.timing.step <= slow.timing.step * (1 + 1e-9)
@@ -274,21 +274,21 @@ def test_serving_on_three_cards_takes_a_pipeline() -> None:
 
 def test_serving_has_the_ceilings_of_fit() -> None:
     model = llamath.load("llama-3.1-70b")
-    sizes = Sizes(model, MemoryRequest(context=8192))
+    sizes = MemoryCalculator(model, MemoryRequest(context=8192))
     report = serving(model, sizes, hardware.parse_devices("16xh100"))
     rates = [x.rate for x in report.plans]
     assert rates == sorted(rates, reverse=True)
     for x in report.plans:
         assert x.memory <= H100.memory and x.replicas * x.layout.gpus == 16
-        speed = ceilings(Shards(sizes, x.layout), H100, 8192, x.batch // x.layout.pp).decode
-        assert x.seconds == speed.seconds and x.rate * x.layout.gpus == pytest.approx(speed.rate * x.layout.pp)
-        more = Shards(sizes, x.layout).most(8192, x.batch + x.layout.pp)
+        speed = speed_limits(ShardedModel(sizes, x.layout), H100, 8192, x.batch // x.layout.pp).decode
+        assert x.seconds == speed.seconds and x.rate * x.layout.gpus == pytest.approx(speed.tokens_per_second * x.layout.pp)
+        more = ShardedModel(sizes, x.layout).max_memory(8192, x.batch + x.layout.pp)
         assert more > H100.memory
 
 
 def test_serving_within_a_latency() -> None:
     model = llamath.load("llama-3.1-70b")
-    sizes = Sizes(model, MemoryRequest(context=8192))
+    sizes = MemoryCalculator(model, MemoryRequest(context=8192))
     free, soon = serving(model, sizes, hardware.parse_devices("8xh100")), serving(model, sizes, hardware.parse_devices("8xh100"), 0.02)
     assert all(x.seconds <= 0.02 for x in soon.plans) and soon.plans[0].rate < free.plans[0].rate
     assert any("ms a token at the least" in x.why for x in soon.short)

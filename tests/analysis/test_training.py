@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_activations import CASES, LLAMA
 
 import llamath
-from llamath.analysis.parallel_layout import Layout, Piece, pieces, stages
+from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages, weight_shards
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import held, total
 from llamath.analysis.training.training_memory import Job, TrainRequest, training
@@ -33,7 +33,7 @@ def published(name: str) -> Any:
 
 
 def of(numbers: int, optimizer: str = "adamw") -> Resident:
-    piece = Piece("layers.{l}.mlp.up.weight", (numbers,), 1, "matmul", "mlp", False)
+    piece = WeightShard("layers.{l}.mlp.up.weight", (numbers,), 1, "matmul", "mlp", False)
     return Resident([piece], None, {piece.pattern: (2, 1)}, gradient=2, master=True, optimizer=OPTIMIZERS[optimizer])
 
 
@@ -89,9 +89,9 @@ def test_the_lines_sum_to_the_total_and_to_the_kinds() -> None:
                 assert x.total == kinds and min(line.bytes for line in x.lines) > 0
 
 
-def pieces_of(config: Any) -> list[Piece]:
+def pieces_of(config: Any) -> list[WeightShard]:
     tree = llamath.load(config).tree
-    return pieces(tree, stages(tree, Layout())[0], Layout())
+    return weight_shards(tree, pipeline_stages(tree, Layout())[0], Layout())
 
 
 @pytest.mark.transformers
@@ -261,7 +261,7 @@ def test_what_torch_keeps_beside_adapters(targets: str, attention: str, dtype: s
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)
     job = Job(llamath.load(config), request)
-    flow = held(job.tree, stages(job.tree, layout)[0], layout, job.kernels)
+    flow = held(job.tree, pipeline_stages(job.tree, layout)[0], layout, job.kernels)
     assert total((*flow.kept, *flow.loss), layout, tokens) + 4 == found  # 4: the number of tokens, which the mean of the losses keeps
 
 

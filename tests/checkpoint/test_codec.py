@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import truth
-from llamath.analysis.verify.listing import listing
+from llamath.analysis.verify.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.quantization.detect import Packing, packings
 from support import packed as make
@@ -81,7 +81,7 @@ def test_the_llama_of_bitsandbytes_834() -> None:
     found = packings(tensors)
     stored = sum(x.elements for x in tensors if x.name not in found or found[x.name].role == "values")
     assert (stored, logical(tensors, found)) == (3_500_412_928, LLAMA_2_7B)
-    report = listing(make.manifest(make.packed(make.plain("llama-2-7b"), make.bnb4())))
+    report = list_tensors(make.manifest(make.packed(make.plain("llama-2-7b"), make.bnb4())))
     assert report.total.elements - report.companions == 3_500_412_928
     assert report.total.parameters == LLAMA_2_7B
 
@@ -111,7 +111,7 @@ def same(headers: list[make.Header], name: str) -> Any:
 def test_published_int8_of_bitsandbytes_to_the_byte(name: str, dtype: str) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b", dtype), make.bnb8))
     index = same(headers, name)
-    report = listing(make.manifest(headers))
+    report = list_tensors(make.manifest(headers))
     assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
 
 
@@ -123,13 +123,13 @@ def test_published_mlx_to_the_byte() -> None:
     plain = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
     headers = list(make.packed(plain, make.mlx(4, 64), everything=True))
     same(headers, name)
-    report = listing(make.manifest(headers), {"group_size": 64, "bits": 4})
+    report = list_tensors(make.manifest(headers), {"group_size": 64, "bits": 4})
     assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
 
 
 @pytest.mark.parametrize(("model", "total", "gib"), [("gpt-oss-20b", 20_914_757_184, 12.8), ("gpt-oss-120b", 116_829_156_672, 60.8)])
 def test_gpt_oss_as_its_card_says(model: str, total: int, gib: float) -> None:
-    report = listing(make.manifest(make.gpt_oss(model)))
+    report = list_tensors(make.manifest(make.gpt_oss(model)))
     assert report.total.parameters == total
     assert round(report.total.bytes / 2**30, 1) == gib
     codec = report.codecs["mxfp4"]
@@ -166,9 +166,9 @@ def test_a_header_of_deepseek_r1_in_nvfp4() -> None:
 def test_bits_per_weight_as_llama_cpp_prints_them(dtype: str, bits: float, gib: float) -> None:
     """The table of llama.cpp's tools/quantize/README.md for Llama 3.1 8B, where one type holds all matrices."""
     headers = [(name, dtype if len(shape) == 2 else "F32", shape) for name, _, shape in make.plain("llama-3.1-8b")]
-    report = listing(make.manifest(headers))
+    report = list_tensors(make.manifest(headers))
     assert report.total.parameters == LLAMA_8B
-    assert (round(float(report.bits or 0), 4), round(report.total.bytes / 2**30, 2)) == (bits, gib)
+    assert (round(float(report.bits_per_weight or 0), 4), round(report.total.bytes / 2**30, 2)) == (bits, gib)
 
 
 def test_conv1d_of_gpt2_fits_the_other_way_round() -> None:
@@ -236,7 +236,7 @@ def test_what_is_not_known_is_said(writer: make.Writer, quantization: dict[str, 
     assert (values.known, values.shape, values.elements) == (False, None, tensors[0].elements)
     assert values.fits((1024, 4096))
     assert not values.fits((2, 2))
-    assert "headers leave open" in listing(make.manifest(writer("m.q_proj", 1024, 4096)), quantization).notes[0]
+    assert "headers leave open" in list_tensors(make.manifest(writer("m.q_proj", 1024, 4096)), quantization).notes[0]
 
 
 def test_mlx_modules_may_differ() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.analysis.count.name_folding import folded, groups, unfolded
+from llamath.analysis.count.name_folding import fold_groups, fold_names, unfold_pattern
 
 PART = st.sampled_from(["layers", "w1", "w2", "", "{", "}", "{0..3}", "{{1}}", "0", "00", "01", "é", "٣", "\n", "a\nb", "12345678901"])
 NUMBER = st.integers(0, 12).map(str)
@@ -19,7 +19,7 @@ LAYERS = st.builds(lambda i, e, x: f"layers.{i}.experts.{e}.{x}", st.integers(0,
 
 
 def back(names: Sequence[str]) -> Counter[str]:
-    return Counter(name for pattern, _ in folded(names) for name in unfolded(pattern))
+    return Counter(name for pattern, _ in fold_names(names) for name in unfold_pattern(pattern))
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def back(names: Sequence[str]) -> Counter[str]:
     ],
 )
 def test_patterns(names: list[str], patterns: list[str]) -> None:
-    assert sorted(x.pattern for x in folded(names)) == sorted(patterns)
+    assert sorted(x.pattern for x in fold_names(names)) == sorted(patterns)
     assert back(names) == Counter(names)
 
 
 @given(st.lists(NAME | LAYERS, max_size=60))
 def test_nothing_is_lost(names: list[str]) -> None:
     assert back(names) == Counter(names)
-    assert sum(x.copies for x in folded(names)) == len(names)
+    assert sum(x.copies for x in fold_names(names)) == len(names)
 
 
 @given(st.lists(st.text(max_size=12), max_size=20))
@@ -61,10 +61,10 @@ def test_nothing_is_lost_of_any_text(names: list[str]) -> None:
 @given(st.lists(st.tuples(LAYERS, st.integers(0, 2)), max_size=60))
 def test_only_what_agrees_is_folded(rows: list[tuple[str, int]]) -> None:
     names, keys = [x for x, _ in rows], [x for _, x in rows]
-    found = groups(names, keys)
-    assert Counter((name, keys[x.first]) for x in found for name in unfolded(x.pattern)) == Counter(rows)
+    found = fold_groups(names, keys)
+    assert Counter((name, keys[x.first]) for x in found for name in unfold_pattern(x.pattern)) == Counter(rows)
     assert [x.first for x in found] == sorted(x.first for x in found)
-    assert all(names[x.first] in set(unfolded(x.pattern)) for x in found)
+    assert all(names[x.first] in set(unfold_pattern(x.pattern)) for x in found)
 
 
 def deepseek() -> list[str]:
@@ -93,7 +93,7 @@ HOSTILE = {
 def test_no_names_take_a_second(case: str) -> None:
     names = HOSTILE[case]
     start = time.process_time()
-    found = folded(names)
+    found = fold_names(names)
     took = time.process_time() - start
     assert sum(x.copies for x in found) == len(names)
     print(f"{case}: {took:.3f} s")
@@ -102,4 +102,4 @@ def test_no_names_take_a_second(case: str) -> None:
 
 
 def test_deepseek_folds_to_a_screen() -> None:
-    assert len(folded(deepseek())) == 3 + 14
+    assert len(fold_names(deepseek())) == 3 + 14

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.count.header_count import header_count
-from llamath.analysis.verify.check_checkpoint import check
+from llamath.analysis.count.header_count import count_from_header
+from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.checkpoint_files import read
 from llamath.checkpoint.formats.gguf import Array
 from llamath.checkpoint.formats.manifest import Tensor
@@ -135,7 +135,7 @@ def test_metadata_that_do_not_describe_the_tensors_are_refused_and_the_header_is
         llamath.load(path)
     assert "llamath count" in caught.value.hint
     true = llamath.load(CONVERTED[label]["config"]).parameters.total
-    assert header_count("", "", read(str(path))).total == true
+    assert count_from_header("", "", read(str(path))).total == true
     assert llamath.load(path, held=False).parameters.total != true
 
 
@@ -344,10 +344,10 @@ def test_a_key_of_the_family_that_the_user_changes_is_not_held_against_the_file(
 
 def test_a_file_that_is_too_short_is_a_finding_and_no_model(tmp_path: Path) -> None:
     path = small(tmp_path)
-    assert check(str(path)).verdict.ok
+    assert verify_checkpoint(str(path)).verdict.ok
     path.write_bytes(path.read_bytes()[:-100])
     for place in (path, tmp_path):
-        (finding,) = check(str(place)).verdict.findings
+        (finding,) = verify_checkpoint(str(place)).verdict.findings
         assert (finding.code, finding.severity) == ("truncated", "error") and "is 100 bytes short" in finding.message
     with pytest.raises(llamath.FormatError, match="is 100 bytes short"):
         llamath.load(path)
@@ -355,8 +355,8 @@ def test_a_file_that_is_too_short_is_a_finding_and_no_model(tmp_path: Path) -> N
 
 def test_verify_sees_what_load_refuses(tmp_path: Path) -> None:
     path = small(tmp_path, drop="blk.1.ffn_up")
-    assert not check(str(path)).verdict.ok
-    assert check(str(small(tmp_path))).verdict.ok
+    assert not verify_checkpoint(str(path)).verdict.ok
+    assert verify_checkpoint(str(small(tmp_path))).verdict.ok
 
 
 VOCABULARIES = {

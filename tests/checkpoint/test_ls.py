@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from llamath.analysis.count.name_folding import unfolded
-from llamath.analysis.verify.listing import Row, Total, listing
+from llamath.analysis.count.name_folding import unfold_pattern
+from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensors
 from llamath.checkpoint.formats.manifest import File, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.text.ls_data import ls_csv
@@ -208,7 +208,7 @@ def test_csv_has_every_tensor_and_the_same_sums(tmp_path: Path) -> None:
         sums = [sum(int(x[column]) for x in rows) for column in ("copies", "elements", "parameters", "bytes")]
         assert sums == [len(headers), whole["elements"], whole["parameters"], whole["bytes"]]
     assert whole["parameters"] == 8_030_261_248
-    assert Counter(name for x in tables[0] for name in unfolded(x["name"])) == Counter(x["name"] for x in tables[1])
+    assert Counter(name for x in tables[0] for name in unfold_pattern(x["name"])) == Counter(x["name"] for x in tables[1])
     assert [(x["name"], int(x["offset"])) for x in tables[1]] == [(x["name"], x["offset"]) for x in whole["tensors"]]
 
 
@@ -244,7 +244,7 @@ def test_strangers_text_is_harmless(tmp_path: Path, options: tuple[str, ...]) ->
 
 
 def test_a_name_of_a_megabyte_is_cut(tmp_path: Path) -> None:
-    report = listing(make.manifest([(f"{x * (1 << 20)}.{i}.w", "F32", (2,)) for x in ("a", "\x1b", "3", ".") for i in range(3)]))
+    report = list_tensors(make.manifest([(f"{x * (1 << 20)}.{i}.w", "F32", (2,)) for x in ("a", "\x1b", "3", ".") for i in range(3)]))
     for lines in (ls_text("x", report, False, False), ls_text("x", report, True, False), ls_text("x", report, False, True)):
         text = "\n".join(lines)
         assert "\x1b" not in text
@@ -271,21 +271,21 @@ def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
     text = ls(tmp_path)
     assert "1 file named in the index is missing" in text
     twice = tuple(Tensor("x.0", "F32", (2,), i, 8, 16) for i in range(3))
-    report = listing(Manifest(format="safetensors", files=(File("a", 16), File("b", 16), File("c", 16)), tensors=twice))
+    report = list_tensors(Manifest(format="safetensors", files=(File("a", 16), File("b", 16), File("c", 16)), tensors=twice))
     assert report.notes == ("2 tensors have the name of another, and are counted with it",)
-    assert report.total == Total(3, 6, 6, 24)
+    assert report.total == TensorTotals(3, 6, 6, 24)
 
 
 def test_unknown_integers_are_said() -> None:
-    report = listing(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
+    report = list_tensors(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
     assert report.notes == ("1 matrices of integers (x.W_q, …) belong to no packing known here: stored numbers are counted",)
 
 
 def test_rows_have_the_order_of_a_tree() -> None:
     names = ["b.0.up", "a", "b.1.attn.q", "b.0.attn.q", "b.0.attn.k", "c"]
-    report = listing(make.manifest((x, "F32", (2,)) for x in names))
+    report = list_tensors(make.manifest((x, "F32", (2,)) for x in names))
     assert [x.pattern for x in report.rows] == ["b.0.up", "b.{0,1}.attn.q", "b.0.attn.k", "a", "c"]
-    assert all(isinstance(x, Row) for x in report.unfolded())
+    assert all(isinstance(x, TensorRow) for x in report.unfolded())
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64, b'\x02\0\0\0\0\0\0\0{"', b"GGUF", b"PK\x03\x04"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import TRUTH, tiny_configs, truth
-from llamath.analysis.inference.weight_bytes import GGUF, Storage, _tensors, stored, traits
+from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage, gguf_tensors, gguf_traits, weight_storage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_mixes as rules
 from llamath.checkpoint.quantization.gguf_mixes import FILE_TYPES, Tensor, mixture
@@ -23,10 +23,10 @@ from llamath.model import Model
 from support import packed
 
 
-def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> Storage:
+def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> WeightStorage:
     found = llamath.load(model, changes=changes) if isinstance(model, str) else model
     gguf = found.family.gguf
-    return stored(found.tree, packer(name), GGUF(gguf, found.family.gguf_arch) if gguf else None, imatrix)
+    return weight_storage(found.tree, packer(name), GGUFNaming(gguf, found.family.gguf_arch) if gguf else None, imatrix)
 
 
 def published(name: str) -> list[list[Any]]:
@@ -96,7 +96,7 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
     if version == FIRST:
         monkeypatch.setattr(rules, "fitting", lambda chosen, _: chosen)
     assert model.family.gguf is not None
-    tensors, facts = [x.tensor for x in _tensors(model.tree, model.family.gguf)], traits(model.tree, model.family.gguf_arch)
+    tensors, facts = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
     text = f"{version}# Model: {title}\n# {sizes}\n"
     for name in SECTIONS.split():
         base = FILE_TYPES[name]
@@ -111,9 +111,9 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
 def test_the_types_of_qwen3_0_6b_in_q4_k_m_are_those_of_llama_cpp_s_snapshot() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
     assert model.family.gguf is not None
-    tensors = [x.tensor for x in _tensors(model.tree, model.family.gguf)]
+    tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
     many = {f"blk.{i}.{x}.weight" for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27) for x in ("attn_v", "ffn_down")}
-    found = mixture("Q4_K_M", tensors, traits(model.tree, "qwen3"))
+    found = mixture("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
     assert {x.name for x, kind in found if kind == "Q6_K"} == many | {"output.weight"}
 
 
@@ -125,7 +125,7 @@ def test_a_type_gives_way_where_rows_are_no_whole_number_of_blocks(columns: int,
 
 
 def test_eight_experts_have_rules_of_their_own() -> None:
-    types = {x.leaf.pattern.removeprefix("layers.{l}."): x.codec for x in storage("mixtral-8x7b", "q4_k_m").kept}
+    types = {x.leaf.pattern.removeprefix("layers.{l}."): x.codec for x in storage("mixtral-8x7b", "q4_k_m").weights}
     assert types["attn.v.weight"] == types["attn.k.weight"] == "Q8_0"
     assert types["attn.o.weight"] == "Q5_K"
     assert types["mlp.router.weight"] == "F32"
@@ -227,7 +227,7 @@ def test_fp8_is_what_minimax_m2_has_but_for_its_routers_in_single_precision() ->
     entries = json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]
     (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
     found = storage("minimax-m2", "fp8")
-    routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in found.kept if x.leaf.group == "router")
+    routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in found.weights if x.leaf.group == "router")
     assert found.bytes + 2 * routers == weights
 
 
@@ -245,17 +245,17 @@ def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> No
     found = storage(model, name)
     assert found.elements == sum(x.elements for x in found.sums()) == model.parameters.total
     assert found.bytes == sum(x.bytes for x in found.sums()) > 0
-    assert sum(int(x.leaf.active) for x in found.kept) <= sum(int(x.leaf.copies) for x in found.kept)
+    assert sum(int(x.leaf.active) for x in found.weights) <= sum(int(x.leaf.copies) for x in found.weights)
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])
 def test_a_file_of_one_block_type_has_its_bits(slug: str) -> None:
     """Matrices of whole blocks take the type's own bits."""
     found = storage(slug, "q8_0-pure")
-    for x in found.kept:
+    for x in found.weights:
         if x.codec == "Q8_0":
             assert x.bytes * 32 == prod(map(int, x.leaf.weight.shape)) * 34
-    assert {x.codec for x in found.kept} <= {"Q8_0", "F32", "F16"}
+    assert {x.codec for x in found.weights} <= {"Q8_0", "F32", "F16"}
 
 
 @pytest.mark.parametrize("name", ["q4km", "bf17", "awq-8bit", "gptq-g33", "gptq-5bit", "q8_1-pure", ""])

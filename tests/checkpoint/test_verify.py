@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from test_codec import WRITERS
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import Check, check
+from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
 from llamath.checkpoint.naming.scheme import canonical, fused
 from llamath.cli import cli
 from llamath.render.text.verify_text import verdict_json
@@ -21,17 +21,17 @@ from support.headers import Header, header_of, write_config, write_safetensors, 
 SMALL = "smollm-135m"
 
 
-def checked(folder: Path, model: llamath.Model, header: Header, **changes: Any) -> Check:
+def checked(folder: Path, model: llamath.Model, header: Header, **changes: Any) -> VerifyReport:
     write_config(folder, model, **changes)
     write_safetensors(folder / "model.safetensors", header)
-    return check(str(folder))
+    return verify_checkpoint(str(folder))
 
 
-def codes(result: Check) -> dict[str, str]:
+def codes(result: VerifyReport) -> dict[str, str]:
     return {x.code: x.severity for x in result.verdict.findings}
 
 
-def messages(result: Check) -> str:
+def messages(result: VerifyReport) -> str:
     return "\n".join(f"{x.message} | {x.hint}" for x in result.verdict.findings)
 
 
@@ -103,7 +103,7 @@ def test_half_of_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
     header: Header = {"layers.0.attention.wq.weight": ("F16", (2560, 5120))}
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header)
-    assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(check(str(tmp_path)))
+    assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(verify_checkpoint(str(tmp_path)))
 
 
 def test_a_whole_rank_of_a_parallel_run(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_truncated_file_says_by_how_much(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)
-    result = check(str(tmp_path))
+    result = verify_checkpoint(str(tmp_path))
     assert codes(result) == {"truncated": "error"} and "1,234 bytes short" in messages(result)
 
 
@@ -175,16 +175,16 @@ def test_shards_and_their_index(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_sharded(tmp_path, header_of(model), 4)
-    assert check(str(tmp_path)).verdict.ok
+    assert verify_checkpoint(str(tmp_path)).verdict.ok
     write_sharded(tmp_path, header_of(model), 4, total_size=7)
-    assert codes(check(str(tmp_path))) == {"total_size": "warning"}
+    assert codes(verify_checkpoint(str(tmp_path))) == {"total_size": "warning"}
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     index["weight_map"]["model.norm.weight"] = "model-00001-of-00004.safetensors"
     index["metadata"] = {}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert codes(check(str(tmp_path))) == {"index": "error"}
+    assert codes(verify_checkpoint(str(tmp_path))) == {"index": "error"}
     (tmp_path / "model-00002-of-00004.safetensors").unlink()
-    assert codes(check(str(tmp_path)))["missing_shard"] == "error" and "missing" not in codes(check(str(tmp_path)))
+    assert codes(verify_checkpoint(str(tmp_path)))["missing_shard"] == "error" and "missing" not in codes(verify_checkpoint(str(tmp_path)))
 
 
 def test_a_name_in_two_shards(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_name_in_two_shards(tmp_path: Path) -> None:
     header = dict(list(header_of(model).items())[-5:]) | {"model.embed_tokens.weight": ("BF16", (49152, 576))}
     shard = tmp_path / "model-00002-of-00002.safetensors"
     write_safetensors(shard, dict(list(header_of(model).items())[len(header_of(model)) // 2 :]) | header)
-    assert codes(check(str(tmp_path)))["duplicate"] == "error"
+    assert codes(verify_checkpoint(str(tmp_path)))["duplicate"] == "error"
 
 
 def test_packed_weights_are_what_they_stand_for(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_quantised_checkpoint_with_its_configuration_is_whole(name: str, tmp_p
     result = checked(tmp_path, model, header, **({"quantization_config": declared} if declared else {}))
     assert result.verdict.ok and result.verdict.matched == 291 and f"stored as {kind}" in messages(result)
     write_config(tmp_path, model, num_key_value_heads=4, **({"quantization_config": declared} if declared else {}))
-    assert not check(str(tmp_path)).verdict.ok
+    assert not verify_checkpoint(str(tmp_path)).verdict.ok
 
 
 def test_what_only_the_configuration_tells_is_taken_from_it(tmp_path: Path) -> None:
@@ -249,9 +249,9 @@ def test_against_another_model(tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model))
-    assert check(str(tmp_path), "llama-2-7b").verdict.ok
-    assert not check(str(tmp_path), "llama-3-8b").verdict.ok
-    assert check(str(tmp_path), "llama-2-7b", {"num_key_value_heads": 8}).verdict.findings
+    assert verify_checkpoint(str(tmp_path), "llama-2-7b").verdict.ok
+    assert not verify_checkpoint(str(tmp_path), "llama-3-8b").verdict.ok
+    assert verify_checkpoint(str(tmp_path), "llama-2-7b", {"num_key_value_heads": 8}).verdict.findings
 
 
 def test_exit_codes_and_the_json_contract(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_exit_codes_and_the_json_contract(tmp_path: Path) -> None:
     run = CliRunner().invoke
     whole = run(cli, ["verify", str(tmp_path), "--json"])
     assert whole.exit_code == 0
-    assert json.loads(whole.stdout) == verdict_json(check(str(tmp_path)))
+    assert json.loads(whole.stdout) == verdict_json(verify_checkpoint(str(tmp_path)))
     write_config(tmp_path, model, num_key_value_heads=9)
     findings = run(cli, ["verify", str(tmp_path), "--json"])
     assert findings.exit_code == 1

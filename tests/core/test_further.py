@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import check
+from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from support.headers import header_of, write_config, write_safetensors
 
 TINY = {
@@ -68,8 +68,8 @@ def test_a_checkpoint_that_has_them_is_whole(tmp_path: Path) -> None:
     assert "model.layers.3.shared_head.head.weight" in further and "model.layers.3.eh_proj.weight" in further
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model) | further)
-    verdict = check(str(tmp_path)).verdict
+    verdict = verify_checkpoint(str(tmp_path)).verdict
     assert verdict.ok and [x.code for x in verdict.findings] == ["further"]
     wrong = further | {"model.layers.3.eh_proj.weight": ("BF16", (24, 24))}
     write_safetensors(tmp_path / "model.safetensors", header_of(model) | wrong)
-    assert not check(str(tmp_path)).verdict.ok
+    assert not verify_checkpoint(str(tmp_path)).verdict.ok

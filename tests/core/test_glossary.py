@@ -18,14 +18,14 @@ from click.testing import CliRunner
 import glossary as page
 import llamath
 from conftest import truth
-from llamath.analysis.config_report import META, UNREAD, params_json
+from llamath.analysis.config_report import META_FIELDS, UNREAD, params_json
 from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.core.config import Config
 from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
 from llamath.glossary import ARGS, GLOSSARY, GROUPS, NOTHING, SAME, entry
-from llamath.render.text.config_text import config_json, config_params, config_text, explained, shown
+from llamath.render.text.config_text import config_json, config_text, explained, format_value, params_json_text
 
 HERE = Path(__file__).parents[1]
 GOLDEN = HERE / "golden" / "config-llama-3-8b.txt"
@@ -146,7 +146,7 @@ def test_unrelated_keys_have_words_of_their_own() -> None:
 
 def test_every_field_of_model_args_is_said() -> None:
     assert tuple(ARGS) == llamath.ModelArgs.fields
-    assert {field for fields in META.values() for field in fields} == set(ARGS) - {"max_batch_size", "max_seq_len"}
+    assert {field for fields in META_FIELDS.values() for field in fields} == set(ARGS) - {"max_batch_size", "max_seq_len"}
 
 
 def test_dimensions_name_their_letter() -> None:
@@ -301,7 +301,7 @@ def test_keys_that_the_model_has_no_use_for_are_said_to_move_nothing() -> None:
     ],
 )
 def test_values_are_short_and_harmless(value: object, text: str) -> None:
-    assert shown(value, 60) == text
+    assert format_value(value, 60) == text
 
 
 @pytest.mark.parametrize("slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")])
@@ -311,7 +311,7 @@ def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> No
     if slug in BEYOND:
         assert made.meta is None and BEYOND[slug] in made.why
         with pytest.raises(llamath.ConfigError, match="cannot be said"):
-            config_params(model)
+            params_json_text(model)
         return
     assert made.meta is not None
     path = tmp_path / "params.json"

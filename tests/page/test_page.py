@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 import llamath
 from conftest import tiny_configs
-from llamath.analysis.inference.fit_report import chosen, fit
-from llamath.analysis.inference.gpu_shards import Shards
-from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
+from llamath.analysis.inference.fit_report import choose_layout, fit
+from llamath.analysis.inference.gpu_shards import ShardedModel
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli import cli
 from llamath.cli.export import command as export
 from llamath.core.errors import LlamathError
@@ -76,14 +76,14 @@ def asked(draw: random.Random, data: dict[str, Any]) -> Settings:
 
 
 @cache
-def shards_of(i: int, dtype: str, kv: str, gpus: str) -> Shards:
-    return Shards(Sizes(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), chosen(MODELS[i].tree, int(gpus), 8))
+def shards_of(i: int, dtype: str, kv: str, gpus: str) -> ShardedModel:
+    return ShardedModel(MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), choose_layout(MODELS[i].tree, int(gpus), 8))
 
 
 def truth(model: Model, at: Settings) -> Settings:
     """What the library says that the fullest GPU holds."""
     shards = shards_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"], at["gpus"])
-    fullest = max(shards.shares(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    fullest = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     return {part: str(getattr(fullest, name)) for part, name in PARTS.items()}
 
 
@@ -126,7 +126,7 @@ def test_the_data_sum_to_the_totals(slug: str) -> None:
     for dtype in data["sizes"]["dtypes"]:
         tiles = sum(int(x["bytes"][dtype["name"]]) for x in data["tiles"])
         assert tiles == int(dtype["bytes"])
-        assert tiles == Sizes(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
+        assert tiles == MemoryCalculator(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
     assert json.loads(inert(data)) == data
 
 
@@ -187,7 +187,7 @@ def test_the_controls_show_what_the_library_says(browser: Any, tmp_path: Path, s
         tab.fill("#batch", "2")
         for name, value in (("dtype", "bf16"), ("kv", "fp8"), ("gpus", "2")):
             tab.select_option(f"#choice-{name}", value)
-        sizes = Sizes(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
+        sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
         for card in data["cards"]:
             longest = fit(model, sizes, (2, find_device(card["name"]))).max_context
             text = tab.text_content(f"[data-card={card['name']}]")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, flops
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
-from llamath.analysis.inference.cache_bytes import cache as remembered
-from llamath.analysis.verify.check_checkpoint import check
+from llamath.analysis.inference.cache_bytes import kv_cache_size as remembered
+from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.model import Model
@@ -274,7 +274,7 @@ def places(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
 def test_a_checkpoint_brings_its_bytes(places: tuple[Path, Path]) -> None:
     for place in places:
         data = payload([opened(str(place))])["models"][0]
-        found = check(str(place))
+        found = verify_checkpoint(str(place))
         own, manifest = data["checkpoint"], found.manifest
         held = sum(x.bytes for x in manifest.tensors)
         verdict = found.verdict
@@ -316,7 +316,7 @@ def test_verdicts_open_what_was_found(browser: Any, tmp_path: Path, places: tupl
         tab.click("[data-verdict=shapes]")
         assert "stored transposed" in tab.text_content("dialog[open]")
         tab.keyboard.press("Escape")
-        size = sum(x.bytes for x in check(str(places[1])).manifest.tensors)
+        size = sum(x.bytes for x in verify_checkpoint(str(places[1])).manifest.tensors)
         assert tab.text_content("[data-part=weights]").replace(",", "") == str(size)
 
 

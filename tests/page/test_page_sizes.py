@@ -13,10 +13,10 @@ import pytest
 from test_page import MODELS, asked
 
 import llamath
-from llamath.analysis.inference.fit_report import chosen, fit
-from llamath.analysis.inference.gpu_shards import Shards
-from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
-from llamath.analysis.inference.speed_limits import ceilings
+from llamath.analysis.inference.fit_report import choose_layout, fit
+from llamath.analysis.inference.gpu_shards import ShardedModel
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.inference.speed_limits import speed_limits
 from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
@@ -82,22 +82,24 @@ def step(model: Model, at: Settings) -> Settings:
 
 
 @cache
-def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> Shards:
+def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
     count, ranks = int(gpus), int(tp)
-    return Shards(Sizes(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), chosen(MODELS[i].tree, count, 8, ranks, count // ranks))
+    return ShardedModel(
+        MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), choose_layout(MODELS[i].tree, count, 8, ranks, count // ranks)
+    )
 
 
-def held(shards: Shards, at: Settings) -> Settings:
+def held(shards: ShardedModel, at: Settings) -> Settings:
     """What the library says that the fullest GPU holds."""
-    fullest = max(shards.shares(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    fullest = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     names = {"cache": "kv_cache"}
     parts = ("weights", "cache", "activations", "logits", "overhead", "total")
     return {part: str(getattr(fullest, names.get(part, part))) for part in parts}
 
 
-def speeds(shards: Shards, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
+def speeds(shards: ShardedModel, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
     """The tokens, bytes and FLOPs of both passes, and what bounds them."""
-    found = ceilings(shards, find_device(card), int(at["context"]), int(at["batch"]))
+    found = speed_limits(shards, find_device(card), int(at["context"]), int(at["batch"]))
     passes = {"decode": found.decode, "prefill": found.prefill}
     return {name: (str(x.tokens), str(x.bytes), str(x.flops), x.bound) for name, x in passes.items() if x is not None}
 
@@ -174,7 +176,7 @@ def test_page_and_library_agree_digit_for_digit_in_every_mode(browser: Any, tmp_
         assert memory == held(shards, at), (MODELS[i].name, at)
         for name, (tokens, size, work, bound) in speeds(shards, at, CARD).items():
             assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
-            peak, bandwidth = ceilings(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
+            peak, bandwidth = speed_limits(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
             seconds = max(Fraction(int(size), bandwidth), Fraction(int(work), peak or 1))
             assert int(speed[name][3]) == int(tokens) * 10**9 // seconds and bool(int(speed[name][4] == "memory")) == (bound == "memory")
 
@@ -214,7 +216,7 @@ def test_training_is_set_and_shown(browser: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gemma-3-27b"])
 def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, slug: str) -> None:
     model = llamath.load(slug)
-    sizes = Sizes(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
+    sizes = MemoryCalculator(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
     with Tab(browser, tmp_path, page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
             found = fit(model, sizes, (8, find_device(name)), 4, 2)
@@ -228,7 +230,7 @@ def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, s
             assert bare(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
             assert bare(tab.text_content(f"[data-speed={name}-FLOPs]")) == str(speed.flops)
             rate = float(bare(tab.text_content(f"[data-speed={name}-rate]")))
-            assert abs(rate / speed.rate - 1) < 0.005
+            assert abs(rate / speed.tokens_per_second - 1) < 0.005
             for what in ("bytes", "FLOPs", "rate"):
                 tab.click(f"[data-speed={name}-{what}]")
                 assert tab.locator("dialog[open] pre").count() >= 1
@@ -243,9 +245,9 @@ def test_two_models_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
         assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
         label = tab.get_attribute(".plots svg[role=group]", "aria-label")
         for model in models:
-            longest = fit(model, Sizes(model, MemoryRequest(kv_dtype="fp8")), (1, find_device("rtx-4090"))).max_context
+            longest = fit(model, MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), (1, find_device("rtx-4090"))).max_context
             assert f"{longest:,}" in tab.locator(".plots svg text").all_text_contents()
             assert f"{find_device('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
         tab.fill("#batch", "4")
-        total = Sizes(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
+        total = MemoryCalculator(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
         assert bare(tab.text_content("[data-part=total]")) == str(total)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import tiny_configs
-from llamath.analysis.inference.cache_bytes import cache as predicted
+from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.families import find_family

@@ -12,7 +12,7 @@ import torch
 import llamath
 from conftest import TINY, tiny_configs
 from llamath import run
-from llamath.analysis.inference.cache_bytes import cache as predicted
+from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk

@@ -22,7 +22,7 @@ from llamath.analysis.count.parameters import count
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.attention_wiring import ASKED, wiring
 from llamath.analysis.graph.walkthrough import following, prompt, reads_on, walkthrough
-from llamath.analysis.inference.cache_bytes import cache
+from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.cli import main
 from llamath.core.errors import LlamathError
@@ -70,7 +70,7 @@ def test_shapes_are_those_of_tensors(config: dict[str, Any]) -> None:
     held(found.first)
     held(found.then)
     if found.then is not None:
-        assert found.kept.numbers == found.then.walk.keeps == cache(model.tree, 8).elements
+        assert found.kept.numbers == found.then.walk.keeps == kv_cache_size(model.tree, 8).elements
 
 
 @pytest.mark.parametrize("config", plain())
@@ -98,7 +98,7 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
             found = walkthrough(tree, at, batch)
             assert found.parameters == count(tree).parameters.total
             assert found.flops == forward_flops(tree, at, batch).total
-            assert found.keeps == cache(tree, at.context, batch).elements
+            assert found.keeps == kv_cache_size(tree, at.context, batch).elements
             assert sum(x.times for x in found.layers) == tree.layers.n
 
 

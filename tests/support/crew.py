@@ -19,9 +19,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import llamath
 from llamath import run
-from llamath.analysis.inference.gpu_shards import Shards
-from llamath.analysis.inference.inference_memory import MemoryRequest, Sizes
-from llamath.analysis.parallel_layout import pieces, stages
+from llamath.analysis.inference.gpu_shards import ShardedModel
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
 from llamath.core.blocks import Decoder
 from llamath.core.errors import LlamathError
 from llamath.core.tree import fold, walk
@@ -90,7 +90,7 @@ def held(module: run.Decoder) -> int:
 
 def predicted(tree: Decoder, n: int, experts: Any) -> int:
     how = layout(n, experts)
-    return 4 * sum(x.numbers for x in pieces(tree, stages(tree, how)[0], how) if not x.buffer)
+    return 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, how)[0], how) if not x.buffer)
 
 
 def padding(tree: Decoder, mesh: DeviceMesh) -> int:
@@ -121,7 +121,7 @@ def same(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for m, c in zip((one, several), memory, strict=True)
         ]
         how = [run.Sampling(), run.Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=7)]
-        sizes = Sizes(known, MemoryRequest(dtype="fp32", kv_dtype="fp32", context=16, batch=2))
+        sizes = MemoryCalculator(known, MemoryRequest(dtype="fp32", kv_dtype="fp32", context=16, batch=2))
         joined = {path: x.full_tensor() if hasattr(x, "full_tensor") else x for path, x in several.state_dict().items()}
         found.append(
             {
@@ -134,7 +134,7 @@ def same(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "predicted": predicted(known.tree, mesh.size(), experts),
                 "padding": padding(known.tree, mesh),
                 "cache": memory[1].bytes,
-                "cache_predicted": Shards(sizes, layout(mesh.size(), experts)).remembered(0, 16, 2),
+                "cache_predicted": ShardedModel(sizes, layout(mesh.size(), experts)).kv_cache(0, 16, 2),
                 "parameters": [sum(x.numel() for x in m.parameters()) for m in (one, several)],
                 "joins": all(torch.equal(x, whole[path]) for path, x in joined.items()),
             }
@@ -168,7 +168,7 @@ def opened(mesh: DeviceMesh, given: dict[str, Any]) -> dict[str, Any]:
     found = {"logits": logits.tolist(), "bytes": held(ready.module), "flaw": ready.flaw(), **mapped(given["file"])}
     how = layout(mesh.size())
     tree = ready.model.tree
-    found["predicted"] = 4 * sum(x.numbers for x in pieces(tree, stages(tree, how)[0], how))
+    found["predicted"] = 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, how)[0], how))
     return found
 
 

@@ -15,7 +15,7 @@ import torch
 import llamath
 import train_tiny
 from llamath import embedded, run
-from llamath.analysis.verify.check_checkpoint import check
+from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers import tokenizer as words
 from tiny.measure import Known, granted, known, loss, openings, questions, right, stories
@@ -57,7 +57,7 @@ def model() -> Known:
 
 
 def test_it_is_what_its_configuration_says_and_small() -> None:
-    assert check("embedded").verdict.ok
+    assert verify_checkpoint("embedded").verdict.ok
     assert sum(x.stat().st_size for x in FOLDER.iterdir() if x.is_file()) <= 4_000_000
     assert llamath.load("embedded").parameters.total == llamath.load(FOLDER).parameters.total
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Kinds = tuple[str, ...]
 UNKNOWN = "not a key that is known here"
 UNREAD = "unread"
-META = {
+META_FIELDS = {
     "hidden_size": ("dim",),
     "num_hidden_layers": ("n_layers",),
     "num_attention_heads": ("n_heads",),
@@ -34,7 +34,7 @@ META = {
 """Hugging Face's key → the fields of `ModelArgs` that say the same."""
 
 
-class Key(Record):
+class ConfigKey(Record):
     """One key, dotted if nested: what holds, whether only because it is absent or null, what it says, and what it moves."""
 
     key: str
@@ -54,10 +54,10 @@ class Derived(Record):
     value: int | float
 
 
-class Configuration(Record):
+class ConfigReport(Record):
     """Both sayings; `meta` is None where the reference cannot express the model, and `why` says why."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[ConfigKey, ...]
     meta: ModelArgs | None
     why: str = ""
     derived: tuple[Derived, ...] = ()
@@ -65,13 +65,13 @@ class Configuration(Record):
     remarks: tuple[str, ...] = ()  # what `ModelArgs` leave unsaid
 
 
-class Witness(Config):
+class _RecordingConfig(Config):
     """A configuration that keeps apart what a builder uses, what it only knows, and what a null says."""
 
     def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
         super().__init__(data, source, path)
         self.known: set[str] = set()
-        self.objects: dict[str, Witness] = {}
+        self.objects: dict[str, _RecordingConfig] = {}
 
     def ignore(self, *keys: str) -> None:
         self.known.update(keys)
@@ -84,24 +84,24 @@ class Witness(Config):
 
     def sub(self, key: str) -> Config:
         if key not in self.objects:
-            self.objects[key] = Witness(super().sub(key).data, self.source, f"{self._path}{key}.")
+            self.objects[key] = _RecordingConfig(super().sub(key).data, self.source, f"{self._path}{key}.")
         return self.objects[key]
 
 
-ALONE = "Meta's reference implements the llama family alone"
+_LLAMA_ONLY = "Meta's reference implements the llama family alone"
 
 
-def configuration(config: Config, family: str, build: Callable[[Config], Decoder], meta: ModelArgs | bool) -> Configuration:
+def config_report(config: Config, family: str, build: Callable[[Config], Decoder], meta: ModelArgs | bool) -> ConfigReport:
     """Explain a configuration that has been read; `meta` are the arguments it came from, or whether Meta's reference has its family."""
     own = meta is not False
-    seen = Witness(config.data, config.source)
+    seen = _RecordingConfig(config.data, config.source)
     tree = build(seen)
     sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
     kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.keys_read), ("hybrid", "c" in letters)) if there))
     learned = seen.key_by_symbol.get("C", "") if "C" in letters else ""
-    args, why = (meta, "") if isinstance(meta, ModelArgs) else _meta(config) if own else (None, ALONE)
-    return Configuration(
+    args, why = (meta, "") if isinstance(meta, ModelArgs) else _meta(config) if own else (None, _LLAMA_ONLY)
+    return ConfigReport(
         keys=tuple(_keys(seen, config.keys_read, kinds, learned)),
         meta=args,
         why=why,
@@ -117,7 +117,7 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
     return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
 
 
-def _keys(seen: Witness, read: set[str], kinds: Kinds, learned: str) -> list[Key]:
+def _keys(seen: _RecordingConfig, read: set[str], kinds: Kinds, learned: str) -> list[ConfigKey]:
     """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
     nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
     said = {SAME.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
@@ -129,7 +129,7 @@ def _keys(seen: Witness, read: set[str], kinds: Kinds, learned: str) -> list[Key
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
-def _level(seen: Witness, kinds: Kinds, path: str, top: Witness) -> Iterator[Key]:
+def _level(seen: _RecordingConfig, kinds: Kinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:
     """The keys inside an object; what it leaves to a key outside of it is not among them."""
     for name in seen.data:
         yield _present(seen, name, kinds, path, seen.keys_read)
@@ -140,17 +140,17 @@ def _level(seen: Witness, kinds: Kinds, path: str, top: Witness) -> Iterator[Key
     )
 
 
-def _present(seen: Witness, name: str, kinds: Kinds, path: str, used: set[str]) -> Key:
+def _present(seen: _RecordingConfig, name: str, kinds: Kinds, path: str, used: set[str]) -> ConfigKey:
     key, value = path + name, seen.data[name]
     default = seen.defaults_used.get(name) if value is None else None
     says, moves, group = _words(key, kinds, "used" if name in used else "known" if name in seen.known else UNREAD)
     value = value if default is None else default
-    return Key(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META.get(key, ()))
+    return ConfigKey(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
 
 
-def _absent(key: str, default: object, kinds: Kinds) -> Key:
+def _absent(key: str, default: object, kinds: Kinds) -> ConfigKey:
     says, moves, group = _words(key, kinds, "used")
-    return Key(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META.get(key, ()))
+    return ConfigKey(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
 
 
 def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
@@ -166,7 +166,7 @@ def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
     return says, moves, group
 
 
-def _rank(key: Key) -> tuple[int, int, bool]:
+def _rank(key: ConfigKey) -> tuple[int, int, bool]:
     """The heaviest first, then in the order of the glossary."""
     order = list(GLOSSARY)
     name = SAME.get(key.key, key.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.record_type import Record
 
 
-class Line(Record):
+class MemoryLine(Record):
     """So many bytes for something; an inexact one is an estimate, and its formula says of what."""
 
     what: str

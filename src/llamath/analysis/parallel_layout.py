@@ -20,9 +20,9 @@ from ..core.tree import Block, Folded, Stack, fold_field
 
 Recompute = Literal["none", "selective", "full"]
 
-MOST = 1_000
+MAX_STAGES = 1_000
 """So many runs of layers make a pipeline at the most."""
-THINGS = {
+UNIT_NAMES = {
     "heads": "heads",
     "kv_heads": "key/value heads",
     "key_heads": "key heads of the delta rule",
@@ -74,7 +74,7 @@ class Layout(Record):
         return self.pp if self.microbatches is None else self.microbatches
 
 
-class Piece(NamedTuple):
+class WeightShard(NamedTuple):
     """What one GPU has of a weight: its shape there, and how many of its copies."""
 
     pattern: str
@@ -82,18 +82,18 @@ class Piece(NamedTuple):
     copies: int
     role: str
     group: str
-    dealt: bool  # of an expert
-    whole: tuple[int, ...] = ()  # its shape before it is cut
+    is_expert: bool  # of an expert
+    full_shape: tuple[int, ...] = ()  # its shape before it is cut
     axis: int | None = None  # where it is cut
     buffer: bool = False  # stored, but not trained
 
     @property
-    def numbers(self) -> int:
+    def elements(self) -> int:
         """All copies together."""
         return prod(self.shape) * self.copies
 
 
-class Stage(Record):
+class PipelineStage(Record):
     """One stage of a pipeline: which layers it has, in one run or several, and what stands before or after them."""
 
     index: int
@@ -107,7 +107,7 @@ class Stage(Record):
         return sum(b - a for a, b in self.runs)
 
 
-def problems(tree: Decoder, layout: Layout, context: int | None = None) -> list[str]:
+def layout_problems(tree: Decoder, layout: Layout, context: int | None = None) -> list[str]:
     """Why a model cannot be laid out like this, as `TP 3: 52 heads`; empty where it can."""
     axes = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "count")
     found = [f"{name.upper()} {n}: at least 1" for name in axes if (n := getattr(layout, name)) is not None and n < 1]
@@ -124,9 +124,9 @@ def problems(tree: Decoder, layout: Layout, context: int | None = None) -> list[
     return list(dict.fromkeys(found))
 
 
-def check(tree: Decoder, layout: Layout, context: int | None = None) -> None:
+def check_layout(tree: Decoder, layout: Layout, context: int | None = None) -> None:
     """Refuse a layout that does not fit the model, naming each dimension."""
-    if found := problems(tree, layout, context):
+    if found := layout_problems(tree, layout, context):
         raise LlamathError("this layout does not divide the model: " + "; ".join(found))
 
 
@@ -134,7 +134,7 @@ def _uncut(x: Folded, layout: Layout) -> Iterator[str]:
     """Whether tensor parallelism can cut a leaf."""
     n, name = (layout.expert_tp, "expert TP") if x.num_experts and layout.etp is not None else (layout.tp, "TP")
     if x.split and not _fits(x.split.parts, n, x.split.on_indivisible):
-        what = THINGS.get(x.split.unit, f"of {x.split.unit}")
+        what = UNIT_NAMES.get(x.split.unit, f"of {x.split.unit}")
         yield f"{name} {n}: {x.split.parts:,} {what}"
 
 
@@ -158,8 +158,8 @@ def _ranks(leaves: list[Folded], layout: Layout) -> list[str]:
 
 def _pipeline(tree: Decoder, layout: Layout) -> list[str]:
     n, slots = int(tree.layers.n), layout.pp * layout.interleave
-    if slots > MOST:
-        return [f"PP {layout.pp:,}: more than {MOST:,} stages"]
+    if slots > MAX_STAGES:
+        return [f"PP {layout.pp:,}: more than {MAX_STAGES:,} stages"]
     if layout.pp > 1 and n < slots - 2 * (layout.pp > 2):
         return [f"PP {layout.pp}" + (f" × {layout.interleave} interleaved" if layout.interleave > 1 else "") + f": {n:,} layers"]
     if layout.interleave > 1 and (layout.pp == 1 or layout.count % layout.pp):
@@ -167,7 +167,7 @@ def _pipeline(tree: Decoder, layout: Layout) -> list[str]:
     return []
 
 
-def stages(tree: Decoder, layout: Layout) -> list[Stage]:
+def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
     """The stages, layers as even as can be; what does not come out even goes to the middle, since first and last have more to hold."""
     slots = layout.pp * layout.interleave
     each, rest = divmod(int(tree.layers.n), slots)
@@ -175,7 +175,7 @@ def stages(tree: Decoder, layout: Layout) -> list[Stage]:
     sizes = [each + (skip <= i < skip + rest) for i in range(slots)]
     starts = list(accumulate(sizes, initial=0))
     return [
-        Stage(
+        PipelineStage(
             index=i,
             runs=tuple((starts[j], starts[j] + sizes[j]) for j in range(i, slots, layout.pp)),
             first=i == 0,
@@ -185,7 +185,7 @@ def stages(tree: Decoder, layout: Layout) -> list[Stage]:
     ]
 
 
-def portion(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
+def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
     """The blocks from `first` up to `last`, each kind with how often it occurs."""
     found: dict[int, tuple[Block, int]] = {}
     start = 0
@@ -200,12 +200,12 @@ def portion(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
     return [(block, n) for block, n in found.values() if n]
 
 
-def pieces(tree: Decoder, stage: Stage, layout: Layout) -> list[Piece]:
+def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[WeightShard]:
     """What one GPU of a stage holds, before ZeRO shards it; a tied head on another stage than the embedding is a copy."""
-    kinds = [pair for run in stage.runs for pair in portion(tree.layers, *run)]
+    kinds = [pair for run in stage.runs for pair in slice_layers(tree.layers, *run)]
     part = tree.replace(layers=Stack(*(((block,), n) for block, n in kinds)))
     at = tree.fields.index("layers")
-    made: list[Piece] = []
+    made: list[WeightShard] = []
     for name, _ in part.children:
         place = tree.fields.index(name)
         if (place < at and not stage.first) or (place > at and not stage.last):
@@ -214,11 +214,11 @@ def pieces(tree: Decoder, stage: Stage, layout: Layout) -> list[Piece]:
     return made
 
 
-def _piece(x: Folded, layout: Layout) -> Piece:
+def _piece(x: Folded, layout: Layout) -> WeightShard:
     shape, n = list(map(int, x.weight.shape)), layout.expert_tp if x.num_experts else layout.tp
     if x.split:
         axis, parts = x.split.axis, x.split.parts
         shape[axis] = -(-shape[axis] // n) if x.split.on_indivisible == "pad" else shape[axis] // min(n, parts)
     copies = int(x.copies) // layout.ep if x.num_experts else int(x.copies)
     whole, cut = tuple(map(int, x.weight.shape)), x.split.axis if x.split else None
-    return Piece(x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.num_experts), whole, cut, x.weight.buffer)
+    return WeightShard(x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.num_experts), whole, cut, x.weight.buffer)

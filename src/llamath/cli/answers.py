@@ -11,7 +11,7 @@ from .output import say
 
 def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None = None) -> int:
     """What is in the checkpoint."""
-    from ..analysis.verify.listing import listing
+    from ..analysis.verify.listing import list_tensors
     from ..checkpoint.open import open_checkpoint
 
     checkpoint = open_checkpoint(path)
@@ -22,7 +22,7 @@ def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None 
         declared = checkpoint.packing_config
     except (ConfigError, RemoteError) as error:
         say(f"note: {error}; how the values are packed is told from the headers alone", err=True)
-    found = listing(checkpoint.manifest, declared)
+    found = list_tensors(checkpoint.manifest, declared)
     if form == "json":
         from ..render.text.ls_data import ls_json
 
@@ -40,10 +40,10 @@ def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None 
 
 def verify(path: str, *, model: str | None = None, changes: Mapping[str, Any] | None = None, as_json: bool = False) -> int:
     """Whether the checkpoint is what its configuration says."""
-    from ..analysis.verify.check_checkpoint import check
-    from ..render.text.verify_text import verdict_json, verdict_text
+    from ..analysis.verify.check_checkpoint import verify_checkpoint
+    from ..render.text.verify_text import verdict_json, verify_text
 
-    checked = check(path, model, changes)
+    checked = verify_checkpoint(path, model, changes)
     if checked.note:
         say(checked.note, err=True)
     if as_json:
@@ -51,7 +51,7 @@ def verify(path: str, *, model: str | None = None, changes: Mapping[str, Any] | 
 
         say(json.dumps(verdict_json(checked)))
     else:
-        say(verdict_text(checked))
+        say(verify_text(checked))
     return 0 if checked.verdict.ok else 1
 
 

@@ -21,7 +21,7 @@ def command(model: Model, *, form: str | None) -> None:
 
         click.echo(json.dumps(show.config_json(model), default=list))
     elif form == "params":
-        click.echo(show.config_params(model))
+        click.echo(show.params_json_text(model))
         for remark in show.explained(model).remarks:
             click.echo(f"note: {remark}", err=True)
     else:

@@ -54,9 +54,9 @@ def command(
 
         click.echo(tree_text(model))
     elif unfold or form:
-        from ..render.csv_rows import unfolded, written
+        from ..render.csv_rows import folded_rows, unfolded_rows
 
-        for line in unfolded(model, scheme, layer, form) if unfold else written(model, scheme, layer, form or "csv"):
+        for line in unfolded_rows(model, scheme, layer, form) if unfold else folded_rows(model, scheme, layer, form or "csv"):
             click.echo(line)
     else:
         from ..render.text.count_text import count_text

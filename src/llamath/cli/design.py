@@ -13,7 +13,7 @@ from ..analysis.design.design_request import TOLERANCE, Bounds, Fixed, Request
 
 if TYPE_CHECKING:
     from ..analysis.design.design_report import Design
-    from ..analysis.diff.model_diff import Difference
+    from ..analysis.diff.model_diff import ModelDiff
     from ..analysis.flops.scaling_laws import Budget, Law
 
 Callback = Callable[[click.Context, click.Parameter, "str | None"], Any]
@@ -186,7 +186,7 @@ def _budget(found: Design, law: Law, options: dict[str, Any]) -> Budget | None:
     return budget(found.candidates[0].active, law, tokens, None if tokens else flops)
 
 
-def _contrast(found: Design, against: str | None) -> tuple[str, Design, Difference] | None:
+def _contrast(found: Design, against: str | None) -> tuple[str, Design, ModelDiff] | None:
     """The best design of another series; of a model with learned positions Llama 3's, unless another is named."""
     from ..analysis.design.design_report import design
     from ..analysis.diff.compare import compare
@@ -201,7 +201,7 @@ def _contrast(found: Design, against: str | None) -> tuple[str, Design, Differen
     return (like, other, compare(best, other.candidates[0].model)) if other.candidates else None
 
 
-def _shown(found: Design, other: tuple[str, Design, Difference] | None, budget: Budget | None, options: dict[str, Any]) -> list[str]:
+def _shown(found: Design, other: tuple[str, Design, ModelDiff] | None, budget: Budget | None, options: dict[str, Any]) -> list[str]:
     if options["form"] == "params" and found.candidates:
         return [_params(found)] if options["output"] is None else []
     if options["form"] == "json":
@@ -225,10 +225,10 @@ def _shown(found: Design, other: tuple[str, Design, Difference] | None, budget: 
 
 
 def _params(found: Design) -> str:
-    from ..render.text.config_text import config_params, explained
+    from ..render.text.config_text import explained, params_json_text
 
     best = found.candidates[0].model
-    text = config_params(best)
+    text = params_json_text(best)
     for remark in explained(best).remarks:
         click.echo(f"note: {remark}", err=True)
     return text

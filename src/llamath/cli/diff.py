@@ -12,7 +12,7 @@ from ..model import Model
 from .model_options import changed
 
 if TYPE_CHECKING:
-    from ..analysis.diff.model_diff import Difference
+    from ..analysis.diff.model_diff import ModelDiff
 
 
 @click.command("diff")
@@ -58,7 +58,7 @@ def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
     return [*map(load, names[:-1]), load(names[-1], changes=new)]
 
 
-def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | None) -> Sequence[str]:
+def _shown(models: Sequence[Model], found: Sequence[ModelDiff], form: str | None) -> Sequence[str]:
     a, b = models[:2]
     if form == "json":
         import json
@@ -68,9 +68,9 @@ def _shown(models: Sequence[Model], found: Sequence[Difference], form: str | Non
         data = diff_json(a, b, found[0]) if len(found) == 1 else many_json(models, found)
         return [json.dumps(data, default=list)]
     if len(found) > 1:
-        from ..render.text.diff_many_text import many_rows, many_text
+        from ..render.text.diff_many_text import multi_diff_rows, multi_diff_text
 
-        return list(many_rows(models, found, form)) if form else [many_text(models, found)]
+        return list(multi_diff_rows(models, found, form)) if form else [multi_diff_text(models, found)]
     if form:
         from ..render.text.diff_data import diff_csv, diff_markdown
 

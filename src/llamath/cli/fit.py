@@ -15,8 +15,8 @@ from .model_options import takes_model
 from .output import say
 
 if TYPE_CHECKING:
-    from ..analysis.inference.fit_report import Fit
-    from ..analysis.inference.inference_memory import Sizes
+    from ..analysis.inference.fit_report import FitReport
+    from ..analysis.inference.inference_memory import MemoryCalculator
 
 LEAST = 4096
 """Tokens that a card must hold to be listed, unless it is said."""
@@ -58,14 +58,16 @@ def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str |
         _fit(model, sizes, where, split, form, picture)
 
 
-def _sizes(model: Model, asked: dict[str, Any], name: str) -> Sizes:
-    from ..analysis.inference.inference_memory import MemoryRequest, Sizes
+def _sizes(model: Model, asked: dict[str, Any], name: str) -> MemoryCalculator:
+    from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 
     request = MemoryRequest(**asked)
-    return Sizes(model, request, None if request.dtype else held(name))
+    return MemoryCalculator(model, request, None if request.dtype else held(name))
 
 
-def _fit(model: Model, sizes: Sizes, where: str, split: dict[str, int | None], form: str | None, picture: dict[str, Any]) -> None:
+def _fit(
+    model: Model, sizes: MemoryCalculator, where: str, split: dict[str, int | None], form: str | None, picture: dict[str, Any]
+) -> None:
     from ..analysis.inference.fit_report import fit
 
     found = fit(model, sizes, parse_devices(where), **split)
@@ -86,7 +88,7 @@ def _fit(model: Model, sizes: Sizes, where: str, split: dict[str, int | None], f
         sys.exit(1)
 
 
-def _draw(model: Model, sizes: Sizes, found: Fit, svg: str | None, force: bool) -> None:
+def _draw(model: Model, sizes: MemoryCalculator, found: FitReport, svg: str | None, force: bool) -> None:
     if svg is not None:
         from ..render.svg.roofline_svg import roofline_svg
         from .save_file import save
@@ -94,12 +96,12 @@ def _draw(model: Model, sizes: Sizes, found: Fit, svg: str | None, force: bool) 
         save(svg, roofline_svg(model, sizes, found), force)
 
 
-def _cards(model: Model, sizes: Sizes, form: str | None) -> None:
-    from ..analysis.inference.gpu_ranking import cards
+def _cards(model: Model, sizes: MemoryCalculator, form: str | None) -> None:
+    from ..analysis.inference.gpu_ranking import rank_gpus
 
     own = model.tree.context or LEAST
     context = sizes.request.context or min(own, LEAST)
-    found = cards(sizes, context, max(own, context), devices())
+    found = rank_gpus(sizes, context, max(own, context), devices())
     if form == "json":
         import json
 
@@ -107,10 +109,10 @@ def _cards(model: Model, sizes: Sizes, form: str | None) -> None:
 
         say(json.dumps(cards_json(model, found)))
     else:
-        from ..render.text.gpu_ranking_text import cards_text
+        from ..render.text.gpu_ranking_text import gpu_ranking_text
 
         kept = "weights as stored" if sizes.storage is None else f"weights in {sizes.packer.name}"
-        say(cards_text(model, found, f"{kept}, cache in {sizes.kv}"))
-    if not found.found:
+        say(gpu_ranking_text(model, found, f"{kept}, cache in {sizes.kv_dtype}"))
+    if not found.gpus:
         sys.stdout.flush()
         sys.exit(1)

@@ -17,8 +17,8 @@ from .training_options import trains
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
-    from ..analysis.inference.inference_memory import Sizes
-    from ..analysis.memory_line import Line
+    from ..analysis.inference.inference_memory import MemoryCalculator
+    from ..analysis.memory_line import MemoryLine
 
 SCHEMES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, GGUF's q4_k_m, iq3_xs, …"
 
@@ -43,11 +43,11 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
     if not isinstance(model, Model):
         _header(model, form, rest=any(x not in ("", None, 1) for x in (within, *asked.values())))
         return
-    from ..analysis.inference.inference_memory import MemoryRequest, Sizes
+    from ..analysis.inference.inference_memory import MemoryRequest, MemoryCalculator
 
     contexts = _contexts(asked.pop("context"))
     request = MemoryRequest(**asked | {"chunk": _chunk(asked["chunk"]), "context": max(contexts, default=None)})
-    sizes = Sizes(model, request, None if request.dtype else held(str(ctx.params.get("model") or "")))
+    sizes = MemoryCalculator(model, request, None if request.dtype else held(str(ctx.params.get("model") or "")))
     reports = [sizes.at(n, request.batch) for n in contexts or [sizes.context]]
     warn(model, sizes.context)
     doubt(sizes)
@@ -73,9 +73,9 @@ def _contexts(text: str) -> list[int]:
 
 
 def _chunk(text: str) -> int:
-    from ..analysis.inference.inference_memory import CHUNK, MOST
+    from ..analysis.inference.inference_memory import PREFILL_CHUNK, MAX_TOKENS
 
-    return CHUNK if not text else MOST - 1 if text == "all" else parse_tokens(text)
+    return PREFILL_CHUNK if not text else MAX_TOKENS - 1 if text == "all" else parse_tokens(text)
 
 
 def warn(model: Model, context: int) -> None:
@@ -87,18 +87,19 @@ def warn(model: Model, context: int) -> None:
         say(f"note: the model does not say its context; {context:,} tokens are taken", err=True)
 
 
-def doubt(sizes: Sizes) -> None:
+def doubt(sizes: MemoryCalculator) -> None:
     """Say where a configuration packs its weights in a way that is not known here."""
-    if sizes.doubt:
-        say(f"warning: quantization_config says {safe(sizes.doubt, 40)}, which is not known here: {sizes.packer.name} is taken", err=True)
+    if sizes.unknown_quantization:
+        name = safe(sizes.unknown_quantization, 40)
+        say(f"warning: unknown quantization method {name} in quantization_config: assuming {sizes.packer.name}", err=True)
 
 
-def held(name: str) -> Sequence[Line] | None:
+def held(name: str) -> Sequence[MemoryLine] | None:
     """The lines of a checkpoint's own bytes, with a note where shards are missing; None where MODEL is a configuration alone."""
     if not names_checkpoint(name):
         return None
-    from ..analysis.inference.weight_bytes import in_file
-    from ..analysis.verify.listing import listing
+    from ..analysis.inference.weight_bytes import stored_weight_lines
+    from ..analysis.verify.listing import list_tensors
 
     try:
         opened = open_checkpoint(name)
@@ -108,20 +109,20 @@ def held(name: str) -> Sequence[Line] | None:
         raise
     if note := opened.missing_shards_note:
         say(f"note: {note}", err=True)
-    return in_file(listing(opened.manifest))
+    return stored_weight_lines(list_tensors(opened.manifest))
 
 
 def _header(found: HeaderCount, form: str | None, rest: bool) -> None:
     """The weights alone, of a checkpoint that no family fits."""
     if rest:
         raise click.UsageError(f"{found.reason}; without a family only the bytes of the weights are known")
-    from ..analysis.inference.weight_bytes import in_file
-    from ..render.text.memory_text import held_json, held_text
+    from ..analysis.inference.weight_bytes import stored_weight_lines
+    from ..render.text.memory_text import held_json, weights_only_text
 
-    lines = in_file(found.listing)
+    lines = stored_weight_lines(found.listing)
     if form == "json":
         import json
 
         say(json.dumps(held_json(found.name, lines, found.reason)))
     else:
-        say(held_text(safe(found.name), lines, found.reason))
+        say(weights_only_text(safe(found.name), lines, found.reason))

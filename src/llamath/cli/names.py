@@ -14,10 +14,10 @@ from .model_options import takes_model
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
     """Say every weight's names in HF, Meta and GGUF files, or list the tensors that one of them holds."""
-    from ..render.text.names_text import spellings_json, spellings_text
+    from ..render.text.names_text import names_text, spellings_json
 
     if scheme is None and not as_json:
-        click.echo(spellings_text(model))
+        click.echo(names_text(model))
     elif as_json:
         import json
 
@@ -25,7 +25,7 @@ def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
 
         click.echo(json.dumps(names_json(model, scheme) if scheme else spellings_json(model)))
     else:
-        from ..render.csv_rows import unfolded
+        from ..render.csv_rows import unfolded_rows
 
-        for line in unfolded(model, model.scheme(scheme or "hf"), None, None):
+        for line in unfolded_rows(model, model.scheme(scheme or "hf"), None, None):
             click.echo(line)

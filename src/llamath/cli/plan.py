@@ -94,11 +94,11 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
 
 
 def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
-    from ..analysis.inference.inference_memory import MemoryRequest, Sizes
+    from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from ..analysis.plan.serving_plan import serving
 
     request = MemoryRequest(dtype=asked["dtype"], kv_dtype=asked["kv_dtype"], context=asked["context"])
-    sizes = Sizes(model, request, None if request.dtype else held(name))
+    sizes = MemoryCalculator(model, request, None if request.dtype else held(name))
     report = serving(model, sizes, parse_devices(on), _seconds(asked["latency"]))
     warn(model, sizes.context)
     doubt(sizes)

@@ -84,7 +84,7 @@ def _train(model: Any, lora: str | None, own: dict[str, Any], rest: dict[str, An
 
 
 def _request(model: Model, lora: str | None, own: dict[str, Any], rest: dict[str, Any]) -> TrainRequest:
-    from ..analysis.inference.inference_memory import declared
+    from ..analysis.inference.inference_memory import declared_dtype
     from ..analysis.training.training_memory import TrainRequest, plainly
 
     chosen = {name: own[name] for name in ("optimizer", "gradients") if own[name]}
@@ -94,7 +94,7 @@ def _request(model: Model, lora: str | None, own: dict[str, Any], rest: dict[str
     if note := tokens_note(text) if text else "":
         say(f"note: {note}", err=True)
     return TrainRequest(
-        dtype=rest["dtype"] or (declared(model) if lora is not None else plainly(model)),
+        dtype=rest["dtype"] or (declared_dtype(model) if lora is not None else plainly(model)),
         master=own["master"],
         context=parse_tokens(text) if text else None,
         layout=_layout(own, rest["batch"]),
@@ -145,7 +145,7 @@ def _lora(text: str) -> dict[str, Any]:
 
 
 def _fitting(model: Model, report: TrainReport, within: int) -> tuple[int, int | None]:
-    from ..analysis.inference.inference_memory import largest
+    from ..analysis.inference.inference_memory import largest_fitting
     from ..analysis.training.training_memory import Job
 
     job = Job(model, report.request)
@@ -153,4 +153,4 @@ def _fitting(model: Model, report: TrainReport, within: int) -> tuple[int, int |
     def fits(n: int) -> bool:
         return job.at(job.layout.replace(microbatch=n)).report(every=False).fullest.total <= within
 
-    return within, largest(fits, 2**40)
+    return within, largest_fitting(fits, 2**40)

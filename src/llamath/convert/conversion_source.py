@@ -7,8 +7,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from ..analysis.verify.check_checkpoint import claim
-from ..analysis.verify.verify_tensors import verify
+from ..analysis.verify.check_checkpoint import expectation_of
+from ..analysis.verify.verify_tensors import verify_tensors
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.manifest import Manifest, Tensor
 from ..checkpoint.formats.source import LocalFile
@@ -112,7 +112,7 @@ def _from_header(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> M
 def _scheme(checkpoint: OpenedCheckpoint, model: Model, found: Found) -> Scheme:
     """The naming that most of the tensors have."""
     best: tuple[int, Scheme | None] = (0, None)
-    for scheme in claim(model, checkpoint).schemes:
+    for scheme in expectation_of(model, checkpoint).schemes:
         try:
             overlap = sum(x.name in found for x in scheme.tensors(model.tree))
         except Unnamed:
@@ -143,7 +143,7 @@ def _unsaid(model: Model, scheme: Scheme, found: Found, files: Files) -> dict[st
 def _checked(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, Whole]) -> list[str]:
     """Hold the tensors against the model; what a conversion would carry on is an error."""
     tensors = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in wholes.values())
-    verdict = verify(claim(model, checkpoint), checkpoint.manifest.replace(tensors=tensors))
+    verdict = verify_tensors(expectation_of(model, checkpoint), checkpoint.manifest.replace(tensors=tensors))
     wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in SET_RIGHT | APART]
     if wrong:
         first, more = wrong[0], f"; and {len(wrong) - 1} more findings" if len(wrong) > 1 else ""

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator
 from ..checkpoint.naming.scheme import Scheme
 from ..model import Model
 from .count_json import listable
-from .numbers import spans
+from .numbers import format_ranges
 
 HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
 
-def unfolded(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
+def unfolded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
     """Every tensor, in tree order: name, shape, parameters; with a scheme, the tensors as its files have them."""
     listable(model)
     rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
     header = ("name", "shape", "parameters")
     if form:
-        yield from table(header, rows, form)
+        yield from format_table(header, rows, form)
     else:
         yield from (f"{name}\t{shape}\t{parameters}" for name, shape, parameters in rows)
 
@@ -36,9 +36,9 @@ def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[s
             yield x.name, _shape(x.shape), str(sum(int(part.weight.parameters) for part in x.parts))
 
 
-def written(model: Model, scheme: Scheme | None, layer: int | None, form: str) -> Iterator[str]:
+def folded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str) -> Iterator[str]:
     """The folded table; its `total` column sums to the model's."""
-    return table(HEADER, _folded(model, scheme, layer), form)
+    return format_table(HEADER, _folded(model, scheme, layer), form)
 
 
 def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[tuple[str, ...]]:
@@ -46,7 +46,7 @@ def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[
         if layer is not None and not any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices):
             continue
         times = 1 if layer is not None else int(section.times)
-        where = str(layer) if layer is not None else f"{{{spans(section.indices)}}}"
+        where = str(layer) if layer is not None else f"{{{format_ranges(section.indices)}}}"
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
             name = (scheme.stored(path) if scheme else path).replace("{l}", where)
@@ -63,7 +63,7 @@ LEFT = frozenset("group weight name dims shape cause where key moves model".spli
 """Columns of words; all others are flushed right in Markdown."""
 
 
-def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
+def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
     """Rows under a header, as CSV or as Markdown."""
     if form == "markdown":
         yield f"| {' | '.join(header)} |"

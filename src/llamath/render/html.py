@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .numbers import everyday, percent, spans
+from .numbers import format_percent, format_ranges, short_count
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -20,22 +20,22 @@ def count_html(model: Model) -> str:
         if section.indices:
             whole = section.each * int(section.times)
             cells = (
-                f"layers {spans(section.indices)}",
+                f"layers {format_ranges(section.indices)}",
                 "",
                 f"{section.each:,}",
                 f"{int(section.times)}",
                 f"{whole:,}",
-                percent(report.share(whole)),
+                format_percent(report.share(whole)),
             )
             lines.append("<tr style='font-weight:bold'>" + "".join(f"<td>{x}</td>" for x in cells) + "</tr>")
         for row in section.rows:
             symbols, numbers = "×".join(x.symbol for x in row.weight.shape), "×".join(str(int(x)) for x in row.weight.shape)
             copies = int(section.times) * int(row.copies)
             whole = int(row.weight.parameters) * copies
-            share = "tied" if row.weight.tied else percent(report.share(whole))
+            share = "tied" if row.weight.tied else format_percent(report.share(whole))
             cells = (row.pattern, f"{symbols} = {numbers}", f"{int(row.weight.size):,}", f"{copies}", f"{whole:,}", share)
             lines.append("<tr>" + "".join(f"<td>{escape(x)}</td>" for x in cells) + "</tr>")
     head = "".join(f"<th>{x}</th>" for x in ("weight", "shape", "parameters", "×", "total", "share"))
-    title = f"<b>{escape(model.name)}</b>: {report.parameters.total:,} parameters ({everyday(report.parameters.total)})"
+    title = f"<b>{escape(model.name)}</b>: {report.parameters.total:,} parameters ({short_count(report.parameters.total)})"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f"<p>{title}</p>{table}<code>{escape(report.formula.symbols)}</code>"

@@ -7,7 +7,7 @@ from fractions import Fraction
 UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
-def everyday(parameters: int) -> str:
+def short_count(parameters: int) -> str:
     """The everyday name of a count, to three digits: 8.03B, 671B, 135M."""
     for unit, letter in UNITS:
         if parameters * 2000 >= unit * 1999:
@@ -17,12 +17,12 @@ def everyday(parameters: int) -> str:
     return str(parameters)
 
 
-def percent(share: Fraction) -> str:
+def format_percent(share: Fraction) -> str:
     """A share to a hundredth of a percent."""
     return f"{float(share * 100):.2f}%"
 
 
-def spans(found: tuple[tuple[int, int, int], ...]) -> str:
+def format_ranges(found: tuple[tuple[int, int, int], ...]) -> str:
     """Layer numbers: `0–31`, `0, 2, … 30`."""
     parts = []
     for first, last, step in found:
@@ -39,7 +39,7 @@ def spans(found: tuple[tuple[int, int, int], ...]) -> str:
     return ", ".join(parts[:3]) + (f" … {parts[-1]}" if len(parts) > 3 else "")
 
 
-def si(value: Fraction | int) -> str:
+def format_si(value: Fraction | int) -> str:
     """A number of operations to four digits, in thousands of thousands: 16.06G, 140.6T, 3.797Y."""
     for power, letter in zip(range(24, 0, -3), "YZEPTGMk", strict=True):
         if value * 10_000 >= 9_999_5 * 10 ** (power - 1):

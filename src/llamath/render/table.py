@@ -13,7 +13,7 @@ _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 
 
 @contextmanager
-def plain() -> Iterator[None]:
+def unstyled() -> Iterator[None]:
     """In here texts are for no terminal: 80 columns, no style."""
     before = _elsewhere.set(True)
     try:
@@ -22,22 +22,22 @@ def plain() -> Iterator[None]:
         _elsewhere.reset(before)
 
 
-def styled() -> bool:
+def is_styled() -> bool:
     """May output be styled? Only on a terminal, and not against NO_COLOR."""
     return not _elsewhere.get() and sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def bold(text: str) -> str:
     """Text that stands out, where that is possible."""
-    return f"{BOLD}{text}{PLAIN}" if styled() else text
+    return f"{BOLD}{text}{PLAIN}" if is_styled() else text
 
 
 def dim(text: str) -> str:
     """Text that steps back, where that is possible."""
-    return f"{DIM}{text}{PLAIN}" if styled() else text
+    return f"{DIM}{text}{PLAIN}" if is_styled() else text
 
 
-def columns() -> int:
+def terminal_width() -> int:
     """How wide the terminal is, 80 where there is none; `shutil`, which knows it too, brings every kind of compression along."""
     for ask in () if _elsewhere.get() else (_said, _measured):
         try:
@@ -56,7 +56,7 @@ def _measured() -> int:
     return os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]  # none is an AttributeError
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2) -> list[str]:
+def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2) -> list[str]:
     """Rows as lines; the columns listed in `right` are flushed right. A row of fewer cells ends early."""
     width = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(max(map(len, rows), default=0))]
     return [
@@ -65,7 +65,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int =
     ]
 
 
-def beside(left: Sequence[str], right: Sequence[str], gap: int = 4) -> list[str]:
+def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> list[str]:
     """Two blocks of lines next to each other."""
     width = max(map(len, left), default=0) + gap
     lines = max(len(left), len(right))
@@ -73,11 +73,11 @@ def beside(left: Sequence[str], right: Sequence[str], gap: int = 4) -> list[str]
     return [f"{a:{width}}{b}".rstrip() for a, b in pairs]
 
 
-def wrapped(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
+def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
     """Long text over several lines, broken at spaces only."""
     lines, line = [], ""
     for word in text.split(" "):
-        if line and len(indent) + len(line) + 1 + len(word) > (width or columns()):
+        if line and len(indent) + len(line) + 1 + len(word) > (width or terminal_width()):
             lines.append(indent + line)
             line = word
         else:

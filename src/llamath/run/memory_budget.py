@@ -7,8 +7,8 @@ import os
 import torch
 from torch import nn
 
-from ..analysis.inference.gpu_shards import Shards
-from ..analysis.inference.inference_memory import MemoryRequest, Sizes, memory
+from ..analysis.inference.gpu_shards import ShardedModel
+from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from ..analysis.parallel_layout import Layout
 from ..core.errors import LlamathError, nearest, safe
 from ..model import Model
@@ -139,8 +139,8 @@ def afford_part(model: Model, request: MemoryRequest, place: Place, module: nn.M
     """The same for what one process of several has of cache and activations, the weights being there already."""
     mesh = getattr(module, "mesh", None)
     assert mesh is not None
-    sizes = Sizes(model, request.replace(dtype=WORDS[place.dtype]))
-    share = Shards(sizes, Layout(tp=int(mesh.size()))).shares(sizes.context, request.batch)[0]
+    sizes = MemoryCalculator(model, request.replace(dtype=WORDS[place.dtype]))
+    share = ShardedModel(sizes, Layout(tp=int(mesh.size()))).stage_memory(sizes.context, request.batch)[0]
     need = (share.kv_cache + share.activations + share.logits) * sharing(module)
     of = f"{request.batch:,} sequences" if request.batch > 1 else "a sequence"
     require(need, f"cache and activations for {of} of {sizes.context:,} tokens in {word(place.dtype)}", place.device)

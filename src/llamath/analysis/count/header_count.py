@@ -12,9 +12,9 @@ from typing import Any
 
 from ...checkpoint.formats.manifest import Manifest
 from ...core.record_type import Record
-from ..verify.listing import Listing, Row, listing
+from ..verify.listing import Listing, TensorRow, list_tensors
 
-FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
+ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
 """Tensors of these names, in whatever layer, hold rotary factors, which are computed and not learned."""
 CAVEAT = "counted from the header: a head stored beside the embedding that it equals, padding and buffers count as they are stored"
 
@@ -28,9 +28,9 @@ class HeaderCount(Record):
     reason: str = ""  # why there is no family
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[TensorRow, ...]:
         """The folded rows of what is counted; a row of factors is not."""
-        return tuple(x for x in self.listing.rows if not factors(x))
+        return tuple(x for x in self.listing.rows if not is_rotary_table(x))
 
     @property
     def total(self) -> int:
@@ -48,18 +48,18 @@ class HeaderCount(Record):
         return tuple(x for x in (self.reason, CAVEAT, *_left_out(self.listing), *self.listing.notes) if x)
 
 
-def header_count(
+def count_from_header(
     name: str, source: str, manifest: Manifest, quantization: Mapping[str, Any] | None = None, reason: str = ""
 ) -> HeaderCount:
     """Count the parameters in a checkpoint's headers."""
-    return HeaderCount(name=name, source=source, listing=listing(manifest, quantization), reason=reason)
+    return HeaderCount(name=name, source=source, listing=list_tensors(manifest, quantization), reason=reason)
 
 
-def factors(row: Row) -> bool:
+def is_rotary_table(row: TensorRow) -> bool:
     """Whether these tensors are known to be no weights."""
-    return row.pattern.endswith(FACTORS)
+    return row.pattern.endswith(ROTARY_TABLES)
 
 
 def _left_out(found: Listing) -> Iterator[str]:
-    if left := [x for x in found.rows if factors(x)]:
+    if left := [x for x in found.rows if is_rotary_table(x)]:
         yield f"rotary factors, not counted: {sum(x.elements * x.copies for x in left):,} numbers ({left[0].pattern}, …)"

@@ -14,7 +14,7 @@ from math import prod
 from operator import attrgetter
 from typing import NamedTuple
 
-DIGITS, COLUMNS, PARTS = 9, 8, 64
+MAX_DIGITS, MAX_NUMBERS, MAX_NAME_PARTS = 9, 8, 64
 """A longer number is a word, as is one with a needless 0 in front; so many numbers are folded, in names of at most so many parts."""
 
 CHUNK = 4096
@@ -29,14 +29,14 @@ Box = tuple[tuple[int, ...], ...]
 """For each number in a pattern, the values that it takes: the pattern stands for their product."""
 
 
-class Folded(NamedTuple):
+class FoldedNames(NamedTuple):
     """A pattern and how many names it stands for."""
 
     pattern: str
     copies: int
 
 
-class Group(NamedTuple):
+class NameGroup(NamedTuple):
     """The same in parts, for names that also agree in a key; `first` is the place of the earliest of them."""
 
     parts: tuple[str, ...]
@@ -49,36 +49,36 @@ class Group(NamedTuple):
         return ".".join(self.parts)
 
 
-def folded(names: Iterable[str]) -> list[Folded]:
+def fold_names(names: Iterable[str]) -> list[FoldedNames]:
     """The patterns that these names make, in order of first appearance."""
-    return [Folded(x.pattern, x.copies) for x in groups(list(names))]
+    return [FoldedNames(x.pattern, x.copies) for x in fold_groups(list(names))]
 
 
-def unfolded(pattern: str) -> Iterator[str]:
+def unfold_pattern(pattern: str) -> Iterator[str]:
     """Every name that a pattern stands for."""
-    return map("".join, product(*(_choices(x) for x in re.split(_TOKEN, pattern))))
+    return map("".join, product(*(_token_values(x) for x in re.split(_TOKEN, pattern))))
 
 
-def groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: int | None = None) -> list[Group]:
+def fold_groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: int | None = None) -> list[NameGroup]:
     """The patterns of the names that agree in the other columns, in order of first appearance; `distinct` of them, if that is known."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for at in range(0, len(names), CHUNK):
-        for i, word in enumerate(_words(names[at : at + CHUNK]), at):
+        for i, word in enumerate(_without_digits(names[at : at + CHUNK]), at):
             found[word].append(i)
     once = (len(set(names)) if distinct is None else distinct) == len(names)
-    made: list[Group] = []
+    made: list[NameGroup] = []
     for word, alike in found.items():
-        for places in _agreeing(alike, columns):
-            if len(places) > 1 and word.count(".") < PARTS:
-                made += _folded(word.split("."), names, places, once)
+        for places in _split_by_columns(alike, columns):
+            if len(places) > 1 and word.count(".") < MAX_NAME_PARTS:
+                made += _fold_alike(word.split("."), names, places, once)
             else:
-                made += [Group(tuple(map(_escaped, names[i].split(".", PARTS))), 1, i) for i in places]
+                made += [NameGroup(tuple(map(_escaped, names[i].split(".", MAX_NAME_PARTS))), 1, i) for i in places]
     return sorted(made, key=attrgetter("first"))
 
 
-def _agreeing(places: list[int], columns: Sequence[Sequence[Hashable]]) -> Iterable[list[int]]:
+def _split_by_columns(places: list[int], columns: Sequence[Sequence[Hashable]]) -> Iterable[list[int]]:
     """These places by what the columns have there."""
-    if len(places) == 1 or all(_same(list(map(x.__getitem__, places))) for x in columns):
+    if len(places) == 1 or all(_all_equal(list(map(x.__getitem__, places))) for x in columns):
         return [places]
     found: dict[tuple[Hashable, ...], list[int]] = {}
     for i in places:
@@ -86,11 +86,11 @@ def _agreeing(places: list[int], columns: Sequence[Sequence[Hashable]]) -> Itera
     return found.values()
 
 
-def _same(values: list[Hashable]) -> bool:
+def _all_equal(values: list[Hashable]) -> bool:
     return values.count(values[0]) == len(values)
 
 
-def _words(names: Sequence[str]) -> list[str]:
+def _without_digits(names: Sequence[str]) -> list[str]:
     """The names without their digits; all at once, if no name has the mark that stands between them."""
     text = "\n".join(names)
     if names and text.count("\n") == len(names) - 1:
@@ -98,11 +98,11 @@ def _words(names: Sequence[str]) -> list[str]:
     return [x.translate(_NO_DIGITS) for x in names]
 
 
-def _number(part: str) -> bool:
-    return part.isascii() and part.isdigit() and len(part) <= DIGITS and (part == "0" or part[0] != "0")
+def _is_number(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS and (part == "0" or part[0] != "0")
 
 
-def _columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
+def _number_columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
     """What stands in the names where they have a number or nothing, and wherever else one of them has a digit."""
     text, width = ".".join(names), len(words)
     if text.isascii() and ".." not in f".{text}.":  # no part is empty: where there are no more runs of digits, they are all the numbers
@@ -117,15 +117,15 @@ def _columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
     return {i: whole[i::width] if i in mixed else column for i, column in columns.items() if not words[i] or i in mixed}
 
 
-def _folded(words: list[str], names: Sequence[str], places: list[int], once: bool) -> Iterator[Group]:
+def _fold_alike(words: list[str], names: Sequence[str], places: list[int], once: bool) -> Iterator[NameGroup]:
     """Names with the same words and as many parts: those that differ in a word after all are told apart, the others folded."""
     columns: dict[int, list[str]] = {}
     for at in range(0, len(places), CHUNK):
-        found = _columns(words, [names[i] for i in places[at : at + CHUNK]])
+        found = _number_columns(words, [names[i] for i in places[at : at + CHUNK]])
         for i in found.keys() | columns.keys():
             columns.setdefault(i, [words[i]] * at).extend(found.get(i) or [words[i]] * min(CHUNK, len(places) - at))
     varying = [i for i, column in columns.items() if column.count(column[0]) < len(column)]
-    numbers = [i for i in varying if not words[i] and all(map(_number, set(columns[i])))][:COLUMNS]
+    numbers = [i for i in varying if not words[i] and all(map(_is_number, set(columns[i])))][:MAX_NUMBERS]
     others = [i for i in varying if i not in numbers]
     apart: dict[tuple[str, ...], list[int]] = {}
     for i, key in enumerate(zip(*(columns[i] for i in others), strict=True)):
@@ -133,10 +133,10 @@ def _folded(words: list[str], names: Sequence[str], places: list[int], once: boo
     for members in apart.values() if others else [range(len(places))]:
         parts = [columns[i][members[0]] if i in columns else word for i, word in enumerate(words)]
         values = [[columns[x][i] for i in members] for x in numbers] if others else [columns[x] for x in numbers]
-        yield from _numbered(parts, numbers, values, [places[i] for i in members] if others else places, once)
+        yield from _fold_numbers(parts, numbers, values, [places[i] for i in members] if others else places, once)
 
 
-def _numbered(parts: list[str], numbers: list[int], columns: list[list[str]], places: list[int], once: bool) -> Iterator[Group]:
+def _fold_numbers(parts: list[str], numbers: list[int], columns: list[list[str]], places: list[int], once: bool) -> Iterator[NameGroup]:
     """Names that differ in these numbers alone; one that is given twice is in two patterns."""
     whole = tuple(tuple(sorted(map(int, set(column)))) for column in columns)
     if once and prod(map(len, whole)) == len(places):
@@ -150,18 +150,18 @@ def _numbered(parts: list[str], numbers: list[int], columns: list[list[str]], pl
             levels.append({})
         levels[level][row] = place
     for known in levels:
-        for box in _boxes(list(known)):
+        for box in _as_products(list(known)):
             yield _group(parts, numbers, box, min(known[x] for x in product(*box)))
 
 
-def _group(parts: Sequence[str], numbers: list[int], box: Box, first: int) -> Group:
+def _group(parts: Sequence[str], numbers: list[int], box: Box, first: int) -> NameGroup:
     written = list(map(_escaped, parts))
     for i, values in zip(numbers, box, strict=True):
-        written[i] = _set(values)
-    return Group(tuple(written), prod(map(len, box)), first)
+        written[i] = _number_set(values)
+    return NameGroup(tuple(written), prod(map(len, box)), first)
 
 
-def _boxes(rows: Rows) -> list[Box]:
+def _as_products(rows: Rows) -> list[Box]:
     """Distinct rows as products: what goes with each first number is found, and the numbers with which the same goes are joined."""
     if not rows or not rows[0]:
         return [()] if rows else []
@@ -170,11 +170,11 @@ def _boxes(rows: Rows) -> list[Box]:
         tails.setdefault(row[0], []).append(row[1:])
     same: dict[tuple[Box, ...], list[int]] = {}
     for first, rest in tails.items():
-        same.setdefault(tuple(_boxes(sorted(rest))), []).append(first)
+        same.setdefault(tuple(_as_products(sorted(rest))), []).append(first)
     return [(tuple(sorted(firsts)), *box) for boxes, firsts in same.items() for box in boxes]
 
 
-def _set(values: Sequence[int]) -> str:
+def _number_set(values: Sequence[int]) -> str:
     """Ascending numbers as `7`, or `{0..2,5}`: runs of three or more with one step, `{0..30..2}` where it is not 1."""
     if len(values) == 1:
         return str(values[0])
@@ -197,7 +197,7 @@ def _escaped(part: str) -> str:
     return part.replace("{", "{{").replace("}", "}}") if "{" in part or "}" in part else part
 
 
-def _choices(token: str) -> list[str]:
+def _token_values(token: str) -> list[str]:
     """What a piece of a pattern stands for."""
     if token in ("{{", "}}"):
         return [token[0]]

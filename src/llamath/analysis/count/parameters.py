@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from ...core.blocks import Decoder
 
-ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
+GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
 """Groups in the order in which they are shown; the contract of `--json` promises the first four, the norms and the head."""
 
 
-class Row(Record):
+class WeightRow(Record):
     """One line of the folded table: a weight and how often it occurs in its section."""
 
     pattern: str  # the path inside the section
@@ -41,7 +41,7 @@ class Section(Record):
     name: str  # the field of the decoder
     times: int = 1
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
-    rows: tuple[Row, ...]
+    rows: tuple[WeightRow, ...]
 
     @property
     def each(self) -> int:
@@ -98,7 +98,7 @@ def count(tree: Decoder) -> Count:
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
     for x in folded:
         groups[x.group] = groups.get(x.group, 0) + int(x.weight.parameters) * int(x.copies)
-    groups = {name: groups[name] for name in (*ORDER, *sorted(groups.keys() - set(ORDER))) if name in groups}
+    groups = {name: groups[name] for name in (*GROUP_ORDER, *sorted(groups.keys() - set(GROUP_ORDER))) if name in groups}
     sections = tuple(_sections(tree))
     return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
 
@@ -115,14 +115,14 @@ def _parameters(tree: Decoder, folded: list[Folded], groups: Mapping[str, int], 
         blocks=everything - groups["embedding"] - groups["head"],
         per_layer=layers[0].each if len(layers) == 1 else None,
         buffers=sum(int(x.weight.parameters) * int(x.copies) for x in folded if x.weight.buffer),
-        extras={name: size(getattr(tree, name)) for name in sorted(tree.excluded) if getattr(tree, name) is not None},
+        extras={name: num_parameters(getattr(tree, name)) for name in sorted(tree.excluded) if getattr(tree, name) is not None},
     )
 
 
-def size(part: Block | Stack) -> int:
+def num_parameters(part: Block | Stack) -> int:
     """The parameters of a part of the tree."""
     if isinstance(part, Stack):
-        return sum(size(x) * int(n) for x, n in part.distinct())
+        return sum(num_parameters(x) * int(n) for x, n in part.distinct())
     return sum(int(x.weight.parameters) * int(x.copies) for x in fold(part))
 
 
@@ -132,26 +132,26 @@ def _sections(tree: Block) -> list[Section]:
         if isinstance(child, Stack):
             sections += _kinds(name, child)
         else:
-            rows = tuple(Row(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies) for x in fold_field(tree, name))
+            rows = tuple(WeightRow(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies) for x in fold_field(tree, name))
             sections.append(Section(name=name, rows=rows))
     return sections
 
 
 def _kinds(name: str, stack: Stack) -> list[Section]:
     """The layers of a stack, those with the same weights together."""
-    made: dict[tuple[object, ...], tuple[tuple[Row, ...], list[int], int]] = {}
+    made: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
     for x, n in stack.distinct():
-        rows = tuple(Row(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
+        rows = tuple(WeightRow(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
         key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.copies) for row in rows)
         _, ids, times = made.get(key, (rows, [], 0))
         made[key] = (rows, [*ids, id(x)], times + n if times else n)
     if len(made) == 1:
         ((rows, _, _),) = made.values()
         return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
-    return [Section(name=name, times=times, rows=rows, indices=where(stack, set(ids))) for rows, ids, times in made.values()]
+    return [Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids))) for rows, ids, times in made.values()]
 
 
-def where(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
+def layer_ranges(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
     """Where these objects stand, as (first, last, step)."""
     if stack.n > most:
         return ()

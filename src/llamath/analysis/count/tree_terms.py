@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ...core.expr import Monomial, product
-from .parameters import Row, Section
+from .parameters import Section, WeightRow
 
 Polynomial = tuple[tuple[Monomial, int], ...]
 Form = tuple[tuple[tuple[str, ...], int], ...]
@@ -14,7 +14,7 @@ EXPERT = {"experts": "Fe", "shared": "Fs"}
 """Where families that have no feed-forward besides write F, the letter that the others use."""
 
 
-class Term(NamedTuple):
+class WeightTerm(NamedTuple):
     """One weight, all its copies in a layer together; `layers` is None for what stands outside of them."""
 
     path: str
@@ -49,9 +49,9 @@ class Term(NamedTuple):
         return self.at({}, self.layers)
 
 
-def terms(sections: Iterable[Section]) -> list[Term]:
+def weight_terms(sections: Iterable[Section]) -> list[WeightTerm]:
     """The terms of a counted model, those of one path and one form together."""
-    made: dict[tuple[str, Form, tuple[tuple[str, int], ...]], Term] = {}
+    made: dict[tuple[str, Form, tuple[tuple[str, int], ...]], WeightTerm] = {}
     for section in sections:
         layers = int(section.times) if section.indices or section.name == "layers" else None
         for row in section.rows:
@@ -63,15 +63,15 @@ def terms(sections: Iterable[Section]) -> list[Term]:
     return list(made.values())
 
 
-def _term(row: Row, layers: int | None) -> Term:
+def _term(row: WeightRow, layers: int | None) -> WeightTerm:
     path = row.pattern if layers is None else f"layers.{{l}}.{row.pattern}"
     size = product((row.copies, row.weight.parameters)).terms
     wide = next((letter for part, letter in EXPERT.items() if part in path.split(".")), "F")
     renamed = tuple((tuple((wide if x == "F" else x, n) for x, n in monomial), k) for monomial, k in size.items())
-    return Term(path, renamed, layers, row.group, row.weight.role, bool(row.weight.tied))
+    return WeightTerm(path, renamed, layers, row.group, row.weight.role, bool(row.weight.tied))
 
 
-def values(found: Iterable[Term]) -> dict[str, int]:
+def unique_letters(found: Iterable[WeightTerm]) -> dict[str, int]:
     """The letters that have one value throughout a model."""
     seen: dict[str, set[int]] = {}
     for term in found:

@@ -9,7 +9,7 @@ from ...core.errors import ConfigError, LlamathError
 from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
-from ..inference.cache_bytes import kinds
+from ..inference.cache_bytes import cache_specs
 from .polynomial import Polynomial, live, whole
 
 SIZES = ("L", "d", "H", "K", "h", "F", "Fe")
@@ -116,7 +116,7 @@ def _told(found: Shape, sizes: Mapping[str, int]) -> int:
 
 def _remembered(model: Model) -> int:
     """Numbers that one more token leaves behind, in all layers together, as long as no window is full."""
-    return sum(int(x.layers) * sum(map(int, x.rows)) for x in kinds(model.tree))
+    return sum(int(x.layers) * sum(map(int, x.rows)) for x in cache_specs(model.tree))
 
 
 def _cached(base: Model) -> tuple[int, bool]:

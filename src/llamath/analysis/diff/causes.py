@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ...core.record_type import Record
 from ..count.parameters import Section
-from ..count.tree_terms import Term, terms, values
-from .structural_diff import kind_of, named
+from ..count.tree_terms import WeightTerm, unique_letters, weight_terms
+from .structural_diff import structural_cause, structural_kind
 
 METHOD = (
     "the smaller model becomes the larger one a cause at a time: first the sizes that both have (vocabulary, layers, width, heads, "
@@ -19,7 +19,7 @@ METHOD = (
 ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """Letters in the order in which they change, L being the layers; others follow by name."""
 
-TITLES = {
+CAUSE_TITLES = {
     "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "width", "H": "heads", "Hh": "heads and their size",
     "K": "KV heads", "h": "size of a head", "F": "MLP width", "Fs": "width of shared experts", "Fe": "width of experts", "E": "experts",
     "S": "shared experts", "attention": "kind of attention", "mlp": "kind of MLP", "shared": "kind of shared experts",
@@ -49,7 +49,7 @@ WORDS = {
 """What the growth of a letter is called, and what its fall."""
 
 
-class Part(Record):
+class CausePart(Record):
     """What a cause does to one weight, in all its layers together."""
 
     path: str
@@ -65,7 +65,7 @@ class Cause(Record):
     cause: str
     a: int | None = None
     b: int | None = None
-    parts: tuple[Part, ...]
+    parts: tuple[CausePart, ...]
 
     @property
     def delta(self) -> int:
@@ -73,7 +73,7 @@ class Cause(Record):
         return sum(x.delta for x in self.parts)
 
 
-class Side(Record):
+class CountedModel(Record):
     """One of two models: what it was counted as, its layers, and which configuration key each letter came from."""
 
     sections: tuple[Section, ...]
@@ -81,16 +81,16 @@ class Side(Record):
     keys: Mapping[str, str]
 
 
-def causes(a: Side, b: Side) -> tuple[Cause, ...]:
+def explain_difference(a: CountedModel, b: CountedModel) -> tuple[Cause, ...]:
     """Every cause that changes some weight, in the order of the way from a to b."""
-    ours, theirs = terms(a.sections), terms(b.sections)
+    ours, theirs = weight_terms(a.sections), weight_terms(b.sections)
     if _rank(ours) <= _rank(theirs):
         return tuple(_worded(x, a, b, (ours, theirs)) for x in _Way(ours, theirs, (a.layers, b.layers)).causes())
     back = list(_Way(theirs, ours, (b.layers, a.layers)).causes())
     return tuple(_worded(_turned(x), a, b, (ours, theirs)) for x in reversed(back))
 
 
-def _rank(found: list[Term]) -> tuple[object, ...]:
+def _rank(found: list[WeightTerm]) -> tuple[object, ...]:
     """An order of models by size; of two of one size by what is in them, so that it matters not which came first."""
     parts = sorted((x.path, x.form, x.parameters, x.layers or 0, sorted(x.letters.items())) for x in found)
     return sum(x.parameters for x in found), parts
@@ -101,9 +101,9 @@ def _turned(cause: Cause) -> Cause:
     return cause.replace(a=cause.b, b=cause.a, parts=parts)
 
 
-def _worded(cause: Cause, a: Side, b: Side, both: tuple[list[Term], list[Term]]) -> Cause:
+def _worded(cause: Cause, a: CountedModel, b: CountedModel, both: tuple[list[WeightTerm], list[WeightTerm]]) -> Cause:
     if cause.a is None or cause.b is None:
-        return cause.replace(cause=named(cause.kind, *both, {x.path for x in cause.parts}))
+        return cause.replace(cause=structural_cause(cause.kind, *both, {x.path for x in cause.parts}))
     if cause.kind in WORDS:
         return cause.replace(cause=WORDS[cause.kind][cause.a > cause.b])
     key = b.keys.get(cause.kind) or a.keys.get(cause.kind) or cause.kind
@@ -113,9 +113,9 @@ def _worded(cause: Cause, a: Side, b: Side, both: tuple[list[Term], list[Term]])
 class _Way:
     """The way from one model to another, a step at a time."""
 
-    def __init__(self, start: list[Term], end: list[Term], layers: tuple[int, int]) -> None:
+    def __init__(self, start: list[WeightTerm], end: list[WeightTerm], layers: tuple[int, int]) -> None:
         self.start, self.end, self.layers = start, end, layers
-        self.there: dict[str, list[Term]] = {}
+        self.there: dict[str, list[WeightTerm]] = {}
         for x in end:
             self.there.setdefault(x.path, []).append(x)
         self.here: dict[str, int] = {}
@@ -127,7 +127,7 @@ class _Way:
 
     def causes(self) -> Iterator[Cause]:
         """The steps that change anything."""
-        before, after = values(self.start), values(self.end)
+        before, after = unique_letters(self.start), unique_letters(self.end)
         for kind, letters in _steps(before, after):
             if kind in ("L", "kinds"):
                 times = [self._deeper(t) if kind == "L" else self._mixed(x, t) for x, t in zip(self.start, self.times, strict=True)]
@@ -142,12 +142,12 @@ class _Way:
                 yield Cause(kind=kind, cause=kind, a=a, b=b, parts=made)
         yield from self._otherwise()
 
-    def _step(self, moved: list[dict[str, int]], times: list[int | None]) -> tuple[Part, ...]:
+    def _step(self, moved: list[dict[str, int]], times: list[int | None]) -> tuple[CausePart, ...]:
         states = zip(self.start, self.values, self.times, moved, times, strict=True)
         deltas = ((x, x.at(new, n) - x.at(old, t), n) for x, old, t, new, n in states)
-        return _summed(Part(path=x.path, group=x.group, delta=delta, layers=n) for x, delta, n in deltas)
+        return _summed(CausePart(path=x.path, group=x.group, delta=delta, layers=n) for x, delta, n in deltas)
 
-    def _movable(self, term: Term) -> frozenset[str]:
+    def _movable(self, term: WeightTerm) -> frozenset[str]:
         found = self.there.get(term.path)
         return EVERYWHERE if found is None else frozenset(letter for x in found for letter in x.letters)
 
@@ -156,7 +156,7 @@ class _Way:
         a, b = self.layers
         return times if times is None else (2 * times * b + a) // (2 * a)
 
-    def _mixed(self, term: Term, times: int | None) -> int | None:
+    def _mixed(self, term: WeightTerm, times: int | None) -> int | None:
         """The layers that the same weight has at the end."""
         found = self.there.get(term.path, ())
         same = [x for x in found if x.form == term.form] or (found if self.here[term.path] == 1 else ())
@@ -165,14 +165,14 @@ class _Way:
     def _otherwise(self) -> Iterator[Cause]:
         """What is left: weights of one of them alone, or of another form."""
         left = [
-            Part(path=x.path, group=x.group, delta=-x.at(v, n), layers=n)
+            CausePart(path=x.path, group=x.group, delta=-x.at(v, n), layers=n)
             for x, v, n in zip(self.start, self.values, self.times, strict=True)
         ]
-        left += [Part(path=x.path, group=x.group, delta=x.parameters, layers=x.layers) for x in self.end]
+        left += [CausePart(path=x.path, group=x.group, delta=x.parameters, layers=x.layers) for x in self.end]
         roles = {x.path: x.role for x in (*self.start, *self.end)}
-        kinds: dict[str, list[Part]] = {}
+        kinds: dict[str, list[CausePart]] = {}
         for part in _summed(left):
-            kinds.setdefault(kind_of(part.path, part.group, roles[part.path], self.start, self.end), []).append(part)
+            kinds.setdefault(structural_kind(part.path, part.group, roles[part.path], self.start, self.end), []).append(part)
         for kind in sorted(kinds, key=_place):
             yield Cause(kind=kind, cause=kind, parts=tuple(kinds[kind]))
 
@@ -182,9 +182,9 @@ def _place(kind: str) -> tuple[int, str]:
     return order.index(kind) if kind in order else len(order), kind
 
 
-def _summed(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _summed(parts: Iterable[CausePart]) -> tuple[CausePart, ...]:
     """Parts of one path together, those of nothing left out."""
-    made: dict[str, Part] = {}
+    made: dict[str, CausePart] = {}
     for x in parts:
         made[x.path] = x.replace(delta=x.delta + made[x.path].delta) if x.path in made else x
     return tuple(x for x in made.values() if x.delta)

@@ -8,12 +8,12 @@ from typing import Any
 
 from ...core.record_type import Record
 from ...glossary import GROUPS, SAME
-from ..config_report import UNREAD, Configuration, Key
+from ..config_report import UNREAD, ConfigKey, ConfigReport
 from ..count.parameters import Section
-from .causes import Cause, Side, causes
+from .causes import Cause, CountedModel, explain_difference
 
 
-class Entry(Record):
+class WeightEntry(Record):
     """A weight as one of the models has it: how large, how often, and all copies together."""
 
     shape: tuple[int, ...]
@@ -28,13 +28,13 @@ class Entry(Record):
         return self.shape, self.copies, self.parameters
 
 
-class Pair(Record):
+class WeightPair(Record):
     """A weight in both models; None where one has it not, or not a second time in another shape."""
 
     path: str
     group: str
-    a: Entry | None
-    b: Entry | None
+    a: WeightEntry | None
+    b: WeightEntry | None
 
     @property
     def delta(self) -> int:
@@ -42,26 +42,26 @@ class Pair(Record):
         return (self.b.parameters if self.b else 0) - (self.a.parameters if self.a else 0)
 
 
-class Setting(Record):
+class ConfigDifference(Record):
     """A configuration key that says something else; `absent` names the sides that leave it to the family's default."""
 
     key: str
     a: Any
     b: Any
-    group: str
+    moves: str
     absent: tuple[bool, bool] = (False, False)
     known: tuple[bool, bool] = (True, True)  # whether the family has such a key at all
 
 
-class Difference(Record):
+class ModelDiff(Record):
     """All that differs between two models."""
 
     total: tuple[int, int]
     causes: tuple[Cause, ...]
-    weights: tuple[Pair, ...]
+    weights: tuple[WeightPair, ...]
     same: tuple[str, ...]  # the paths that do not differ
     shared: int  # the parameters in them
-    config: tuple[Setting, ...]
+    config: tuple[ConfigDifference, ...]
     agreed: tuple[str, ...]  # the keys that say the same
 
     @property
@@ -70,15 +70,15 @@ class Difference(Record):
         return self.total[1] - self.total[0]
 
 
-def diff(a: Side, b: Side, config: tuple[Configuration, Configuration]) -> Difference:
+def diff(a: CountedModel, b: CountedModel, config: tuple[ConfigReport, ConfigReport]) -> ModelDiff:
     """Compare two counted models."""
     pairs = list(_pairs(a.sections, b.sections))
     changed = tuple(x for x in pairs if not _same(x))
     differing = {x.path for x in changed}
     keys = [(x, _key(*x)) for x in _aligned(*config)]
-    return Difference(
+    return ModelDiff(
         total=(_total(a.sections), _total(b.sections)),
-        causes=causes(a, b),
+        causes=explain_difference(a, b),
         weights=changed,
         same=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
         shared=sum(x.a.parameters for x in pairs if x.a and _same(x)),
@@ -91,20 +91,20 @@ def _total(sections: tuple[Section, ...]) -> int:
     return sum(x.each * int(x.times) for x in sections)
 
 
-def _same(pair: Pair) -> bool:
+def _same(pair: WeightPair) -> bool:
     return pair.a is not None and pair.b is not None and pair.a.plain == pair.b.plain
 
 
-def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, Entry]]]:
+def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightEntry]]]:
     """Path → its entries, layers with the same shape together."""
-    made: dict[tuple[str, tuple[int, ...]], tuple[str, Entry]] = {}
+    made: dict[tuple[str, tuple[int, ...]], tuple[str, WeightEntry]] = {}
     for section in sections:
         many = section.indices or section.name == "layers"
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if many else row.pattern
             shape, copies = tuple(map(int, row.weight.shape)), int(section.times) * int(row.copies)
             before = made[path, shape][1] if (path, shape) in made else None
-            entry = Entry(
+            entry = WeightEntry(
                 shape=shape,
                 dims=tuple(x.symbol for x in row.weight.shape),
                 copies=copies + (before.copies if before else 0),
@@ -112,13 +112,13 @@ def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, Entry]]
                 tied=bool(row.weight.tied),
             )
             made[path, shape] = (row.group, entry)
-    found: dict[str, list[tuple[str, Entry]]] = {}
+    found: dict[str, list[tuple[str, WeightEntry]]] = {}
     for (path, _), x in made.items():
         found.setdefault(path, []).append(x)
     return found
 
 
-def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[Pair]:
+def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[WeightPair]:
     """The weights of both, in tree order; of several shapes under one path those that are the same first."""
     ours, theirs = _entries(a), _entries(b)
     for path in _merged(list(ours), list(theirs)):
@@ -130,8 +130,8 @@ def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[Pair]:
         yield from (_pair(path, x, y) for x, y in zip_longest(*rest))
 
 
-def _pair(path: str, a: tuple[str, Entry] | None, b: tuple[str, Entry] | None) -> Pair:
-    return Pair(path=path, group=(b or a or ("",))[0], a=a and a[1], b=b and b[1])
+def _pair(path: str, a: tuple[str, WeightEntry] | None, b: tuple[str, WeightEntry] | None) -> WeightPair:
+    return WeightPair(path=path, group=(b or a or ("",))[0], a=a and a[1], b=b and b[1])
 
 
 def _merged(a: list[str], b: list[str]) -> list[str]:
@@ -146,13 +146,13 @@ def _merged(a: list[str], b: list[str]) -> list[str]:
     return order
 
 
-def _aligned(a: Configuration, b: Configuration) -> Iterator[tuple[Key | None, Key | None]]:
+def _aligned(a: ConfigReport, b: ConfigReport) -> Iterator[tuple[ConfigKey | None, ConfigKey | None]]:
     """The keys of both that move something, by what they are called first."""
     left, right = ({_plain(x.key): x for x in side.keys if _counts(x, side)} for side in (a, b))
     return ((left.get(name), right.get(name)) for name in _merged(list(left), list(right)))
 
 
-def _counts(key: Key, side: Configuration) -> bool:
+def _counts(key: ConfigKey, side: ConfigReport) -> bool:
     """Whether a key moves something by itself: the class that was saved does so in the head, which is a cause of its own."""
     if key.key == "architectures":
         return False
@@ -168,18 +168,18 @@ def _plain(key: str) -> str:
     return SAME.get(key, key)
 
 
-def _key(a: Key | None, b: Key | None) -> Setting | None:
+def _key(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifference | None:
     """What differs in a key; None where nothing does, or where one family has it not and the other's model does without."""
     one = b or a
     if one is None or (not (a and b) and (one.absent or one.value in (None, False))):
         return None
     if a and b and a.value == b.value and isinstance(a.value, bool) == isinstance(b.value, bool):
         return None
-    return Setting(
+    return ConfigDifference(
         key=_plain(one.key),
         a=a.value if a else None,
         b=b.value if b else None,
-        group=min((x.group for x in (a, b) if x), key=GROUPS.index),
+        moves=min((x.group for x in (a, b) if x), key=GROUPS.index),
         absent=(a is not None and a.absent, b is not None and b.absent),
         known=(a is not None, b is not None),
     )

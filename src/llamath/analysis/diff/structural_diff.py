@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..count.tree_terms import Term
+from ..count.tree_terms import WeightTerm
 
 NAMES = {
     "attention": "attention built otherwise",
@@ -22,7 +22,7 @@ FEW = {
 """The beginning of the only paths that differ → what that is called."""
 
 
-def kind_of(path: str, group: str, role: str, *both: list[Term]) -> str:
+def structural_kind(path: str, group: str, role: str, *both: list[WeightTerm]) -> str:
     """The kind of difference that a weight belongs to when another size does not explain it."""
     if group == "norm":
         return "norms"
@@ -37,7 +37,7 @@ def kind_of(path: str, group: str, role: str, *both: list[Term]) -> str:
     return "positions" if path.startswith("positions.") else group or path
 
 
-def named(kind: str, a: list[Term], b: list[Term], paths: set[str]) -> str:
+def structural_cause(kind: str, a: list[WeightTerm], b: list[WeightTerm], paths: set[str]) -> str:
     """What the difference is called, read from a to b."""
     if kind == "head":
         return _head(a, b)
@@ -63,7 +63,7 @@ def _either(what: str, ours: bool, theirs: bool) -> str:
     return what if theirs else f"no {what.removeprefix('a ')}"
 
 
-def _has(found: Iterable[Term], paths: set[str]) -> bool:
+def _has(found: Iterable[WeightTerm], paths: set[str]) -> bool:
     return any(x.path in paths for x in found)
 
 
@@ -74,15 +74,15 @@ def _of_norms(paths: set[str]) -> str:
     return "norms of q and k" if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths) else "further norms"
 
 
-def _experts(found: Iterable[Term]) -> bool:
+def _experts(found: Iterable[WeightTerm]) -> bool:
     return any(x.group == "experts" for x in found)
 
 
-def _dense(found: Iterable[Term]) -> bool:
+def _dense(found: Iterable[WeightTerm]) -> bool:
     return any(x.path.endswith("mlp.up.weight") for x in found)
 
 
-def _head(a: list[Term], b: list[Term]) -> str:
+def _head(a: list[WeightTerm], b: list[WeightTerm]) -> str:
     """A head of its own, a tied one, or none."""
     ours, theirs = (next((x for x in side if x.path == "head.weight"), None) for side in (a, b))
     if theirs is None:
@@ -92,7 +92,7 @@ def _head(a: list[Term], b: list[Term]) -> str:
     return "a head" if ours is None else "head no longer tied" if ours.tied else "head built otherwise"
 
 
-def _mixers(found: list[Term]) -> str:
+def _mixers(found: list[WeightTerm]) -> str:
     """What mixes positions, in words."""
     paths = {x.path for x in found}
     words = ["state mixers"] if any(x.endswith(STATE) for x in paths) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..parallel_layout import Layout, pieces, problems, stages
+from ..parallel_layout import Layout, layout_problems, pipeline_stages, weight_shards
 from .explain_base import Base
 from .hypotheses import Space, Way
 from .moves import Move
@@ -19,11 +19,11 @@ def shards(space: Space, number: int) -> Iterator[Way]:
     for tp, bits in RANKS_OF_RUNS.items():
         for pp in (1,) if tp > 1 else (2, 4, 8):
             layout = Layout(tp=tp, pp=pp)
-            if 3 + bits > space.bits or not _possible(base, number, layout) or problems(base.tree, layout):
+            if 3 + bits > space.bits or not _possible(base, number, layout) or layout_problems(base.tree, layout):
                 continue
-            for stage in stages(base.tree, layout):
+            for stage in pipeline_stages(base.tree, layout):
                 if pp == 1 or stage.index in (0, 1, pp - 1):
-                    size = sum(x.numbers for x in pieces(base.tree, stage, layout))
+                    size = sum(x.elements for x in weight_shards(base.tree, stage, layout))
                     move = Move("shard", _rank(tp, pp, stage.index), size - base.total, _cut(tp, pp, stage.layers), 3 + bits + (pp > 1))
                     yield Way(base, space.plain, moves=(move,), bits=move.bits, value=size)
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from ...core.blocks import Decoder
 from ...core.record_type import Record
 from ...core.tree import fold
-from ..inference.cache_bytes import Cache
-from ..inference.weight_bytes import Storage
+from ..inference.cache_bytes import KVCacheSize
+from ..inference.weight_bytes import WeightStorage
 from .flop_count import Flops
 
 
@@ -36,7 +36,7 @@ class Intensity(Record):
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def intensity(flops: Flops, weights: Mapping[str, int], cached: Cache) -> tuple[Intensity, ...]:
+def intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[Intensity, ...]:
     """Each group of a pass, and all together under the name `total`."""
     kept = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
@@ -47,11 +47,11 @@ def intensity(flops: Flops, weights: Mapping[str, int], cached: Cache) -> tuple[
     return (*parts, whole)
 
 
-def streamed(tree: Decoder, storage: Storage, tokens: int) -> dict[str, int]:
+def streamed(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
     """The bytes of the matrices that so many tokens meet, by group: looked-up tables are not among them, a tied head is."""
     found: dict[str, int] = {}
     tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
-    for x in storage.kept:
+    for x in storage.weights:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
         if group is not None:
             found[group] = found.get(group, 0) + x.bytes * round(touched(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20

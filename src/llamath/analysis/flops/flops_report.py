@@ -11,9 +11,9 @@ from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...core.tree import Block, Stack
-from ..count.parameters import where
-from ..inference.cache_bytes import cache
-from ..inference.inference_memory import CONTEXT, MOST, MemoryRequest, Sizes
+from ..count.parameters import layer_ranges
+from ..inference.cache_bytes import kv_cache_size
+from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
 from .arithmetic_intensity import Intensity, intensity, streamed
 from .flop_conventions import Convention, conventions
 from .flop_count import Flops, Recompute, Training, Work, forward_flops, train_flops, works
@@ -107,11 +107,15 @@ def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     tree, context, batch = model.tree, _checked(request, model.tree), request.batch
     prompt, last = (ForwardPass.prefill(context, masked=request.masked, last=x) for x in (False, True))
     token = ForwardPass.decode(context, masked=request.masked, absorbed=not request.unpacked)
-    sizes = Sizes(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
+    sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
     if sizes.storage is None:
         raise LlamathError("the intensity needs the weights of a tree")
     other = forward_flops(tree, token.replace(absorbed=request.unpacked), batch)
-    prefill, decode, kept = forward_flops(tree, last, batch), forward_flops(tree, token, batch), cache(tree, context, batch, sizes.kv)
+    prefill, decode, kept = (
+        forward_flops(tree, last, batch),
+        forward_flops(tree, token, batch),
+        kv_cache_size(tree, context, batch, sizes.kv_dtype),
+    )
     return FlopsReport(
         request=request.replace(context=context),
         forward=forward_flops(tree, prompt, batch),
@@ -124,15 +128,15 @@ def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
         conventions=conventions(tree, context),
         reading=intensity(prefill, streamed(tree, sizes.storage, context * batch), kept),
         writing=intensity(other if request.unpacked else decode, streamed(tree, sizes.storage, batch), kept),
-        dtypes=(sizes.packer.name, sizes.kv),
+        dtypes=(sizes.packer.name, sizes.kv_dtype),
     )
 
 
 def _checked(request: FlopsRequest, tree: Decoder) -> int:
-    context = tree.context or CONTEXT if request.context is None else request.context
+    context = tree.context or DEFAULT_CONTEXT if request.context is None else request.context
     for what, value in (("context", context), ("batch", request.batch)):
-        if not 0 < value < MOST:
-            raise LlamathError(f"a {what} of {value:,} is none", hint=f"from 1 to {MOST - 1:,}")
+        if not 0 < value < MAX_TOKENS:
+            raise LlamathError(f"a {what} of {value:,} is none", hint=f"from 1 to {MAX_TOKENS - 1:,}")
     return context
 
 
@@ -152,7 +156,7 @@ def _kinds(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], bat
         key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in works(x, passes[0]))
         found.setdefault(key, []).append((x, int(n)))
     for alike in found.values():
-        indices, times = where(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
+        indices, times = layer_ranges(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
         yield from (Row(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
 
 

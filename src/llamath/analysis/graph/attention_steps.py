@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...core.blocks import Attention, LatentAttention, Norm
 from ...core.expr import Dim, total
 from ...core.positions import Rope
-from ..inference.cache_bytes import remembered
+from ..inference.cache_bytes import cache_spec
 from .graph_builder import Shape, Trail
 
 SO_FAR = "over the keys so far"
@@ -86,7 +86,7 @@ def _keys(t: Trail, path: str, block: Attention, x: str) -> tuple[str, str]:
     k, v = _turned(t, f"{path}.k", block, first), first if block.v is None else t.linear(f"{path}.v", block.v, x)
     if block.v_norm is not None:
         v = t.norm(f"{path}.v_norm", block.v_norm, v, (t.B, t.T, K, h))
-    kept = remembered(block)
+    kept = cache_spec(block)
     assert kept is not None
     k_size, v_size = (t.B * kept.tokens(t.at.context) * row for row in kept.rows)
     does = "remembered" if t.at.tokens == t.at.context else "with those remembered"
@@ -131,7 +131,7 @@ def latent_attention(t: Trail, path: str, block: LatentAttention, x: str) -> str
     down = t.linear(f"{path}.kv_down", block.kv_down, x)
     latent = t.norm(f"{path}.kv_norm", block.kv_norm, down, (t.B, t.T, Dim.const(1), r))
     key = t.lay(f"{path}.k_rope", "rope", (t.B, t.T, Dim.const(1), p), (down,), does="one rotated key for all heads", seen=f"{path}:key")
-    kept = remembered(block)
+    kept = cache_spec(block)
     assert kept is not None
     keeps, M = t.B * kept.tokens(t.at.context) * total(kept.rows), t.keys()
     held = t.lay(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.blocks import Linear
 from ...core.expr import Dim
 from ...core.mixers import GatedDeltaNet, Mamba2, RecurrentMixer, ShortConv
-from ..inference.cache_bytes import remembered
+from ..inference.cache_bytes import cache_spec
 from .graph_builder import Trail
 
 
@@ -16,11 +16,11 @@ def _images(t: Trail, path: str, block: RecurrentMixer, x: str) -> dict[str, str
 
 
 def _convolved(t: Trail, path: str, block: GatedDeltaNet | Mamba2 | ShortConv, takes: tuple[str, ...]) -> str:
-    kept = remembered(block)
-    assert kept is not None and kept.taps is not None
+    kept = cache_spec(block)
+    assert kept is not None and kept.conv_state is not None
     channels, taps = block.conv.weight.shape
     does = f"each channel's last {int(taps)}, weighed"
-    keeps, used = t.B * kept.taps, (f"{path}.conv",)
+    keeps, used = t.B * kept.conv_state, (f"{path}.conv",)
     return t.lay(f"{path}.conv", "conv", (t.B, t.T, channels), takes, does=does, uses=used, keeps=keeps, seen=f"{path}.conv>")
 
 
@@ -63,7 +63,7 @@ def mamba(t: Trail, path: str, block: Mamba2, x: str) -> str:
 
 def _state(t: Trail, path: str, block: RecurrentMixer) -> dict[str, object]:
     """What is true of any step of a state."""
-    kept, (_, flops) = remembered(block), t.mixing(path, block)
+    kept, (_, flops) = cache_spec(block), t.mixing(path, block)
     assert kept is not None and kept.state is not None
     does = "a matrix for each head, carried from position to position"
     return {"does": does, "flops": flops, "keeps": t.B * kept.state, "seen": f"{path}:state"}

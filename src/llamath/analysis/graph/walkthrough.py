@@ -14,7 +14,7 @@ from ...core.expr import Dim
 from ...core.forward_pass import AttentionWindow, ForwardPass
 from ...core.record_type import Record
 from ...core.tree import Block, fold_blocks
-from ..count.parameters import where
+from ..count.parameters import layer_ranges
 from . import Operation, Trail
 from .layer_steps import layer as layer_steps
 
@@ -115,7 +115,7 @@ def _kinds(tree: Decoder, at: ForwardPass, batch: int, told: int | None) -> Iter
         first, ids, times = made.get(key := tuple(x.alike for x in steps), (steps, set(), 0))
         made[key] = (first, ids | {id(block)}, times + int(n))
     for steps, ids, times in made.values():
-        indices = where(tree.layers, ids)
+        indices = layer_ranges(tree.layers, ids)
         own = told if told is not None and id(tree.layers[told]) in ids else indices[0][0] if indices else 0
         yield Stage(name="layers", times=times, indices=indices, layer=own, steps=steps)
 

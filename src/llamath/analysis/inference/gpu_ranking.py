@@ -9,25 +9,25 @@ from ...core.errors import LlamathError
 from ...core.record_type import Record
 from ...hardware import Device
 from ..parallel_layout import Layout
-from .fit_report import chosen
-from .gpu_shards import Shards
-from .inference_memory import Sizes, largest
-from .speed_limits import decode, roof
+from .fit_report import choose_layout
+from .gpu_shards import ShardedModel
+from .inference_memory import MemoryCalculator, largest_fitting
+from .speed_limits import decode_limit, find_roof
 
-COUNTS = (1, 2, 4, 8)
+NODE_COUNTS = (1, 2, 4, 8)
 """Within one node."""
 
 
-class Card(Record):
+class RankedGPU(Record):
     """A device in the smallest number that does."""
 
     device: Device
     count: int
     layout: Layout
-    most: int  # what the fullest of them holds
+    total: int  # what the fullest of them holds
     max_context: int  # up to the limit that was asked for
-    whole: bool  # whether that limit is reached
-    decode: float  # ceiling in tokens a second at the context that was asked for
+    whole_context: bool  # whether that limit is reached
+    decode_ceiling: float  # ceiling in tokens a second at the context that was asked for
 
     @property
     def nominal(self) -> int:
@@ -35,61 +35,61 @@ class Card(Record):
         return self.count * self.device.nominal
 
 
-class Cards(Record):
+class GPURanking(Record):
     """Those that can, smallest first, and those that cannot even in the largest number tried."""
 
     context: int  # what each has to hold
     limit: int  # up to where longer contexts are looked at
     batch: int
-    found: tuple[Card, ...]
-    short: tuple[Device, ...]
+    gpus: tuple[RankedGPU, ...]
+    too_small: tuple[Device, ...]
 
 
 class _Tried(NamedTuple):
     """Shards by their number and that of a node's devices: what they hold does not depend on the device."""
 
-    sizes: Sizes
-    made: dict[tuple[int, int], Shards | None]
+    sizes: MemoryCalculator
+    made: dict[tuple[int, int], ShardedModel | None]
 
-    def at(self, count: int, node: int) -> Shards | None:
+    def at(self, count: int, node: int) -> ShardedModel | None:
         """So many in nodes of so many; None where the model is not to be divided like that."""
         key = count, min(count, node)
         if key not in self.made:
             try:
-                self.made[key] = Shards(self.sizes, chosen(self.sizes.tree, *key))
+                self.made[key] = ShardedModel(self.sizes, choose_layout(self.sizes.tree, *key))
             except LlamathError:
                 self.made[key] = None
         return self.made[key]
 
 
-def cards(sizes: Sizes, context: int, limit: int, among: Sequence[Device]) -> Cards:
+def rank_gpus(sizes: MemoryCalculator, context: int, limit: int, among: Sequence[Device]) -> GPURanking:
     """Each device in the smallest of 1, 2, 4 or 8 that holds the model with so much context."""
     tried, batch = _Tried(sizes, {}), sizes.request.batch
     by_device = {x.name: _card(x, tried, context, limit) for x in among}
-    found = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode))
+    found = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling))
     short = tuple(x for x in among if by_device[x.name] is None)
-    return Cards(context=context, limit=limit, batch=batch, found=tuple(found), short=short)
+    return GPURanking(context=context, limit=limit, batch=batch, gpus=tuple(found), too_small=short)
 
 
-def _card(device: Device, tried: _Tried, context: int, limit: int) -> Card | None:
+def _card(device: Device, tried: _Tried, context: int, limit: int) -> RankedGPU | None:
     batch = tried.sizes.request.batch
-    for count in COUNTS:
+    for count in NODE_COUNTS:
         shards = tried.at(count, device.node) if count <= device.node else None
-        if shards is None or (most := shards.most(context, batch)) > device.memory:
+        if shards is None or (most := shards.max_memory(context, batch)) > device.memory:
             continue
-        longest = limit if shards.most(limit, batch) <= device.memory else largest(_fitting(shards, device, batch)) or limit
-        over = roof(device, tried.sizes.packer.name, tried.sizes.packer.compute)
-        return Card(
+        longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fitting(shards, device, batch)) or limit
+        over = find_roof(device, tried.sizes.packer.name, tried.sizes.packer.compute)
+        return RankedGPU(
             device=device,
             count=count,
             layout=shards.layout,
-            most=most,
+            total=most,
             max_context=longest,
-            whole=longest >= limit,
-            decode=decode(shards, over, context, batch).rate,
+            whole_context=longest >= limit,
+            decode_ceiling=decode_limit(shards, over, context, batch).tokens_per_second,
         )
     return None
 
 
-def _fitting(shards: Shards, device: Device, batch: int) -> Callable[[int], bool]:
-    return lambda n: shards.most(n, batch) <= device.memory
+def _fitting(shards: ShardedModel, device: Device, batch: int) -> Callable[[int], bool]:
+    return lambda n: shards.max_memory(n, batch) <= device.memory

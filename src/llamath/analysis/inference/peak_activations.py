@@ -17,28 +17,28 @@ from ...core.record_type import Record
 from ...core.tree import Block, Stack
 
 
-class Peak(Record):
+class PeakActivations(Record):
     """Numbers held for each token where most are held, and which branch that is."""
 
     width: Dim
     branch: str
 
 
-def peak(tree: Decoder) -> Peak:
+def peak_activations(tree: Decoder) -> PeakActivations:
     """The widest branch of the widest layer."""
     d = Dim.const(tree.width)
-    found = [Peak(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
-    return max(found, key=lambda x: int(x.width), default=Peak(width=d, branch="embed"))
+    found = [PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
+    return max(found, key=lambda x: int(x.width), default=PeakActivations(width=d, branch="embed"))
 
 
 def _branches(layers: Stack) -> Iterator[tuple[str, Dim]]:
     for layer, _ in layers.distinct():
         for name, child in layer.children:
             if isinstance(child, Block):
-                yield name, inner(child)
+                yield name, branch_activations(child)
 
 
-def inner(block: Block) -> Dim:
+def branch_activations(block: Block) -> Dim:
     """What a branch holds for each token besides the rows of the model's width."""
     if isinstance(block, MoE):
         return _mixture(block)
@@ -54,8 +54,8 @@ def _mixture(block: MoE) -> Dim:
     live = block.experts.active or 1
     ((expert, _), *_) = block.experts.distinct()
     reads = next(_linears(expert)).weight.shape[1]
-    routed = total((product((live, total((reads, inner(expert))))), block.router.weight.shape[0]))
-    shared = inner(block.shared) if block.shared is not None else Dim.const(0)
+    routed = total((product((live, total((reads, branch_activations(expert))))), block.router.weight.shape[0]))
+    shared = branch_activations(block.shared) if block.shared is not None else Dim.const(0)
     return routed if routed >= shared else shared
 
 

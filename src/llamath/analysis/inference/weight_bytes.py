@@ -18,16 +18,16 @@ from ...core.errors import LlamathError
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
-from ..memory_line import Line
+from ..memory_line import MemoryLine
 
 if TYPE_CHECKING:
     from ..verify.listing import Listing
 
-MOST = 100_000
+MAX_LAYERS = 100_000
 """So many layers get a type each; more are no model."""
 
 
-class Kept(NamedTuple):
+class StoredWeight(NamedTuple):
     """A folded weight with what it is kept as, and the bytes of one copy."""
 
     leaf: Folded
@@ -41,7 +41,7 @@ class Kept(NamedTuple):
         return self.bytes * int(self.leaf.copies)
 
 
-class Sum(NamedTuple):
+class CodecTotal(NamedTuple):
     """All weights that are kept in one way."""
 
     codec: str
@@ -50,60 +50,60 @@ class Sum(NamedTuple):
     bytes: int
 
 
-class Storage(Record):
+class WeightStorage(Record):
     """The weights under one dtype or scheme."""
 
     packer: Packer
-    kept: tuple[Kept, ...]
+    weights: tuple[StoredWeight, ...]
 
     @property
     def bytes(self) -> int:
         """All of them; a tied matrix once."""
-        return sum(x.total for x in self.kept)
+        return sum(x.total for x in self.weights)
 
     @property
     def elements(self) -> int:
         """The numbers that the bytes stand for."""
-        return sum(int(x.leaf.weight.parameters) * int(x.leaf.copies) for x in self.kept)
+        return sum(int(x.leaf.weight.parameters) * int(x.leaf.copies) for x in self.weights)
 
     @property
     def bits(self) -> float:
         """Bits per weight, all taken together."""
         return 8 * self.bytes / (self.elements or 1)
 
-    def sums(self) -> list[Sum]:
+    def sums(self) -> list[CodecTotal]:
         """The same by codec, largest first."""
-        found: dict[str, Sum] = {}
-        for x in self.kept:
-            old, copies = found.get(x.codec, Sum(x.codec, 0, 0, 0)), int(x.leaf.copies)
+        found: dict[str, CodecTotal] = {}
+        for x in self.weights:
+            old, copies = found.get(x.codec, CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
             size = int(x.leaf.weight.parameters) * copies
-            found[x.codec] = Sum(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
+            found[x.codec] = CodecTotal(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
         return sorted(found.values(), key=lambda x: -x.bytes)
 
 
-class GGUF(NamedTuple):
+class GGUFNaming(NamedTuple):
     """What decides the types of a GGUF file besides the tree: its names, and llama.cpp's word for the architecture."""
 
     names: Scheme
     arch: str
 
 
-def stored(tree: Decoder, packer: Packer, gguf: GGUF | None = None, imatrix: bool | None = None) -> Storage:
+def weight_storage(tree: Decoder, packer: Packer, gguf: GGUFNaming | None = None, imatrix: bool | None = None) -> WeightStorage:
     """Every weight with its bytes; GGUF's file types need `gguf`, and `imatrix` says that one is used (None: where it must be)."""
     if packer.mix:
         if gguf is None:
             raise LlamathError("GGUF has no names for this family, so nothing says which types llama.cpp would choose")
         measured = packer.mix in MEASURED if imatrix is None else imatrix
-        return Storage(packer=packer, kept=tuple(_mixed(tree, packer, gguf, measured)))
+        return WeightStorage(packer=packer, weights=tuple(_mixed(tree, packer, gguf, measured)))
     packed = _packed(tree, packer)
     kept = [_kept(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
-    return Storage(packer=packer, kept=tuple(kept))
+    return WeightStorage(packer=packer, weights=tuple(kept))
 
 
-def in_file(found: Listing) -> tuple[Line, ...]:
+def stored_weight_lines(found: Listing) -> tuple[MemoryLine, ...]:
     """The lines of the weights that a checkpoint holds, by the dtypes that its headers declare."""
     return tuple(
-        Line(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements, as the headers say")
+        MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements, as the headers say")
         for dtype, x in sorted(found.dtypes.items(), key=lambda item: -item[1].bytes)
     )
 
@@ -118,11 +118,11 @@ def _packed(tree: Decoder, packer: Packer) -> frozenset[str]:
     return frozenset(experts if packer.experts and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
 
 
-def _kept(leaf: Folded, packer: Packer, packed: bool) -> Kept:
+def _kept(leaf: Folded, packer: Packer, packed: bool) -> StoredWeight:
     if packed and packer.bytes is not None:
         out, into = leaf.weight.shape
-        return Kept(leaf, packer.codec, packer.bytes(int(out), int(into)))
-    return Kept(leaf, packer.rest, DTYPES[packer.rest].size(int(leaf.weight.size)))
+        return StoredWeight(leaf, packer.codec, packer.bytes(int(out), int(into)))
+    return StoredWeight(leaf, packer.rest, DTYPES[packer.rest].size(int(leaf.weight.size)))
 
 
 class _Part(NamedTuple):
@@ -132,27 +132,27 @@ class _Part(NamedTuple):
     leaves: tuple[Folded, ...]
 
 
-def _mixed(tree: Decoder, packer: Packer, gguf: GGUF, imatrix: bool) -> Iterator[Kept]:
-    parts = _tensors(tree, gguf.names)
+def _mixed(tree: Decoder, packer: Packer, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
+    parts = gguf_tensors(tree, gguf.names)
     leaves = {x.tensor: x.leaves for x in parts}
-    merged: dict[tuple[str, int, str], Kept] = {}
+    merged: dict[tuple[str, int, str], StoredWeight] = {}
     layers: dict[tuple[str, int, str], list[int]] = {}
-    for tensor, dtype in mixture(packer.mix, (x.tensor for x in parts), traits(tree, gguf.arch), imatrix, packer.pure):
+    for tensor, dtype in mixture(packer.mix, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.pure):
         for leaf in leaves[tensor]:
             size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
             key = (leaf.pattern, id(leaf.weight), dtype)
             old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
-            merged[key] = Kept(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
+            merged[key] = StoredWeight(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
             layers.setdefault(key, []).append(tensor.layer)
     for key, x in merged.items():
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
 
 
-def _tensors(tree: Decoder, names: Scheme) -> list[_Part]:
+def gguf_tensors(tree: Decoder, names: Scheme) -> list[_Part]:
     """The tensors in the order in which llama.cpp meets them: those outside of the layers, then layer by layer, each by name."""
-    if tree.layers.n > MOST:
+    if tree.layers.n > MAX_LAYERS:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to give each a type")
-    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MOST:
+    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MAX_LAYERS:
         raise LlamathError(f"{most:,} experts in a layer are too many to name each")
     outside: list[_Part] = []
     for name, child in tree.children:
@@ -177,7 +177,7 @@ def _part(x: Stored, folded: dict[str, Folded], layer: int) -> _Part:
     return _Part(Tensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
 
 
-def traits(tree: Decoder, arch: str) -> Traits:
+def gguf_traits(tree: Decoder, arch: str) -> Traits:
     """What llama.cpp's rules ask of a model; layers of Mamba or convolutions have no heads there, those of a delta net have the others'."""
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)

@@ -17,7 +17,7 @@ from ...core.blocks import Decoder
 from ...core.forward_pass import AttentionBase, Mixer
 from ...core.record_type import Record
 from ...core.tree import fold, fold_blocks
-from ..parallel_layout import Layout, Recompute, problems
+from ..parallel_layout import Layout, Recompute, layout_problems
 
 LEAST = 4096
 """Fewer tokens of a sequence than these are not given to a rank: Megatron Core's guide has context parallelism for 8K tokens and more."""
@@ -115,7 +115,7 @@ class Space:
         for n in self._among("tp"):
             if n > min(self.step.node, WIDEST):
                 self._reject(f"TP {n:,}", f"a node has {self.step.node:,} GPUs" if n > self.step.node else f"more than {WIDEST}")
-            elif why := problems(self.tree, Layout(tp=n)):
+            elif why := layout_problems(self.tree, Layout(tp=n)):
                 self._reject(f"TP {n:,}", ", ".join(x.partition(": ")[2] for x in why))
             else:
                 found.append(n)
@@ -124,7 +124,7 @@ class Space:
     def _pipeline(self) -> list[int]:
         found = []
         for n in self._among("pp"):
-            if problems(self.tree, Layout(pp=n)):
+            if layout_problems(self.tree, Layout(pp=n)):
                 self._reject(f"PP {n:,}", f"{int(self.tree.layers.n):,} layers")
             else:
                 found.append(n)
@@ -137,7 +137,7 @@ class Space:
                 self._reject(f"CP {n:,}", "a layer's state goes from token to token")
             elif n > 1 and self.step.context < n * LEAST:
                 self._reject(f"CP {n:,}", f"{self.step.context:,} tokens, less than {LEAST:,} each")
-            elif why := [x for x in problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
+            elif why := [x for x in layout_problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
                 self._reject(f"CP {n:,}", why[0].partition(": ")[2])
             else:
                 found.append(n)
@@ -157,7 +157,7 @@ class Space:
     def _cut(self, tp: int, cp: int) -> bool:
         """Whether a rank's part of a sequence is cut into equal parts."""
         if (tp, cp) not in self._cuts:
-            why = [x for x in problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
+            why = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
             self._cuts[tp, cp] = not why
             if why and cp == 1:
                 self._reject(f"TP {tp:,}", why[0].partition(": ")[2])
@@ -187,5 +187,5 @@ class Space:
         """Whether runs come out even, but for one layer less at each end."""
         if (pp, v) not in self._runs:
             n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
-            self._runs[pp, v] = not problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))
+            self._runs[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))
         return self._runs[pp, v]

@@ -17,9 +17,9 @@ from ...core.expr import Dim
 from ...core.forward_pass import ForwardPass, Mixer
 from ...core.tree import Block, Folded, fold, fold_blocks, fold_field
 from ...hardware import Device
-from ..inference.cache_bytes import remembered
-from ..inference.gpu_shards import one_rank
-from ..inference.speed_limits import roof
+from ..inference.cache_bytes import cache_spec
+from ..inference.gpu_shards import shard_mixer
+from ..inference.speed_limits import find_roof
 from ..parallel_layout import Layout
 from ..training.pipeline_schedule import bytes_of
 from ..training.saved_activations import Kernels, Saved, after, layer, loss
@@ -63,7 +63,7 @@ class Rates(NamedTuple):
 
 def rates(device: Device, dtype: str, compute: str) -> Rates | None:
     """Those of a device; None where no rate of arithmetic is published."""
-    over = roof(device, dtype, compute)
+    over = find_roof(device, dtype, compute)
     return Rates(MATMUL * over.peak, ATTENTION * over.peak, over.bandwidth) if over.peak else None
 
 
@@ -151,7 +151,7 @@ class Work:
     def _remembered(self, block: Block, layout: Layout) -> float:
         """Bytes of keys and values of the whole context, as a rank needs them."""
         mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
-        found = [remembered(one_rank(x, layout.tp)) for x in mixers]
+        found = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
         numbers = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in found if x is not None)
         return layout.microbatch * numbers * self.kernels.width
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..inference.inference_memory import FIXED, PART
-from ..parallel_layout import Layout, Stage
+from ..parallel_layout import Layout, PipelineStage
 from ..training.pipeline_schedule import under_way
 from ..training.training_memory import Job
 from ..training.zero_states import Resident, gathered, static
@@ -22,7 +22,7 @@ class _Whole(NamedTuple):
     update: float
 
 
-Stages = Callable[[Layout], Sequence[Stage]]
+Stages = Callable[[Layout], Sequence[PipelineStage]]
 
 
 class Held:
@@ -43,12 +43,12 @@ class Held:
         """What stays from step to step on that GPU: no layout of these ranks needs less under the same ZeRO."""
         return max(self._staying(x, layout)[0] for x in self._stages(layout))
 
-    def _total(self, stage: Stage, layout: Layout) -> int:
+    def _total(self, stage: PipelineStage, layout: Layout) -> int:
         staying, whole = self._staying(stage, layout)
         moving = self._passing(stage, layout) + whole
         return staying + moving + FIXED + moving // PART
 
-    def _staying(self, stage: Stage, layout: Layout) -> tuple[int, int]:
+    def _staying(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
         """Weights, gradients, master copy and states; and weights that ZeRO-3 gathers."""
         key = (stage.index, *_split(layout), layout.replicas, layout.zero)
         if key not in self._static:
@@ -58,13 +58,13 @@ class Held:
             self._static[key] = sum(x.bytes for x in lines), sum(x.bytes for x in whole)
         return self._static[key]
 
-    def _held(self, stage: Stage, layout: Layout) -> Resident:
+    def _held(self, stage: PipelineStage, layout: Layout) -> Resident:
         key = (stage.index, *_split(layout))
         if key not in self._resident:
             self._resident[key] = self.job.at(layout).resident(stage)
         return self._resident[key]
 
-    def _passing(self, stage: Stage, layout: Layout) -> int:
+    def _passing(self, stage: PipelineStage, layout: Layout) -> int:
         """Activations, logits and loss."""
         flights = tuple(under_way(stage, layout))
         key = (stage.index, *_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
@@ -88,7 +88,7 @@ class Held:
 
     def _whole(self, layout: Layout) -> _Whole:
         resident = self.job.at(layout).resident(middle(self._stages(layout)))
-        dense, experts = (sum(x.numbers for x in resident.pieces if bool(x.dealt) == dealt) for dealt in (False, True))
+        dense, experts = (sum(x.elements for x in resident.pieces if bool(x.is_expert) == dealt) for dealt in (False, True))
         sums = {name: sum(line.bytes for line in lines) for name, lines in static(resident, layout).items()}
         moved = sums["gradients"] + 2 * (sums["master"] + sums["optimizer"]) + sums["weights"]
         return _Whole(dense, experts, resident.gradient, moved / (dense + experts))

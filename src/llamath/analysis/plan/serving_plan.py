@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ...core.errors import LlamathError
 from ...core.record_type import Record
 from ...hardware import Device
-from ..inference.fit_report import admissible
-from ..inference.gpu_shards import Shards
-from ..inference.inference_memory import Sizes, largest
-from ..inference.speed_limits import Bound, decode, roof
-from ..parallel_layout import Layout, problems, stages
+from ..inference.fit_report import tp_degrees
+from ..inference.gpu_shards import ShardedModel
+from ..inference.inference_memory import MemoryCalculator, largest_fitting
+from ..inference.speed_limits import Bound, decode_limit, find_roof
+from ..parallel_layout import Layout, layout_problems, pipeline_stages
 from .layout_space import WIDEST, Rejected, divisors
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ServeReport(Record):
     notes: tuple[str, ...]
 
 
-def serving(model: Model, sizes: Sizes, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
+def serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
     """Rank the splits of a model that serves over so many devices."""
     gpus, device = on
     if latency is not None and not 0 < latency < 10**6:
@@ -64,7 +64,7 @@ def serving(model: Model, sizes: Sizes, on: tuple[int, Device], latency: float |
     short: list[Rejected] = []
     found: list[ServePlan] = []
     for layout in _splits(model, gpus, device, rejected):
-        one = _one(Shards(sizes, layout), on, latency)
+        one = _one(ShardedModel(sizes, layout), on, latency)
         if isinstance(one, ServePlan):
             found.append(one)
         else:
@@ -75,7 +75,7 @@ def serving(model: Model, sizes: Sizes, on: tuple[int, Device], latency: float |
         context=sizes.context,
         latency=latency,
         dtype="as stored" if sizes.storage is None else sizes.packer.name,
-        kv_dtype=sizes.kv,
+        kv_dtype=sizes.kv_dtype,
         plans=tuple(sorted(found, key=lambda x: (-x.rate, x.seconds))),
         rejected=tuple(rejected),
         short=tuple(short),
@@ -87,9 +87,9 @@ def _notes(model: Model, found: list[ServePlan], rejected: list[Rejected]) -> It
     """How pipelines cut the layers, and which tensor parallelism goes, where one does not."""
     best = max(found, key=lambda x: x.rate, default=None)
     if best is not None and 1 < best.layout.pp <= FEW:
-        yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in stages(model.tree, best.layout))} layers"
+        yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
-        yield f"TP can be {', '.join(map(str, admissible(model.tree)))}"
+        yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
 
 
 def _splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
@@ -100,7 +100,7 @@ def _splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -
             rejected.append(
                 Rejected(what=f"TP {n:,}", why=f"a node has {device.node:,} GPUs" if n > device.node else f"more than {WIDEST}")
             )
-        elif why := problems(model.tree, Layout(tp=n)):
+        elif why := layout_problems(model.tree, Layout(tp=n)):
             rejected.append(Rejected(what=f"TP {n:,}", why=", ".join(x.partition(": ")[2] for x in why)))
         else:
             tensor.append(n)
@@ -113,29 +113,31 @@ def _splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -
     yield from (Layout(tp=tp, pp=pp) for tp in tensor for pp in pipeline if gpus % (tp * pp) == 0)
 
 
-def _one(shards: Shards, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
+def _one(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
     """The most sequences that a split holds in time, or why not one."""
-    (gpus, device), layout, context = on, shards.layout, shards.sizes.context
-    over = roof(device, shards.sizes.packer.name, shards.sizes.packer.compute)
+    (gpus, device), layout, context = on, shards.layout, shards.calculator.context
+    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute)
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:
-        return n <= MOST and shards.most(context, n * layout.pp) <= device.memory
+        return n <= MOST and shards.max_memory(context, n * layout.pp) <= device.memory
 
     def soon(n: int) -> bool:
-        return latency is None or decode(shards, over, context, n).seconds <= latency
+        return latency is None or decode_limit(shards, over, context, n).seconds <= latency
 
     if not fits(1):
-        return Rejected(what=name, why=f"{shards.most(context, layout.pp) / 2**30:,.1f} GiB a GPU for {layout.pp} of {context:,} tokens")
+        return Rejected(
+            what=name, why=f"{shards.max_memory(context, layout.pp) / 2**30:,.1f} GiB a GPU for {layout.pp} of {context:,} tokens"
+        )
     if not soon(1):
-        return Rejected(what=name, why=f"{decode(shards, over, context, 1).seconds * 1000:.3g} ms a token at the least")
-    each = largest(lambda n: fits(n) and soon(n), MOST) or MOST
-    speed = decode(shards, over, context, each)
+        return Rejected(what=name, why=f"{decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms a token at the least")
+    each = largest_fitting(lambda n: fits(n) and soon(n), MOST) or MOST
+    speed = decode_limit(shards, over, context, each)
     return ServePlan(
         layout=layout,
         replicas=gpus // (layout.tp * layout.pp),
         batch=each * layout.pp,
-        memory=shards.most(context, each * layout.pp),
+        memory=shards.max_memory(context, each * layout.pp),
         seconds=speed.seconds,
         rate=each * layout.pp / speed.seconds / (layout.tp * layout.pp),
         bound=speed.bound,

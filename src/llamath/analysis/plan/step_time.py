@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...core.blocks import Decoder
 from ...core.record_type import Record
-from ..parallel_layout import Layout, Stage, portion, stages
+from ..parallel_layout import Layout, PipelineStage, pipeline_stages, slice_layers
 from .microbatch_work import Part, Work, together
 from .network import Group, Wires, group
 
@@ -70,7 +70,7 @@ class Clock:
     def __init__(self, work: Work, wires: Wires, node: int) -> None:
         self.work, self.wires, self.node = work, wires, node
         self.tree: Decoder = work.tree
-        self._stages: dict[tuple[int, int], list[Stage]] = {}
+        self._stages: dict[tuple[int, int], list[PipelineStage]] = {}
         self._parts: dict[tuple[object, ...], list[Part]] = {}
         self._slowest: dict[tuple[object, ...], tuple[Part, Times]] = {}
 
@@ -78,18 +78,18 @@ class Clock:
         """One step: all microbatches, and the optimiser's."""
         return _Step(self, layout, owned).timing
 
-    def stages(self, layout: Layout) -> list[Stage]:
+    def stages(self, layout: Layout) -> list[PipelineStage]:
         """The stages that differ: of several with the same layers the first."""
         key = layout.pp, layout.interleave
         if key not in self._stages:
-            made: dict[tuple[object, ...], Stage] = {}
-            for x in stages(self.tree, layout):
+            made: dict[tuple[object, ...], PipelineStage] = {}
+            for x in pipeline_stages(self.tree, layout):
                 made.setdefault((self._kinds(x), x.first, x.last), x)
             self._stages[key] = list(made.values())
         return self._stages[key]
 
-    def _kinds(self, stage: Stage) -> tuple[tuple[int, int], ...]:
-        return tuple((id(block), n) for run in stage.runs for block, n in portion(self.tree.layers, *run))
+    def _kinds(self, stage: PipelineStage) -> tuple[tuple[int, int], ...]:
+        return tuple((id(block), n) for run in stage.runs for block, n in slice_layers(self.tree.layers, *run))
 
     def slowest(self, layout: Layout) -> tuple[Part, Times]:
         """The stage that takes longest: what it has to do for a microbatch, forward, and the seconds of both passes."""
@@ -102,8 +102,8 @@ class Clock:
             self._slowest[again] = max(pairs, key=lambda pair: sum(pair[1]))
         return self._slowest[again]
 
-    def _part(self, stage: Stage, layout: Layout) -> Part:
-        kinds = [pair for run in stage.runs for pair in portion(self.tree.layers, *run)]
+    def _part(self, stage: PipelineStage, layout: Layout) -> Part:
+        kinds = [pair for run in stage.runs for pair in slice_layers(self.tree.layers, *run)]
         inner = [self.work.layer(block, layout).times(n) for block, n in kinds]
         return together([*inner, self.work.ends(layout, stage.first, stage.last)])
 
@@ -210,6 +210,6 @@ class _Step:
         )
 
 
-def middle(found: Sequence[Stage]) -> Stage:
+def middle(found: Sequence[PipelineStage]) -> PipelineStage:
     """The stage with most layers."""
     return max(found, key=lambda x: x.layers)

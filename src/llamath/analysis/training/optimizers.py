@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
-from ..parallel_layout import Piece
+from ..parallel_layout import WeightShard
 
 BLOCK, SMALL, FP32 = 256, 4096, 4
 
@@ -23,32 +23,32 @@ class Optimizer(NamedTuple):
 
     name: str
     title: str
-    states: Callable[[Piece, int], int]
+    states: Callable[[WeightShard, int], int]
     formula: str
 
 
-def _adamw(x: Piece, size: int) -> int:
+def _adamw(x: WeightShard, size: int) -> int:
     return 2 * size * prod(x.shape)
 
 
-def _momentum(x: Piece, size: int) -> int:
+def _momentum(x: WeightShard, size: int) -> int:
     return size * prod(x.shape)
 
 
-def _adamw8(x: Piece, size: int) -> int:  # noqa: ARG001
+def _adamw8(x: WeightShard, size: int) -> int:  # noqa: ARG001
     n = prod(x.shape)
     return _adamw(x, FP32) if n < SMALL else 2 * (n + FP32 * -(-n // BLOCK))
 
 
-def _adafactor(x: Piece, size: int) -> int:
+def _adafactor(x: WeightShard, size: int) -> int:
     return size * (sum(x.shape) if len(x.shape) > 1 else prod(x.shape))
 
 
-def _muon(x: Piece, size: int) -> int:
+def _muon(x: WeightShard, size: int) -> int:
     return _momentum(x, size) if orthogonal(x) else _adamw(x, size)
 
 
-def orthogonal(x: Piece) -> bool:
+def orthogonal(x: WeightShard) -> bool:
     """Whether Muon moves it: a matrix inside the layers, and no convolution."""
     return x.role == "matmul" and len(x.shape) == 2 and x.group != "head" and not x.pattern.endswith("conv.weight")
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ...core.blocks import Decoder, Layer
 from ...core.expr import Dim
-from ..memory_line import Line
-from ..parallel_layout import Layout, Stage, portion
+from ..memory_line import MemoryLine
+from ..parallel_layout import Layout, PipelineStage, slice_layers
 from .saved_activations import Kernels, Saved, adapters, after, before, layer, loss, rotary
 
 UNEVEN = ("experts", "inputs of experts", "outputs of experts")
@@ -34,7 +34,7 @@ class Held(NamedTuple):
     loss: tuple[Share, ...]
 
 
-def under_way(stage: Stage, layout: Layout) -> list[int]:
+def under_way(stage: PipelineStage, layout: Layout) -> list[int]:
     """How many microbatches each run of a stage's layers has seen and not yet had back, when they are most."""
     p, v, left = layout.pp, layout.interleave, layout.pp - stage.index - 1
     slots = min(left + 1, layout.count) if v == 1 else min(2 * left + (v - 1) * p + 1, layout.count * v)
@@ -42,13 +42,13 @@ def under_way(stage: Stage, layout: Layout) -> list[int]:
     return [p * len(range(run, rounds, v)) + (rest if rounds % v == run else 0) for run in range(v)]
 
 
-def held(tree: Decoder, stage: Stage, layout: Layout, k: Kernels) -> Held:
+def held(tree: Decoder, stage: PipelineStage, layout: Layout, k: Kernels) -> Held:
     """What a stage keeps at its fullest moment, under the layout's recomputation."""
     d, flights = Dim.const(tree.width), under_way(stage, layout)
     kept: list[Share] = []
     whole: dict[int, list[Saved]] = {}
     for run, flight in zip(stage.runs, flights, strict=True):
-        for block, n in portion(tree.layers, *run):
+        for block, n in slice_layers(tree.layers, *run):
             assert isinstance(block, Layer)
             if id(block) not in whole:
                 whole[id(block)] = _trained([*layer(block, d, k), *(adapters(block, k) if k.adapted else ())], k)
@@ -100,7 +100,7 @@ def total(shares: Iterable[Share], layout: Layout, context: int) -> int:
     return sum(x.times * bytes_of(x.saved, layout, context) for x in shares)
 
 
-def lines(shares: Iterable[Share], layout: Layout, context: int) -> Iterator[Line]:
+def lines(shares: Iterable[Share], layout: Layout, context: int) -> Iterator[MemoryLine]:
     """The same by what it is, each with its formula."""
     groups: dict[str, list[Share]] = {}
     for x in shares:
@@ -109,7 +109,7 @@ def lines(shares: Iterable[Share], layout: Layout, context: int) -> Iterator[Lin
         if size := total(same, layout, context):
             uneven = layout.ep > 1 and what in UNEVEN
             said = _formula(same, layout, context) + (", if each expert gets as many tokens" if uneven else "")
-            yield Line(what=what, bytes=size, formula=said, exact=not uneven and not any(x.saved.rough for x in same))
+            yield MemoryLine(what=what, bytes=size, formula=said, exact=not uneven and not any(x.saved.rough for x in same))
 
 
 def _formula(same: list[Share], layout: Layout, context: int) -> str:

@@ -16,10 +16,10 @@ from ...checkpoint.quantization.sizes import packer
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import Stack
-from ..inference.inference_memory import FIXED, MOST, PART, declared
-from ..inference.weight_bytes import stored
-from ..memory_line import Line
-from ..parallel_layout import Layout, Piece, Stage, check, pieces, portion, stages
+from ..inference.inference_memory import FIXED, MAX_TOKENS, PART, declared_dtype
+from ..inference.weight_bytes import weight_storage
+from ..memory_line import MemoryLine
+from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import Lora, lora
 from .optimizers import OPTIMIZERS, Optimizer
 from .pipeline_schedule import Held, held, lines, total
@@ -52,7 +52,7 @@ class TrainRequest(Record):
 class StageReport(Record):
     """What one GPU of one stage needs, in bytes."""
 
-    stage: Stage
+    stage: PipelineStage
     weights: int
     gradients: int
     master: int
@@ -60,8 +60,8 @@ class StageReport(Record):
     activations: int
     logits: int
     overhead: int
-    lines: tuple[Line, ...]
-    kept: tuple[Line, ...]  # the lines of the activations among them
+    lines: tuple[MemoryLine, ...]
+    kept: tuple[MemoryLine, ...]  # the lines of the activations among them
     letters: Mapping[str, int]  # of their formulas
 
     @property
@@ -130,8 +130,8 @@ class Job:
 
     def report(self, every: bool = True) -> TrainReport:
         """All stages; or without `every` those among which the fullest is: of several with the same layers the first, and the last."""
-        check(self.tree, self.layout, self.context)
-        found = stages(self.tree, self.layout)
+        check_layout(self.tree, self.layout, self.context)
+        found = pipeline_stages(self.tree, self.layout)
         return TrainReport(
             request=self.request,
             context=self.context,
@@ -140,10 +140,10 @@ class Job:
             adapted=self.adapted,
         )
 
-    def _telling(self, found: list[Stage]) -> list[Stage]:
-        made: dict[tuple[tuple[int, int], ...], Stage] = {}
+    def _telling(self, found: list[PipelineStage]) -> list[PipelineStage]:
+        made: dict[tuple[tuple[int, int], ...], PipelineStage] = {}
         for x in found:
-            kinds = tuple((id(block), n) for run in x.runs for block, n in portion(self.tree.layers, *run))
+            kinds = tuple((id(block), n) for run in x.runs for block, n in slice_layers(self.tree.layers, *run))
             made.setdefault((*kinds, (x.first, x.last)), x)
         return list(made.values())
 
@@ -164,11 +164,11 @@ class Job:
     @cached_property
     def kept(self) -> dict[str, tuple[int, int]]:
         """Pattern → (bytes, numbers) of one copy of a weight as it is kept."""
-        return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in stored(self.tree, self.packer).kept}
+        return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in weight_storage(self.tree, self.packer).weights}
 
-    def resident(self, stage: Stage) -> Resident:
+    def resident(self, stage: PipelineStage) -> Resident:
         """What a GPU of this stage holds and trains."""
-        found = pieces(self.tree, stage, self.layout)
+        found = weight_shards(self.tree, stage, self.layout)
         gradient = ADAPTER if self.lora else DTYPES[packer(self.request.gradients).rest].bytes if self.request.gradients else self.size
         wanted = self.size < ADAPTER if self.request.master is None else self.request.master
         return Resident(
@@ -181,7 +181,7 @@ class Job:
             state=ADAPTER if self.lora or wanted else self.size,
         )
 
-    def stage(self, stage: Stage) -> StageReport:
+    def stage(self, stage: PipelineStage) -> StageReport:
         """The report of one stage."""
         resident, flow = self.resident(stage), held(self.tree, stage, self.layout, self.kernels)
         groups = static(resident, self.layout)
@@ -196,22 +196,22 @@ class Job:
         letters = {name: n for x in (*flow.kept, *flow.loss) for name, n in x.saved.numbers.atoms.items()}
         return StageReport(stage=stage, lines=everything, kept=tuple(groups["activations"]), letters=letters, **sums)
 
-    def layers(self, stage: Stage) -> list[list[Piece]]:
+    def layers(self, stage: PipelineStage) -> list[list[WeightShard]]:
         """The pieces of each kind of layer, one of each."""
         made = []
-        for block in {id(x): x for run in stage.runs for x, _ in portion(self.tree.layers, *run)}.values():
+        for block in {id(x): x for run in stage.runs for x, _ in slice_layers(self.tree.layers, *run)}.values():
             alone = self.tree.replace(layers=Stack(((block,), 1)))
-            made.append([x for x in pieces(alone, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
+            made.append([x for x in weight_shards(alone, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
         return made
 
-    def _activations(self, flow: Held, freed: int) -> Iterator[Line]:
+    def _activations(self, flow: Held, freed: int) -> Iterator[MemoryLine]:
         """What the backward pass needs; a layer that is computed again finds what the loss has `freed` by then."""
         yield from lines(flow.kept, self.layout, self.context)
         if (size := total(flow.working, self.layout, self.context)) > freed:
             said = f"{size:,} of the largest layer" + (f", beyond the {freed:,} that the loss has given back by then" if freed else "")
-            yield Line(what="computed again", bytes=size - freed, formula=said)
+            yield MemoryLine(what="computed again", bytes=size - freed, formula=said)
 
-    def passing(self, stage: Stage) -> int:
+    def passing(self, stage: PipelineStage) -> int:
         """What the lines of activations, logits and loss come to, without the lines."""
         flow = held(self.tree, stage, self.layout, self.kernels)
         kept, working, loss = (total(x, self.layout, self.context) for x in (flow.kept, flow.working, flow.loss))
@@ -227,17 +227,17 @@ class Job:
         """How many logits one GPU has at a time."""
         return total(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
 
-    def _loss(self, flow: Held) -> Iterator[Line]:
+    def _loss(self, flow: Held) -> Iterator[MemoryLine]:
         """The logits, what cross-entropy keeps of them, and their gradients."""
         yield from lines(flow.loss, self.layout, self.context)
         if numbers := self._logits(flow):
-            yield Line(
+            yield MemoryLine(
                 what="logits", bytes=numbers * self.size, formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the outputs are held"
             )
             said = "in place" if self.request.fused else "of loss and softmax, both in fp32"
             times = self.gradients_of_logits
             formula = f"T·V·{times} = {numbers:,}·{times}, {said}"
-            yield Line(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
+            yield MemoryLine(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
 
 
 def joined(model: Model) -> bool:
@@ -251,12 +251,12 @@ def joined(model: Model) -> bool:
 
 def plainly(model: Model) -> str:
     """The plain type that a model is trained in: what its configuration says, or what its packed weights compute in."""
-    return {"F32": "fp32", "F16": "fp16"}.get(packer(declared(model)).compute, "bf16")
+    return {"F32": "fp32", "F16": "fp16"}.get(packer(declared_dtype(model)).compute, "bf16")
 
 
-def _overhead(moving: int) -> Line:
+def _overhead(moving: int) -> MemoryLine:
     said = f"{FIXED // 2**20} MiB + {100 // PART} % of activations, an estimate: the device's context, workspaces, the allocator's gaps"
-    return Line(what="overhead", bytes=FIXED + moving // PART, formula=said, exact=False)
+    return MemoryLine(what="overhead", bytes=FIXED + moving // PART, formula=said, exact=False)
 
 
 def _optimizer(name: str) -> Optimizer:
@@ -270,7 +270,7 @@ def _checked(request: TrainRequest) -> None:
     layout = request.layout
     asked = {"context": request.context, "batch": layout.microbatch, "microbatches": layout.microbatches}
     for name, n in asked.items():
-        if n is not None and not 1 <= n < MOST:
+        if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
     if request.gradients and (packer(request.gradients).bytes is not None or packer(request.gradients).mix):
         raise LlamathError(f"gradients are not kept in {request.gradients}", hint="bf16, fp16 or fp32")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from ..memory_line import Line
-from ..parallel_layout import Layout, Piece
+from ..memory_line import MemoryLine
+from ..parallel_layout import Layout, WeightShard
 from .lora_adapters import Lora, Matrix
 from .optimizers import Optimizer
 
@@ -15,15 +15,15 @@ MASTER = 4
 ADAPTER = 4
 """Bytes of an adapter's number: peft keeps them in float32 beside a model in 16 bits."""
 
-Bytes = Callable[[Piece], int]
+Bytes = Callable[[WeightShard], int]
 """What one copy of a piece takes."""
 
 
 class Resident(NamedTuple):
     """What a GPU holds and trains, and how."""
 
-    pieces: list[Piece]  # of the model
-    adapters: list[Piece] | None  # what is trained beside it; None: the model itself is
+    pieces: list[WeightShard]  # of the model
+    adapters: list[WeightShard] | None  # what is trained beside it; None: the model itself is
     kept: dict[str, tuple[int, int]]  # pattern → (bytes, numbers) of one copy of a weight
     gradient: int  # bytes of one
     master: bool
@@ -31,11 +31,11 @@ class Resident(NamedTuple):
     state: int = 4  # bytes of a number in its states
 
 
-def static(held: Resident, layout: Layout) -> dict[str, list[Line]]:
+def static(held: Resident, layout: Layout) -> dict[str, list[MemoryLine]]:
     """The lines of each kind."""
     trained = [x for x in held.pieces if not x.buffer] if held.adapters is None else held.adapters
 
-    def each(what: str, found: Sequence[Piece], size: Bytes, said: str, stage: int) -> Line:
+    def each(what: str, found: Sequence[WeightShard], size: Bytes, said: str, stage: int) -> MemoryLine:
         return _line(what, found, size, said, layout if layout.zero >= stage else layout.replace(zero=0))
 
     title, moments = held.optimizer.title, held.optimizer.formula.format(held.state)
@@ -50,7 +50,7 @@ def static(held: Resident, layout: Layout) -> dict[str, list[Line]]:
     }
 
 
-def _kept(x: Piece, kept: dict[str, tuple[int, int]]) -> int:
+def _kept(x: WeightShard, kept: dict[str, tuple[int, int]]) -> int:
     size, numbers = kept.get(x.pattern) or kept["embed.weight"]
     return -(-size * prod(x.shape) // numbers)
 
@@ -60,50 +60,50 @@ def _said(held: Resident) -> str:
     return f"N·{rates.pop():g}" if len(rates) == 1 else "Σ over the weights, as each is kept"
 
 
-def _line(what: str, found: Sequence[Piece], size: Bytes, said: str, layout: Layout) -> Line:
+def _line(what: str, found: Sequence[WeightShard], size: Bytes, said: str, layout: Layout) -> MemoryLine:
     """All copies together, shared among replicas: dense weights among more ranks than experts."""
-    sums = {dealt: sum(size(x) * x.copies for x in found if x.dealt == dealt) for dealt in (False, True)}
-    numbers = {dealt: sum(x.numbers for x in found if x.dealt == dealt) for dealt in (False, True)}
+    sums = {dealt: sum(size(x) * x.copies for x in found if x.is_expert == dealt) for dealt in (False, True)}
+    numbers = {dealt: sum(x.elements for x in found if x.is_expert == dealt) for dealt in (False, True)}
     ranks = {False: layout.replicas if layout.zero else 1, True: layout.expert_replicas if layout.zero else 1}
     parts = [f"{numbers[x]:,}" + (f"/{ranks[x]}" if ranks[x] > 1 else "") for x in (False, True) if numbers[x]]
     many = "experts " if numbers[True] and numbers[False] else ""
     text = f"{said}, N = {parts[0]}" + (f" + {many}{parts[1]}" if len(parts) > 1 else "") if parts else said
-    return Line(what=what, bytes=sum(-(-sums[x] // ranks[x]) for x in sums), formula=text)
+    return MemoryLine(what=what, bytes=sum(-(-sums[x] // ranks[x]) for x in sums), formula=text)
 
 
-def gathered(held: Resident, layers: Sequence[Sequence[Piece]], layout: Layout) -> list[Line]:
+def gathered(held: Resident, layers: Sequence[Sequence[WeightShard]], layout: Layout) -> list[MemoryLine]:
     """Under ZeRO-3, the layer that is being worked on and the next, whole again."""
     if layout.zero < 3 or layout.replicas == 1 or not layers:
         return []
     largest = max(sum(_kept(x, held.kept) * x.copies for x in layer) for layer in layers)
     said = "two layers at once, whole: one at work, the next on its way"
-    return [Line(what="gathered weights", bytes=2 * largest, formula=said, exact=False)]
+    return [MemoryLine(what="gathered weights", bytes=2 * largest, formula=said, exact=False)]
 
 
-def adapters(lora: Lora, found: Sequence[Piece]) -> list[Piece]:
+def adapters(lora: Lora, found: Sequence[WeightShard]) -> list[WeightShard]:
     """A and B of each adapted matrix as one GPU has them, and copies of the matrices that are trained whole."""
     made = [y for matrix in lora.adapted for x in _of(matrix, found) for y in _pair(matrix, x, lora.rank)]
     whole = [_whole(matrix, x) for matrix in lora.saved for x in _of(matrix, found)]
     return made + whole
 
 
-def _of(matrix: Matrix, found: Sequence[Piece]) -> list[Piece]:
+def _of(matrix: Matrix, found: Sequence[WeightShard]) -> list[WeightShard]:
     """The pieces that a matrix begins with."""
     same = [x for x in found if x.pattern == f"{matrix.paths[0]}.weight"]
-    return [x for x in same if len(matrix.paths) > 1 or prod(x.whole) == matrix.whole]
+    return [x for x in same if len(matrix.paths) > 1 or prod(x.full_shape) == matrix.whole]
 
 
-def _pair(matrix: Matrix, x: Piece, rank: int) -> list[Piece]:
+def _pair(matrix: Matrix, x: WeightShard, rank: int) -> list[WeightShard]:
     """A `[r, in]` is cut where the matrix's inputs are, B `[out, r]` where its outputs are."""
     inputs = 0 if x.role == "lookup" else 1
     into, out = (_cut(n, x, axis) for n, axis in ((matrix.into, inputs), (matrix.out, 1 - inputs)))
     return [x._replace(shape=shape, role="matmul") for shape in ((rank, into), (out, rank))]
 
 
-def _whole(matrix: Matrix, x: Piece) -> Piece:
-    rows = matrix.whole // x.whole[1]
-    return x._replace(shape=(_cut(rows, x, 0), _cut(x.whole[1], x, 1)))
+def _whole(matrix: Matrix, x: WeightShard) -> WeightShard:
+    rows = matrix.whole // x.full_shape[1]
+    return x._replace(shape=(_cut(rows, x, 0), _cut(x.full_shape[1], x, 1)))
 
 
-def _cut(n: int, x: Piece, axis: int) -> int:
-    return -(-n * x.shape[axis] // x.whole[axis]) if x.axis == axis else n
+def _cut(n: int, x: WeightShard, axis: int) -> int:
+    return -(-n * x.shape[axis] // x.full_shape[axis]) if x.axis == axis else n

@@ -16,11 +16,11 @@ from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import load
 from ...model import Model
-from .diagnose import Claim
-from .verify_tensors import Verdict, verify
+from .diagnose import Expectation
+from .verify_tensors import Verdict, verify_tensors
 
 
-class Check(Record):
+class VerifyReport(Record):
     """A checkpoint, what it was held against, and the verdict."""
 
     path: str
@@ -39,7 +39,7 @@ class Check(Record):
         return self.checkpoint.commit_note
 
 
-def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> Check:
+def verify_checkpoint(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
     """Verify the checkpoint at this path against a model, or against the configuration beside it."""
     opened = open_checkpoint(path, allow_partial=True)
     claimed = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, held=False)
@@ -47,11 +47,11 @@ def check(path: str, model: str | None = None, changes: Mapping[str, Any] | None
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
         quantization = None  # `model` names the configuration to verify against, so this one may be unreadable
-    verdict = verify(claim(claimed, opened), opened.manifest, opened.problems, quantization)
-    return Check(path=path, model=claimed, checkpoint=opened, verdict=verdict)
+    verdict = verify_tensors(expectation_of(claimed, opened), opened.manifest, opened.problems, quantization)
+    return VerifyReport(path=path, model=claimed, checkpoint=opened, verdict=verdict)
 
 
-def claim(model: Model, checkpoint: OpenedCheckpoint) -> Claim:
+def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     """What a model promises of its files."""
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
@@ -67,15 +67,15 @@ def claim(model: Model, checkpoint: OpenedCheckpoint) -> Claim:
         schemes.insert(0, family.gguf)
     tokens, uncounted = _tokens(checkpoint)
     dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
-    return Claim(
+    return Expectation(
         tree=model.tree,
         schemes=[x for x in schemes if x is not None],
-        letters=model.config.key_by_symbol,
+        config_keys=model.config.key_by_symbol,
         rebuild=lambda changes: family(Config({**data, **changes})),
         dtype="" if is_gguf or dtype is None else dtype.name,
-        tokens=tokens,
-        uncounted=uncounted,
-        part=bool(model.wrapper),
+        tokenizer_tokens=tokens,
+        tokenizer_error=uncounted,
+        is_submodel=bool(model.wrapper),
     )
 
 

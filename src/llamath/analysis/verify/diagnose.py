@@ -18,17 +18,17 @@ from ...core.tree import fold
 Shape = tuple[int, ...]
 
 
-class Claim(NamedTuple):
+class Expectation(NamedTuple):
     """What a configuration promises, and how to ask what another value of one key would promise."""
 
     tree: Decoder
     schemes: Sequence[Scheme]
-    letters: Mapping[str, str]  # letter of a dimension → configuration key
+    config_keys: Mapping[str, str]  # letter of a dimension → configuration key
     rebuild: Callable[[Mapping[str, Any]], Decoder]
     dtype: str = ""  # of the weights, as safetensors name it; empty: not said
-    tokens: int | None = None  # how many the tokenizer beside it has
-    uncounted: str = ""  # why that is not known, though there is one
-    part: bool = False  # the text model of something larger, whose other tensors lie in the same files
+    tokenizer_tokens: int | None = None  # how many the tokenizer beside it has
+    tokenizer_error: str = ""  # why that is not known, though there is one
+    is_submodel: bool = False  # the text model of something larger, whose other tensors lie in the same files
 
 
 class Diagnosis(NamedTuple):
@@ -40,7 +40,7 @@ class Diagnosis(NamedTuple):
     tensors: tuple[str, ...]
 
 
-class Group(NamedTuple):
+class ShapeMismatch(NamedTuple):
     """Tensors of one kind that differ from the tree in one way."""
 
     kind: str
@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 
 def diagnose(
-    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], wrong: Mapping[str, Stored]
+    claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], wrong: Mapping[str, Stored]
 ) -> list[Diagnosis]:
     """The causes of every shape that is not the tree's, those of the tensors in `wrong`, the ones that explain most first."""
     groups = list(_groups(wrong, found))
@@ -72,12 +72,12 @@ def diagnose(
     return causes + [_plainly(x) for x in groups]
 
 
-def _groups(wrong: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Group]:
+def _groups(wrong: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[ShapeMismatch]:
     made: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
     for name, x in wrong.items():
         made.setdefault((tuple(part.pattern for part in x.parts), found[name]), []).append(name)
     for (_, shape), names in made.items():
-        yield Group(kind=_word(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
+        yield ShapeMismatch(kind=_word(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
 
 
 def _word(name: str) -> str:
@@ -87,7 +87,7 @@ def _word(name: str) -> str:
 
 
 def _shards(
-    tree: Decoder, groups: Sequence[Group], expected: Mapping[str, Stored], found: Mapping[str, Shape]
+    tree: Decoder, groups: Sequence[ShapeMismatch], expected: Mapping[str, Stored], found: Mapping[str, Shape]
 ) -> tuple[Diagnosis, set[str]] | None:
     """All that is wrong is one of n parts along the axes that tensor parallelism cuts, and nothing it cuts is whole."""
     parts = {group: _part(group) for group in groups}
@@ -115,7 +115,7 @@ def _cut(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
     return ends, {x.pattern for x in fold(tree) if x.split and len(x.weight.shape) > 1 and not x.split.parts % n} - ends
 
 
-def _part(group: Group) -> tuple[int, int]:
+def _part(group: ShapeMismatch) -> tuple[int, int]:
     """(n, axis) where the found shape is an nth of the expected one along a single axis; (0, 0) where it is not."""
     axes = [i for i, (a, b) in enumerate(zip(group.found, group.shape, strict=False)) if a != b]
     if len(group.found) != len(group.shape) or len(axes) != 1 or not group.found[axes[0]]:
@@ -125,12 +125,12 @@ def _part(group: Group) -> tuple[int, int]:
 
 
 def _key(
-    claim: Claim, scheme: Scheme, groups: Sequence[Group], found: Mapping[str, Shape], changes: dict[str, int]
+    claim: Expectation, scheme: Scheme, groups: Sequence[ShapeMismatch], found: Mapping[str, Shape], changes: dict[str, int]
 ) -> tuple[Diagnosis, set[str]] | None:
     """The one configuration key whose other value makes most of what is wrong right, and nothing else wrong."""
     wrong = {name for group in groups for name in group.names}
     best: tuple[int, str, int, set[str]] | None = None
-    for key, value in dict.fromkeys(_candidates(claim.letters, groups)):
+    for key, value in dict.fromkeys(_candidates(claim.config_keys, groups)):
         try:
             shapes = {name: x.shape for name, x in zip(*scheme.flat(claim.rebuild({**changes, key: value})), strict=True)}
         except LlamathError:
@@ -154,7 +154,7 @@ def _key(
     ), set(names)
 
 
-def _candidates(letters: Mapping[str, str], groups: Sequence[Group]) -> Iterator[tuple[str, int]]:
+def _candidates(letters: Mapping[str, str], groups: Sequence[ShapeMismatch]) -> Iterator[tuple[str, int]]:
     """Every (key, value) that would make one wrong dimension right."""
     for group in groups:
         for is_, should in zip(group.found, group.shape, strict=False):
@@ -177,12 +177,12 @@ def _solved(dim: Dim, letter: str, value: int) -> int:
     return result if result > 0 and not rest else 0
 
 
-def _layers(tree: Decoder, groups: Sequence[Group]) -> str:
+def _layers(tree: Decoder, groups: Sequence[ShapeMismatch]) -> str:
     n = max(len(x.names) for x in groups)
     return f" of all {n} layers" if n > 1 and n == int(tree.layers.n) else f" of {n} layers" if n > 1 else ""
 
 
-def _plainly(group: Group) -> Diagnosis:
+def _plainly(group: ShapeMismatch) -> Diagnosis:
     """What no cause explains, said as it is."""
     turned = "; it is stored transposed" if group.found == tuple(reversed(group.shape)) and group.found != group.shape else ""
     many = f" ({len(group.names)} tensors)" if len(group.names) > 1 else ""

@@ -15,25 +15,25 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Columns, Manifest, Tensor
 from ...checkpoint.open import missing_shards_note
 from ...core.record_type import Record
-from ..count.name_folding import PARTS, Group, groups
-from .shared_storage import Shared, shared
+from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
+from .shared_storage import SharedStorage, find_shared_storage
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from ...checkpoint.quantization.detect import Packing
 
-PLAINLY = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
+PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
 """Dtypes that no packing begins with."""
-PREVIEW = 1000
+MAX_METADATA_CHARS = 1000
 """So many characters of a metadata value are kept."""
-BRANCHES = 32
+MAX_SORTED_PARTS = 32
 """Parts of a name by which it is put in order."""
-INTEGERS, MATRIX = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
+INTEGER_DTYPES, MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
 """A matrix of so many integers, at the least, is likely to be a packed weight."""
 
 
-class Row(NamedTuple):
+class TensorRow(NamedTuple):
     """Tensors whose names make one pattern, and that agree in everything else."""
 
     parts: tuple[str, ...]
@@ -54,7 +54,7 @@ class Row(NamedTuple):
         return ".".join(self.parts)
 
 
-class Total(NamedTuple):
+class TensorTotals(NamedTuple):
     """Some of the tensors, summed; bytes that tensors share count once."""
 
     tensors: int = 0
@@ -62,8 +62,8 @@ class Total(NamedTuple):
     parameters: int = 0
     bytes: int = 0
 
-    def __add__(self, other: tuple[Any, ...]) -> Total:
-        return Total(*map(add, self, other))
+    def __add__(self, other: tuple[Any, ...]) -> TensorTotals:
+        return TensorTotals(*map(add, self, other))
 
 
 class FileTotal(NamedTuple):
@@ -80,22 +80,22 @@ class Listing(Record):
     """Everything `llamath ls` shows."""
 
     manifest: Manifest
-    rows: tuple[Row, ...]
-    packed: Mapping[str, Packing]  # by stored name
-    again: frozenset[int]  # places of the tensors that an earlier one is tied to
-    total: Total
-    dtypes: Mapping[str, Total]
+    rows: tuple[TensorRow, ...]
+    packings: Mapping[str, Packing]  # by stored name
+    tied: frozenset[int]  # places of the tensors that an earlier one is tied to
+    total: TensorTotals
+    dtypes: Mapping[str, TensorTotals]
     files: tuple[FileTotal, ...]
-    codecs: Mapping[str, Total]  # by kind; scales and the like are among their tensors and bytes
+    codecs: Mapping[str, TensorTotals]  # by kind; scales and the like are among their tensors and bytes
     companions: int = 0  # of the elements, what is scales and the like
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedStorage, ...] = ()
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
 
-    def unfolded(self) -> Iterator[Row]:
+    def unfolded(self) -> Iterator[TensorRow]:
         """A row for every tensor, in file order."""
         for i, x in enumerate(self.manifest.tensors):
-            yield _row(tuple(x.name.split(".", PARTS)), 1, x, self.packed.get(x.name), i in self.again)
+            yield _row(tuple(x.name.split(".", MAX_NAME_PARTS)), 1, x, self.packings.get(x.name), i in self.tied)
 
     @property
     def known(self) -> bool:
@@ -103,26 +103,26 @@ class Listing(Record):
         return all(x.known for x in self.rows)
 
     @property
-    def bits(self) -> Fraction | None:
+    def bits_per_weight(self) -> Fraction | None:
         """Bits per weight, all that is stored taken together, if both are known."""
         from fractions import Fraction
 
         return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters and self.known else None
 
 
-def listing(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
+def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
     """List a checkpoint; `quantization` is what its configuration says of the way it is packed."""
     columns = manifest.columns
-    codes = packed(manifest, quantization)
-    sharing, again = shared(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
+    codes = find_packings(manifest, quantization)
+    sharing, again = find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     rows = tuple(_rows(manifest, columns, codes, again))
     coded = [x for x in rows if x.kind]
     return Listing(
         manifest=manifest,
         rows=rows,
-        packed=codes,
-        again=again,
-        total=sum(map(_total, rows), Total()),
+        packings=codes,
+        tied=again,
+        total=sum(map(_total, rows), TensorTotals()),
         dtypes=_totals(rows, [x.dtype for x in rows]),
         files=tuple(_files(manifest, columns, again)),
         codecs=_totals(coded, [x.kind for x in coded]),
@@ -133,21 +133,21 @@ def listing(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -
     )
 
 
-def packed(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
+def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
     """The packings by name, if any dtype speaks for one: else the module that knows them is not even loaded."""
-    if PLAINLY.issuperset(manifest.columns.dtype):
+    if PLAIN_DTYPES.issuperset(manifest.columns.dtype):
         return {}
     from ...checkpoint.quantization.detect import packings
 
     return packings(manifest.tensors, quantization)
 
 
-def existing(x: Tensor) -> int:
+def stored_elements(x: Tensor) -> int:
     """How many numbers a plain tensor has: not more than its bytes hold, where strides let a shape promise more."""
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
 
-def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[Row]:
+def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[TensorRow]:
     """The tensors folded, those of one branch together."""
     tensors, names = manifest.tensors, columns.name
     keys: list[Sequence[Hashable]] = [columns.dtype, columns.shape]
@@ -155,34 +155,34 @@ def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], a
         keys += [list(map(sub, columns.end, columns.start)), columns.strides, list(map(again.__contains__, range(len(names))))]
     if packed:
         keys.append([x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names)])
-    for x in _branches(groups(names, *keys, distinct=manifest.distinct)):
+    for x in _branches(fold_groups(names, *keys, distinct=manifest.distinct)):
         yield _row(x.parts, x.copies, tensors[x.first], packed.get(names[x.first]), x.first in again)
 
 
-def _row(parts: tuple[str, ...], copies: int, x: Tensor, code: Packing | None, tied: bool) -> Row:
-    kind, role, parameters, known = (code.kind, code.role, code.elements, code.known) if code else ("", "", existing(x), True)
+def _row(parts: tuple[str, ...], copies: int, x: Tensor, code: Packing | None, tied: bool) -> TensorRow:
+    kind, role, parameters, known = (code.kind, code.role, code.elements, code.known) if code else ("", "", stored_elements(x), True)
     counts = (x.elements, 0, 0) if tied else (x.elements, x.bytes, parameters)
-    return Row(parts, x.dtype, x.shape, copies, *counts, kind, role, known, tied)
+    return TensorRow(parts, x.dtype, x.shape, copies, *counts, kind, role, known, tied)
 
 
-def _branches(found: list[Group]) -> list[Group]:
+def _branches(found: list[NameGroup]) -> list[NameGroup]:
     """Groups in the order of a tree: what begins alike stands together, where the first of it appeared."""
     places: dict[tuple[str, ...], int] = {}
     keys: dict[int, list[int]] = {}
     for x in found:
         words = tuple("" if part.isdigit() or part.startswith("{") else part for part in x.parts)
-        keys[x.first] = [places.setdefault(words[: i + 1], len(places)) for i in range(min(len(words), BRANCHES))]
+        keys[x.first] = [places.setdefault(words[: i + 1], len(places)) for i in range(min(len(words), MAX_SORTED_PARTS))]
     return sorted(found, key=lambda x: keys[x.first])
 
 
-def _total(row: Row) -> Total:
-    return Total(row.copies, row.copies * row.elements, row.copies * row.parameters, row.copies * row.bytes)
+def _total(row: TensorRow) -> TensorTotals:
+    return TensorTotals(row.copies, row.copies * row.elements, row.copies * row.parameters, row.copies * row.bytes)
 
 
-def _totals(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, Total]:
-    found: dict[str, Total] = {}
+def _totals(rows: Sequence[TensorRow], keys: Sequence[str]) -> dict[str, TensorTotals]:
+    found: dict[str, TensorTotals] = {}
     for key, row in zip(keys, rows, strict=True):
-        found[key] = found.get(key, Total()) + _total(row)
+        found[key] = found.get(key, TensorTotals()) + _total(row)
     return found
 
 
@@ -209,10 +209,10 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"an integer of {value.bit_length():,} bits"
         else:
             text = str(value)
-            yield key, text if len(text) <= PREVIEW else f"{text[:PREVIEW]}… ({len(text):,} characters)"
+            yield key, text if len(text) <= MAX_METADATA_CHARS else f"{text[:MAX_METADATA_CHARS]}… ({len(text):,} characters)"
 
 
-def _notes(manifest: Manifest, columns: Columns, rows: Sequence[Row]) -> Iterator[str]:
+def _notes(manifest: Manifest, columns: Columns, rows: Sequence[TensorRow]) -> Iterator[str]:
     if note := missing_shards_note(manifest):
         yield note
     if twice := len(columns.name) - manifest.distinct:
@@ -220,7 +220,7 @@ def _notes(manifest: Manifest, columns: Columns, rows: Sequence[Row]) -> Iterato
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)
         yield f"{n:,} weights are packed as {kind} in a way that the headers leave open: stored numbers are counted, not what is in them"
-    plain = [x for x in rows if not x.kind and x.dtype in INTEGERS and len(x.shape) > 1 and x.elements >= MATRIX]
+    plain = [x for x in rows if not x.kind and x.dtype in INTEGER_DTYPES and len(x.shape) > 1 and x.elements >= MIN_PACKED_ELEMENTS]
     if plain:
         n = sum(x.copies for x in plain)
         yield f"{n:,} matrices of integers ({plain[0].pattern}, …) belong to no packing known here: stored numbers are counted"

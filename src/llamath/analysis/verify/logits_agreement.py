@@ -8,7 +8,7 @@ from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
 
 
-class Side(Record):
+class ComparedCheckpoint(Record):
     """One of two checkpoints."""
 
     name: str
@@ -21,7 +21,7 @@ class Side(Record):
     notes: tuple[str, ...] = ()
 
 
-class Gap(Record):
+class FirstDifference(Record):
     """Where numbers are apart."""
 
     module: str
@@ -30,7 +30,7 @@ class Gap(Record):
     stored: tuple[str, str] = ("", "")  # the module's weight in either file
 
 
-class Fact(Record):
+class TreeDifference(Record):
     """A fact, no number in a file, that the two have otherwise."""
 
     path: str
@@ -39,11 +39,11 @@ class Fact(Record):
     layers: int = 1
 
 
-class Agreement(Record):
+class LogitsComparison(Record):
     """What came out."""
 
-    a: Side
-    b: Side
+    a: ComparedCheckpoint
+    b: ComparedCheckpoint
     tokens: tuple[int, ...]
     text: str  # that the tokens stand for, if they stand for one
     dtype: str
@@ -56,8 +56,8 @@ class Agreement(Record):
     top: int  # of how many tokens the likeliest next one is the same
     losses: tuple[float, float] | None  # nats a token that either needs for the text
     layers: tuple[float, ...]  # the difference after each
-    first: Gap | None
-    facts: tuple[Fact, ...] = ()
+    first: FirstDifference | None
+    facts: tuple[TreeDifference, ...] = ()
     hints: tuple[str, ...] = ()
 
     @property
@@ -76,12 +76,12 @@ class Agreement(Record):
         return self.relative <= self.tolerance
 
 
-def facts(a: Block, b: Block) -> tuple[Fact, ...]:
+def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
     """What two trees have otherwise besides numbers in files: each fact once, with how many layers it is so in."""
-    found: dict[tuple[str, str, str], Fact] = {}
+    found: dict[tuple[str, str, str], TreeDifference] = {}
     for path, x, y in _differing(a, b, "", {}):
         key = (path, repr(x), repr(y))
-        found[key] = found[key].replace(layers=found[key].layers + 1) if key in found else Fact(path=path, a=x, b=y)
+        found[key] = found[key].replace(layers=found[key].layers + 1) if key in found else TreeDifference(path=path, a=x, b=y)
     return tuple(found.values())
 
 

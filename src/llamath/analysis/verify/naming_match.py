@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme, Stored, Unnamed
-from .diagnose import Claim, Shape
+from .diagnose import Expectation, Shape
 
 
-class Best(NamedTuple):
+class NamingMatch(NamedTuple):
     """A naming, and what the tree has under it."""
 
     scheme: Scheme
@@ -28,15 +28,15 @@ class Best(NamedTuple):
         return self.found == [x.shape for x in self.tensors]
 
 
-def best_naming(claim: Claim, found: Mapping[str, Shape]) -> Best:
+def match_naming(claim: Expectation, found: Mapping[str, Shape]) -> NamingMatch:
     """The naming under which most of the file is what the tree has."""
-    best: Best | None = None
+    best: NamingMatch | None = None
     for scheme in claim.schemes:
         try:
             names, tensors = scheme.flat(claim.tree)
         except Unnamed:
             continue
-        made = Best(scheme, names, tensors, list(map(found.get, names)))
+        made = NamingMatch(scheme, names, tensors, list(map(found.get, names)))
         if best is None or made.overlap > best.overlap:
             best = made
         if made.overlap == len(names):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...checkpoint.formats.manifest import Tensor
 
 
-class Shared(NamedTuple):
+class SharedStorage(NamedTuple):
     """Tensors of one storage, in file order; `same` if they are the same numbers, else they are views of its bytes."""
 
     names: tuple[str, ...]
@@ -16,19 +16,19 @@ class Shared(NamedTuple):
     same: bool
 
 
-def shared(tensors: Sequence[Tensor]) -> tuple[tuple[Shared, ...], frozenset[int]]:
+def find_shared_storage(tensors: Sequence[Tensor]) -> tuple[tuple[SharedStorage, ...], frozenset[int]]:
     """The storages with more than one tensor, and the places of the tensors whose numbers an earlier one has."""
     storages: dict[tuple[int, str], list[int]] = {}
     for i, x in enumerate(tensors):
         if x.storage:
             storages.setdefault((x.file, x.storage), []).append(i)
-    found: list[Shared] = []
+    found: list[SharedStorage] = []
     again: list[int] = []
     for places in storages.values():
         if len(places) > 1:
             ties = list(_again(tensors, places))
             first, last = min(tensors[i].start for i in places), max(tensors[i].end for i in places)
-            found.append(Shared(tuple(tensors[i].name for i in places), last - first, len(ties) == len(places) - 1))
+            found.append(SharedStorage(tuple(tensors[i].name for i in places), last - first, len(ties) == len(places) - 1))
             again += ties
     return tuple(found), frozenset(again)
 

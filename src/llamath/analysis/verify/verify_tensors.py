@@ -16,10 +16,10 @@ from ...checkpoint.formats.manifest import Columns, Manifest, Named, Tensor
 from ...checkpoint.naming.scheme import Scheme, Stored
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
-from ..count.name_folding import folded
-from .diagnose import Claim, Shape, diagnose
-from .listing import packed
-from .naming_match import Best, best_naming
+from ..count.name_folding import fold_names
+from .diagnose import Expectation, Shape, diagnose
+from .listing import find_packings
+from .naming_match import NamingMatch, match_naming
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.detect import Packing
@@ -64,18 +64,18 @@ class Verdict(Record):
         return all(x.severity == "info" for x in self.findings)
 
 
-def verify(
-    claim: Claim, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
+def verify_tensors(
+    claim: Expectation, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
 ) -> Verdict:
     """Compare a checkpoint's header with what its configuration promises; `quantization` is what that says of packed values."""
-    columns, codes = manifest.columns, packed(manifest, quantization)
+    columns, codes = manifest.columns, find_packings(manifest, quantization)
     stands = {x.weight: x for x in codes.values() if x.role == "values"}
     found: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
     twice = len(found) < len(columns.name)
     if codes:
         found = {name: shape for name, shape in found.items() if name not in codes}
         found |= {name: x.shape for name, x in stands.items() if x.shape is not None}
-    best = best_naming(claim, {**dict.fromkeys(stands, ()), **found} if codes else found)
+    best = match_naming(claim, {**dict.fromkeys(stands, ()), **found} if codes else found)
     findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
     findings += _files(manifest, twice)
     overlap = len(best.names)
@@ -129,7 +129,7 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
 
 
 def _differences(
-    claim: Claim,
+    claim: Expectation,
     scheme: Scheme,
     expected: Mapping[str, Stored],
     found: Mapping[str, Shape],
@@ -145,13 +145,13 @@ def _differences(
         yield Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
 
 
-def _layers(claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Finding]:
+def _layers(claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Finding]:
     """Fewer or more layers than the configuration says, said once."""
     if found.keys() == expected.keys():
         return
     has, said = _depth(scheme, found), int(claim.tree.layers.n)
     spare = 2 if claim.tree.mtp is None else int(claim.tree.mtp.n)
-    if has and not said <= has <= said + spare and (key := claim.letters.get("L")):
+    if has and not said <= has <= said + spare and (key := claim.config_keys.get("L")):
         message = f"the file has layers 0–{has - 1}; the config says L = {said} → {key} should be {has}"
         yield Finding(
             code="layers", severity="error", message=message, hint="or the rest of the checkpoint is missing" if has < said else ""
@@ -167,7 +167,7 @@ def _depth(scheme: Scheme, found: Mapping[str, Shape]) -> int:
 
 
 def _absent(
-    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], manifest: Manifest
+    claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], manifest: Manifest
 ) -> Iterator[Finding]:
     """What the tree has and the file has not, unless a missing shard or a missing layer has been named for it."""
     if expected.keys() <= found.keys():
@@ -186,7 +186,7 @@ def _absent(
 
 
 def _unexpected(
-    claim: Claim, scheme: Scheme, expected: Mapping[str, Stored], tensors: Named, packed: Mapping[str, Packing]
+    claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], tensors: Named, packed: Mapping[str, Packing]
 ) -> Iterator[Finding]:
     """What the file has and the tree has not, by what it is."""
     if tensors.places.keys() <= expected.keys():
@@ -211,7 +211,7 @@ def _unexpected(
             kinds.setdefault(("buffer", "info", "buffers that every loader computes anew"), []).append(name)
             continue
         elif scheme.prefix or scheme.layer.split(".")[0] not in name.split(".")[:1]:
-            kinds.setdefault(("other_part", "info" if claim.part else "warning", "no part of the text model"), []).append(name)
+            kinds.setdefault(("other_part", "info" if claim.is_submodel else "warning", "no part of the text model"), []).append(name)
             continue
         kinds.setdefault(("unexpected", "warning", "not in the model that the config describes"), []).append(name)
     for (code, severity, what), names in kinds.items():
@@ -226,7 +226,7 @@ def _further(name: str, x: Tensor, packing: Packing | None, further: Mapping[str
     return packing.fits(further[weight]) if packing else x.shape == further[weight]
 
 
-def _dtypes(claim: Claim, best: Best, columns: Columns) -> Iterator[Finding]:
+def _dtypes(claim: Expectation, best: NamingMatch, columns: Columns) -> Iterator[Finding]:
     """Matrices in another float type than the configuration says."""
     if claim.dtype not in FLOATS or set(columns.dtype) == {claim.dtype}:
         return
@@ -247,22 +247,24 @@ def _dtypes(claim: Claim, best: Best, columns: Columns) -> Iterator[Finding]:
         yield Finding(code="dtype", severity="warning", message=message, hint=hint, tensors=tuple(names))
 
 
-def _padding(claim: Claim) -> Iterator[Finding]:
+def _padding(claim: Expectation) -> Iterator[Finding]:
     """Rows of the vocabulary that no token has."""
     rows = int(claim.tree.vocab)
-    if claim.uncounted:
-        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer's tokens are not counted: {claim.uncounted}")
-    if claim.tokens is not None and claim.tokens < rows:
-        message = f"{rows - claim.tokens:,} padded vocabulary rows: the tokenizer has {claim.tokens:,} tokens, the matrix {rows:,} rows"
+    if claim.tokenizer_error:
+        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer's tokens are not counted: {claim.tokenizer_error}")
+    if claim.tokenizer_tokens is not None and claim.tokenizer_tokens < rows:
+        padding = rows - claim.tokenizer_tokens
+        message = f"{padding:,} padded vocabulary rows: the tokenizer has {claim.tokenizer_tokens:,} tokens, the matrix {rows:,} rows"
         yield Finding(
             code="padded_vocabulary", severity="info", message=message, hint="config and matrix agree; the rows are never looked up"
         )
-    elif claim.tokens is not None and claim.tokens > rows:
-        message = f"the tokenizer has {claim.tokens:,} tokens, the matrix {rows:,} rows: {claim.tokens - rows:,} tokens have none"
+    elif claim.tokenizer_tokens is not None and claim.tokenizer_tokens > rows:
+        missing = claim.tokenizer_tokens - rows
+        message = f"the tokenizer has {claim.tokenizer_tokens:,} tokens, the matrix {rows:,} rows: {missing:,} tokens have none"
         yield Finding(code="vocabulary", severity="error", message=message, hint="resize the embedding, or use the model's own tokenizer")
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
     """Names folded over their numbers, the first few of them."""
-    patterns = [safe(pattern, 100) for pattern, _ in folded(names[:2000])]
+    patterns = [safe(pattern, 100) for pattern, _ in fold_names(names[:2000])]
     return ", ".join(patterns[:most]) + (f" and {len(patterns) - most:,} more" if len(patterns) > most else "")

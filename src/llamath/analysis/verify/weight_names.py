@@ -9,7 +9,7 @@ from ...core.expr import Dim
 from ...core.record_type import Record
 from ...core.tree import Block, sequence, walk
 
-WORDS = {
+LAYOUT_DESCRIPTIONS = {
     "flip": "transposed: stored [in, out]",
     "rotary": "rows of each head reordered from halves to neighbouring pairs",
     "heads": "interleaved by key/value head",
@@ -30,7 +30,7 @@ WHY_ROTARY = (
 )
 
 
-class Spelling(Record):
+class StoredName(Record):
     """A weight's name in one kind of file."""
 
     name: str
@@ -38,22 +38,22 @@ class Spelling(Record):
     transform: str  # empty: the matrix as it is
 
 
-class Spelled(Record):
+class WeightNames(Record):
     """A weight and its spellings, by scheme."""
 
     pattern: str
     shape: tuple[Dim, ...]
     layers: int
-    spellings: Mapping[str, Spelling]
+    names: Mapping[str, StoredName]
 
 
-def spellings(tree: Block, schemes: Sequence[Scheme]) -> tuple[Spelled, ...]:
+def weight_names(tree: Block, schemes: Sequence[Scheme]) -> tuple[WeightNames, ...]:
     """Every distinct weight of the tree, in tree order; the layers of one kind together."""
     stack = tree.layers  # type: ignore[attr-defined]
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
     times = [int(n) for _, n in stack.distinct()]
     made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
-    found: dict[tuple[str, tuple[Dim, ...]], Spelled] = {}
+    found: dict[tuple[str, tuple[Dim, ...]], WeightNames] = {}
     for leaf in walk(sample):
         if leaf.weight.tied:
             continue
@@ -63,11 +63,11 @@ def spellings(tree: Block, schemes: Sequence[Scheme]) -> tuple[Spelled, ...]:
             found[key] = same if leaf.indices[1:] != (0,) and leaf.indices[1:] else same.replace(layers=same.layers + count)
             continue
         named = {name: x for name, table in made.items() if (x := table.get((leaf.pattern, layer))) is not None}
-        found[key] = Spelled(pattern=leaf.pattern, shape=leaf.shape, layers=count, spellings=named)
+        found[key] = WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
     return tuple(found.values())
 
 
-def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], Spelling]]:
+def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], StoredName]]:
     """(pattern, layer) → spelling, for one layer of each kind."""
     start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     try:
@@ -78,7 +78,7 @@ def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], Sp
                 number, _, own = name[len(start) :].partition(rest)
                 layer, name = (int(number), f"{start}{{l}}{rest}{own}") if number.isdigit() else (-1, name)
             for part in stored.parts:
-                yield (part.pattern, layer), Spelling(name=_lettered(name, part.at), shape=stored.shape, transform=_transform(stored))
+                yield (part.pattern, layer), StoredName(name=_lettered(name, part.at), shape=stored.shape, transform=_transform(stored))
     except Unnamed:
         return
 
@@ -94,7 +94,7 @@ def _transform(stored: Stored) -> str:
     patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
     if len(patterns) > 1:
         said.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
-    said += [WORDS[word] for word in stored.layout.split()]
+    said += [LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
     if len({part.at for part in stored.parts}) > 1:
         said.append(f"all {len({part.at for part in stored.parts})} experts stacked")
     return ", ".join(said)

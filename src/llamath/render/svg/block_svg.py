@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from ...analysis.graph import Operation
 from ...analysis.graph.walkthrough import STREAM, Stage, Walkthrough
 from ...model import Model
-from ..numbers import everyday, si, spans
-from ..table import wrapped
+from ..numbers import format_ranges, format_si, short_count
+from ..table import wrap
 from ..text.trace_text import letters, shape, used
 from .block_layout import Edge, Layout, layout
 from .svg_shapes import WIDE, circle, cut, document, path, rect, text
@@ -71,7 +71,7 @@ def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     """The layer asked for, or the kind of which there are most."""
     stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
     p = Picture(stage, model.tree.width)
-    which = f"layer {stage.layer}" + (f" (alike: {spans(stage.indices)})" if stage.times > 1 and stage.indices else "")
+    which = f"layer {stage.layer}" + (f" (alike: {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
     said = "; ".join(f"{x.name}: {x.does}, {shape(x)}, {_weights(x)}" for x in stage.steps)
     legend = _legend(p, walk, model)
@@ -83,7 +83,8 @@ def _shapes(p: Picture, walk: Walkthrough, title: str, legend: list[str]) -> Ite
     stage, n = p.stage, walk.at.tokens
     yield text((EDGE, 38), cut(title, p.width - 2 * EDGE, 20), size=20, bold=True)
     many = f" × {stage.times:,} layers" if stage.times > 1 else ""
-    line = f"{stage.parameters:,} parameters ({everyday(stage.parameters)}){many}; {si(stage.flops)} FLOPs for {n:,} token{'s' * (n != 1)}"
+    flops = f"{format_si(stage.flops)} FLOPs for {n:,} token{'s' * (n != 1)}"
+    line = f"{stage.parameters:,} parameters ({short_count(stage.parameters)}){many}; {flops}"
     yield text((EDGE, 60), cut(line, p.width - 2 * EDGE), "faint")
     for edge in p.plan.edges:
         yield from _edge(p, edge)
@@ -161,9 +162,9 @@ def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
 
 def _under(step: Operation, room: float) -> list[str]:
     """What a box says under its name: its weights, and what it does, which has a line more without them."""
-    head = [f"{used(step.uses)}: {everyday(step.parameters)}"] if step.uses else []
+    head = [f"{used(step.uses)}: {short_count(step.parameters)}"] if step.uses else []
     most = int(room / (12 * 0.54))
-    lines = wrapped(step.does, indent="", width=most)
+    lines = wrap(step.does, indent="", width=most)
     rest = 2 - len(head)
     shown = lines[:rest] if len(lines) <= rest else [*lines[: rest - 1], cut(" ".join(lines[rest - 1 :]), room, 11)]
     return [*head, *shown]

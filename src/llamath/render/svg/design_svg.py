@@ -7,7 +7,7 @@ from math import ceil, floor, log, log10
 
 from ...analysis.design.design_ranking import Ranked
 from ...analysis.design.design_report import Design
-from ..numbers import everyday
+from ..numbers import short_count
 from .svg_shapes import circle, cut, document, line, text
 
 WIDTH, HEIGHT = 960, 560
@@ -120,4 +120,4 @@ def _list(best: Sequence[Ranked], target: int) -> Iterator[str]:
         yield text((LIST + 18, y), str(i), "ink", "end", bold=True)
         yield text((LIST + 28, y), f"{x.layers} × {o.d:,}, {x.ffn:,}, {o.H} / {o.K}")
         error = f"{_percent(x, target):+.3f} %".replace("-", "−")
-        yield text((LIST + 28, y + 15), f"{x.total:,} ({everyday(x.total)}), {error}", "faint", size=11)
+        yield text((LIST + 28, y + 15), f"{x.total:,} ({short_count(x.total)}), {error}", "faint", size=11)

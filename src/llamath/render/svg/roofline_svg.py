@@ -7,13 +7,13 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-from ...analysis.inference.fit_report import Fit
-from ...analysis.inference.gpu_shards import Shards
-from ...analysis.inference.inference_memory import Sizes
-from ...analysis.inference.speed_limits import Speed, decode
+from ...analysis.inference.fit_report import FitReport
+from ...analysis.inference.gpu_shards import ShardedModel
+from ...analysis.inference.inference_memory import MemoryCalculator
+from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
 from ...core.errors import LlamathError
 from ...model import Model
-from ..text.fit_text import layout_text, rate, sequences
+from ..text.fit_text import format_rate, format_sequences, split_text
 from .svg_shapes import WIDE, cut, document, line, path, rect, text
 
 WIDTH, HEIGHT = 960, 584
@@ -24,7 +24,7 @@ PREFIXES = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"))
 class Point(NamedTuple):
     """A pass on the roof, with what is said of it."""
 
-    speed: Speed
+    speed: SpeedLimit
     style: str
     name: str
     said: str
@@ -43,36 +43,43 @@ class Plane(NamedTuple):
         return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)
 
 
-def roofline_svg(model: Model, sizes: Sizes, found: Fit) -> str:
+def roofline_svg(model: Model, sizes: MemoryCalculator, found: FitReport) -> str:
     """The picture; needs a rate of arithmetic."""
     over = found.ceilings.roof
     if over.peak is None:
-        raise LlamathError(f"no rate of arithmetic is published for {found.device.title}, so it has no roofline")
+        raise LlamathError(f"no rate of arithmetic is published for {found.gpu.title}, so it has no roofline")
     points = list(_points(sizes, found))
     ridge = over.peak / over.bandwidth
     spread = [ridge, *(x.speed.intensity for x in points)]
     least = min(x.speed.flops / x.speed.seconds for x in points)
     across = floor(log10(min(spread)) - 0.15), ceil(log10(max(spread)) + 0.3)
     plane = Plane(across, (floor(log10(least) - 0.3), ceil(log10(over.peak) + 0.2)))
-    title = f"{model.name} on {found.device.title}: the roofline of one GPU"
+    title = f"{model.name} on {found.gpu.title}: the roofline of one GPU"
     said = "; ".join(f"{x.name}: {x.said}" for x in points)
     return document((WIDTH, HEIGHT), title, f"{said}. Ceilings, not predictions.", _shapes(model, found, plane, points))
 
 
-def _points(sizes: Sizes, found: Fit) -> Iterator[Point]:
+def _points(sizes: MemoryCalculator, found: FitReport) -> Iterator[Point]:
     """Decode with one sequence, with as many as are asked for and as many as fit; prefill."""
-    shards = Shards(sizes, found.layout)
+    shards = ShardedModel(sizes, found.layout)
     for batch in sorted({1, found.batch, *([found.max_batch] if found.max_batch else [])}):
-        speed = decode(shards, found.ceilings.roof, found.context, batch)
-        yield Point(speed, "up", f"decode, {batch:,} sequence{'s' if batch > 1 else ''}", f"≤ {rate(speed.rate)} tokens/s")
+        speed = decode_limit(shards, found.ceilings.roof, found.context, batch)
+        yield Point(
+            speed, "up", f"decode, {batch:,} sequence{'s' if batch > 1 else ''}", f"≤ {format_rate(speed.tokens_per_second)} tokens/s"
+        )
     if (reading := found.ceilings.prefill) is not None:
-        yield Point(reading, "down", f"prefill, {sequences(found.batch, found.context)}", f"≤ {rate(reading.rate)} tokens/s")
+        yield Point(
+            reading,
+            "down",
+            f"prefill, {format_sequences(found.batch, found.context)}",
+            f"≤ {format_rate(reading.tokens_per_second)} tokens/s",
+        )
 
 
-def _shapes(model: Model, found: Fit, plane: Plane, points: list[Point]) -> Iterator[str]:
+def _shapes(model: Model, found: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
     many = f"{found.count:,} × " if found.count > 1 else ""
-    yield text((24, 38), cut(f"{model.name} on {many}{found.device.title}", 900, 20), size=20, bold=True)
-    asked = f"{found.dtype}, cache in {found.kv_dtype}, {layout_text(found)}; decode at {found.context:,} tokens of context"
+    yield text((24, 38), cut(f"{model.name} on {many}{found.gpu.title}", 900, 20), size=20, bold=True)
+    asked = f"{found.dtype}, cache in {found.kv_dtype}, {split_text(found)}; decode at {found.context:,} tokens of context"
     yield text((24, 62), cut(asked, 910), "faint")
     yield from _grid(plane)
     yield from _roof(found, plane)
@@ -101,7 +108,7 @@ def flops(value: int) -> str:
     return f"{value / unit:.4g} {letter}FLOP/s"
 
 
-def _roof(found: Fit, plane: Plane) -> Iterator[str]:
+def _roof(found: FitReport, plane: Plane) -> Iterator[str]:
     over, peak = found.ceilings.roof, found.ceilings.roof.peak or 0
     ridge, first, last = peak / over.bandwidth, 10.0 ** plane.x[0], 10.0 ** plane.x[1]
     start = max(first, 10.0 ** plane.y[0] / over.bandwidth)

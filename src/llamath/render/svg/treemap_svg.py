@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...model import Model
-from ..numbers import everyday, percent
+from ..numbers import format_percent, short_count
 from .svg_shapes import LIGHT, WIDE, cut, document, fits, rect, text
 
 WIDTH, HEIGHT, TOP, EDGE = 960, 640, 76, 24
@@ -29,7 +29,7 @@ def treemap_svg(model: Model) -> str:
     tiles = _tiles(model)
     groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
     said = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
-    title = f"{model.name}: {total:,} parameters ({everyday(total)})"
+    title = f"{model.name}: {total:,} parameters ({short_count(total)})"
     return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))
 
 
@@ -62,7 +62,7 @@ def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
     many = f" × {tile.copies:,}" if tile.copies > 1 else ""
     note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
     yield rect((x, y, width, height), _colour(tile.group), note)
-    lines = [tile.name, f"{tile.shape}{many}", f"{everyday(tile.parameters)}, {_share(tile.parameters, total)}"]
+    lines = [tile.name, f"{tile.shape}{many}", f"{short_count(tile.parameters)}, {_share(tile.parameters, total)}"]
     size = 13 if fits(lines[0], width - 12) else 11
     if not fits(lines[0], width - 8, size):
         return
@@ -96,7 +96,7 @@ def _share(n: int, total: int) -> str:
     from fractions import Fraction
 
     share = Fraction(n, total or 1)
-    return "<0.01%" if 0 < share < Fraction(1, 20_000) else percent(share)
+    return "<0.01%" if 0 < share < Fraction(1, 20_000) else format_percent(share)
 
 
 def squarified(sizes: Sequence[int], box: Box) -> list[Box]:

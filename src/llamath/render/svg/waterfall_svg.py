@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.diff.causes import METHOD
-from ...analysis.diff.model_diff import Difference
+from ...analysis.diff.model_diff import ModelDiff
 from ...model import Model
-from ..numbers import everyday
-from ..text.cause_text import label, short, signed, where
-from ..text.waterfall_text import bounds
+from ..numbers import short_count
+from ..text.cause_text import cause_label, cause_weights, format_short_signed, format_signed
+from ..text.waterfall_text import waterfall_bounds
 from .svg_shapes import cut, document, line, path, rect, text
 
 WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170
 LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
 
 
-def waterfall_svg(a: Model, b: Model, found: Difference) -> str:
+def waterfall_svg(a: Model, b: Model, found: ModelDiff) -> str:
     """The picture; a row for each total and each cause."""
-    title = f"{a.name} → {b.name}: {signed(found.delta)} parameters"
-    said = "; ".join(f"{label(x)}: {signed(x.delta)} ({where(x)})" for x in found.causes) or "nothing differs"
+    title = f"{a.name} → {b.name}: {format_signed(found.delta)} parameters"
+    said = "; ".join(f"{cause_label(x)}: {format_signed(x.delta)} ({cause_weights(x)})" for x in found.causes) or "nothing differs"
     height = TOP + ROW * (len(found.causes) + 2) + 34
     return document(
         (WIDTH, height), title, f"From {found.total[0]:,} to {found.total[1]:,}: {said}. {METHOD}", _shapes(a, b, found, height)
     )
 
 
-def _shapes(a: Model, b: Model, found: Difference, height: int) -> Iterator[str]:
-    low, high = bounds(found.total[0], [x.delta for x in found.causes])
+def _shapes(a: Model, b: Model, found: ModelDiff, height: int) -> Iterator[str]:
+    low, high = waterfall_bounds(found.total[0], [x.delta for x in found.causes])
 
     def at(n: int) -> float:
         return LEFT + (n - low) * (RIGHT - LEFT) / ((high - low) or 1)
 
     yield text((24, 38), cut(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
-    yield text((24, 62), f"{signed(found.delta)} parameters: {found.total[0]:,} → {found.total[1]:,}", "faint")
+    yield text((24, 62), f"{format_signed(found.delta)} parameters: {found.total[0]:,} → {found.total[1]:,}", "faint")
     y, level = float(TOP), found.total[0]
     yield from _total(y, at(level), a.name, level, low > 0)
     for cause in found.causes:
         yield line((at(level), y + 32), (at(level), y + ROW + 8))
         y += ROW
-        yield from _words(y, label(cause), where(cause, short), signed(cause.delta))
-        yield _arrow(y, at(level), at(level + cause.delta), f"{label(cause)}: {signed(cause.delta)}")
+        yield from _words(y, cause_label(cause), cause_weights(cause, format_short_signed), format_signed(cause.delta))
+        yield _arrow(y, at(level), at(level + cause.delta), f"{cause_label(cause)}: {format_signed(cause.delta)}")
         level += cause.delta
     yield line((at(level), y + 32), (at(level), y + ROW + 8))
     yield from _total(y + ROW, at(level), b.name, level, low > 0)
-    start = f"bars start at {everyday(low)}, not at 0; " if low else ""
+    start = f"bars start at {short_count(low)}, not at 0; " if low else ""
     yield text((24, height - 16), f"{start}▶ more, ◀ fewer; causes in order, each at the sizes reached before it", "faint", size=11)
 
 

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...analysis.diff.causes import Cause, Part
-from ..numbers import everyday
+from ...analysis.diff.causes import Cause, CausePart
+from ..numbers import short_count
 
 NAMES = {"embedding": "embedding", "mlp": "MLP", "norm": "norms"}
 
 
-def signed(n: int) -> str:
+def format_signed(n: int) -> str:
     """A difference with its sign, also where it grows."""
     return f"+{n:,}" if n > 0 else f"−{-n:,}" if n < 0 else "0"
 
 
-def short(n: int) -> str:
+def format_short_signed(n: int) -> str:
     """The same in three digits: +1.29B."""
-    return f"{'+' if n > 0 else '−' if n < 0 else ''}{everyday(abs(n))}"
+    return f"{'+' if n > 0 else '−' if n < 0 else ''}{short_count(abs(n))}"
 
 
-def label(cause: Cause) -> str:
+def cause_label(cause: Cause) -> str:
     """A cause with its two numbers."""
     return cause.cause if cause.a is None or cause.b is None else f"{cause.cause} {cause.a:,} → {cause.b:,}"
 
 
-def where(cause: Cause, write: Callable[[int], str] = signed) -> str:
+def cause_weights(cause: Cause, write: Callable[[int], str] = format_signed) -> str:
     """The weights in which a cause is felt, with what each takes of it."""
     parts = cause.parts
     layers = {x.layers for x in parts}
     many = f" of {parts[0].layers} layers" if len(layers) == 1 and parts[0].layers else ""
     if len(parts) == 1:
-        return f"{weight(parts[0].path)}{many}"
+        return f"{short_path(parts[0].path)}{many}"
     if len(parts) <= 4 and len({x.delta for x in parts}) == 1:
-        names = [weight(x.path) for x in parts]
+        names = [short_path(x.path) for x in parts]
         return f"{', '.join(names[:-1])} and {names[-1]}{many}, {write(parts[0].delta)} each"
-    said = [(weight(x.path), x.delta) for x in parts] if len(parts) <= 3 else _groups(parts)
+    said = [(short_path(x.path), x.delta) for x in parts] if len(parts) <= 3 else _groups(parts)
     if len(said) == 1:
         return f"{said[0][0]}{many}"
     return ", ".join(f"{name} {write(n)}" for name, n in said) + (f",{many}" if many else "")
 
 
-def weight(path: str) -> str:
+def short_path(path: str) -> str:
     """A path without what goes without saying."""
     return path.removeprefix("layers.{l}.").replace("mlp.experts.{e}.", "experts.").removesuffix(".weight")
 
 
-def _groups(parts: tuple[Part, ...]) -> list[tuple[str, int]]:
+def _groups(parts: tuple[CausePart, ...]) -> list[tuple[str, int]]:
     made: dict[str, int] = {}
     for x in parts:
         name = NAMES.get(x.group, x.group)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from ...analysis.config_report import UNREAD, Configuration, Key, configuration, params_json
+from ...analysis.config_report import UNREAD, ConfigKey, ConfigReport, config_report, params_json
 from ...core.errors import ConfigError, safe
 from ...core.meta_args import ModelArgs
 from ...glossary import ARGS
 from ...model import Model
-from ..table import aligned, bold, columns, dim, wrapped
+from ..table import align, bold, dim, terminal_width, wrap
 
 HEADINGS = {
     "weights": "weights: which matrices there are, and how large",
@@ -29,9 +29,9 @@ GLUE = "\xa0"
 """Stands for a space at which no line is broken."""
 
 
-def explained(model: Model) -> Configuration:
+def explained(model: Model) -> ConfigReport:
     """The report for a model: only families with Meta's own names can be said as `ModelArgs`."""
-    return configuration(model.config, model.family.name, model.family.build, model.args or model.family.meta is not None)
+    return config_report(model.config, model.family.name, model.family.build, model.args or model.family.meta is not None)
 
 
 def config_json(model: Model) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def config_json(model: Model) -> dict[str, Any]:
     }
 
 
-def config_params(model: Model) -> str:
+def params_json_text(model: Model) -> str:
     """A `params.json` that gives this model."""
     report = explained(model)
     if report.meta is None:
@@ -61,8 +61,8 @@ def config_text(model: Model) -> str:
     """Both sayings, a line or two for each key, by what they move."""
     report = explained(model)
     lines = [
-        *(bold(line) for line in wrapped(f"{model.name}: its configuration, key by key", indent="")),
-        *(dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", indent="")),
+        *(bold(line) for line in wrap(f"{model.name}: its configuration, key by key", indent="")),
+        *(dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")),
         dim("below each key: what it says → what it moves"),
     ]
     if any(x.absent for x in report.keys):
@@ -77,19 +77,19 @@ def config_text(model: Model) -> str:
     return "\n".join([*lines, *_derived(report), "", *_meta(report)])
 
 
-def _grouped(keys: tuple[Key, ...]) -> Iterator[tuple[str, list[Key]]]:
+def _grouped(keys: tuple[ConfigKey, ...]) -> Iterator[tuple[str, list[ConfigKey]]]:
     """The keys by what they move; what is inside an object stays with it."""
     group = {x.key: x.group for x in keys}
     return ((str(name), list(found)) for name, found in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group)))
 
 
-def _entry(x: Key, width: int, meta: ModelArgs | None) -> Iterator[str]:
+def _entry(x: ConfigKey, width: int, meta: ModelArgs | None) -> Iterator[str]:
     depth = 2 * (1 + x.key.count("."))
     name = safe(x.key.rpartition(".")[2], 60)
     mark = " (default)" if x.absent else ""
     left = f"{'':{depth}}{name:{max(width + 2 - depth, 0)}} = "
     empty = x.absent and (x.value is None or x.value in ("", {}, []))
-    left += ("none" if empty else shown(x.value, max(columns() - len(left) - len(mark), 20))) + mark
+    left += ("none" if empty else format_value(x.value, max(terminal_width() - len(left) - len(mark), 20))) + mark
     yield _beside(left, _said(x, meta))
     yield from _explained(x.says, x.moves, depth + 4)
 
@@ -97,11 +97,11 @@ def _entry(x: Key, width: int, meta: ModelArgs | None) -> Iterator[str]:
 def _explained(says: str, moves: str, indent: int) -> list[str]:
     """What a key says and moves: on one line, or each on its own."""
     space = " " * indent
-    lines = wrapped(f"{says} → {moves}", space)
-    return [dim(x) for x in (lines if len(lines) == 1 else [*wrapped(says, space), *wrapped(f"→ {moves}", space)])]
+    lines = wrap(f"{says} → {moves}", space)
+    return [dim(x) for x in (lines if len(lines) == 1 else [*wrap(says, space), *wrap(f"→ {moves}", space)])]
 
 
-def _said(x: Key, meta: ModelArgs | None) -> str:
+def _said(x: ConfigKey, meta: ModelArgs | None) -> str:
     if meta is None or not x.meta:
         return ""
     return "two fields, below" if len(x.meta) > 1 else f"{x.meta[0]} = {json.dumps(getattr(meta, x.meta[0]))}"
@@ -113,45 +113,45 @@ def _headed(text: str, right: str) -> str:
 
 def _beside(left: str, right: str) -> str:
     """Something in the column on the right; on a line of its own where the left is too long."""
-    start = columns() - BESIDE
+    start = terminal_width() - BESIDE
     if not right or len(left) + 2 <= start:
         return f"{left:{start}}{right}".rstrip()
     return f"{left}\n{'':{start}}{right}"
 
 
-def _reasons(keys: list[Key]) -> Iterator[str]:
+def _reasons(keys: list[ConfigKey]) -> Iterator[str]:
     """Keys of no model's arithmetic, those of one reason together."""
     found: dict[str, list[str]] = {}
     for x in keys:
-        found.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {shown(x.value, 40)}{' (default)' if x.absent else ''}")
+        found.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}")
     for why, said in found.items():
-        first, *rest = wrapped(f"{', '.join(said)}: {why}", indent="    ")
+        first, *rest = wrap(f"{', '.join(said)}: {why}", indent="    ")
         yield from (first[2:], *rest)
 
 
-def _derived(report: Configuration) -> list[str]:
+def _derived(report: ConfigReport) -> list[str]:
     rows = [(f"  {x.formula}", f"{x.value:,}", x.says) for x in report.derived]
-    return ["", bold("what follows from these"), *aligned(rows, right=(1,))] if rows else []
+    return ["", bold("what follows from these"), *align(rows, right=(1,))] if rows else []
 
 
-def _meta(report: Configuration) -> Iterator[str]:
+def _meta(report: ConfigReport) -> Iterator[str]:
     """What `ModelArgs` say besides, the width that they give, and what they leave unsaid."""
     if (args := report.meta) is None:
-        yield from wrapped(f"no params.json: {report.why}", indent="")
+        yield from wrap(f"no params.json: {report.why}", indent="")
         return
     yield bold("what Meta's ModelArgs say in another way")
     beside = {x.meta[0] for x in report.keys if len(x.meta) == 1}
     for name in (x for x in args.fields if x not in beside):
         yield f"  {name} = {json.dumps(getattr(args, name))}{' (default)' if name.startswith('max_') else ''}"
         yield from _explained(*ARGS[name], 6)
-    yield from wrapped(f"F = {args.ffn_width} = {_width(args)}")
+    yield from wrap(f"F = {args.ffn_width} = {_width(args)}")
     if same := [x for x in report.widths if x != (args.multiple_of, args.ffn_dim_multiplier)]:
         pairs = ", ".join(f"{m} and {factor or 'none'}".replace(" ", GLUE) for m, factor in same[:5])
         more = f", and {len(same) - 5} more pairs" if len(same) > 5 else ""
-        lines = wrapped(f"the same F comes of a multiple_of and ffn_dim_multiplier of {pairs}{more}")
+        lines = wrap(f"the same F comes of a multiple_of and ffn_dim_multiplier of {pairs}{more}")
         yield from (line.replace(GLUE, " ") for line in lines)
     for remark in report.remarks:
-        yield from wrapped(f"note: {remark}", indent="")
+        yield from wrap(f"note: {remark}", indent="")
 
 
 def _width(args: ModelArgs) -> str:
@@ -162,7 +162,7 @@ def _width(args: ModelArgs) -> str:
     return f"{m} · ⌈{width} / {m}⌉"
 
 
-def shown(value: object, limit: int) -> str:
+def format_value(value: object, limit: int) -> str:
     """A value on one line: the equal neighbours of a list as `5 × …`, long ones cut."""
     if isinstance(value, dict):
         return "{}" if not value else "1 key" if len(value) == 1 else f"{len(value)} keys"

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import safe
-from ..table import aligned, bold, dim, wrapped
+from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
     from ...convert.convert_checkpoint import Converted
@@ -20,8 +20,8 @@ def converted_text(done: Converted, seconds: float, dry: bool) -> str:
     kept = f" ({len(done.kept)} of them from an earlier run)" if done.kept else ""
     verb = "would write" if dry else "wrote"
     lines = [bold(f"{verb} {done.tensors:,} tensors, {size:,} bytes, in {len(done.files)} files{kept} to {safe(done.folder)}{rate}")]
-    lines += [f"  {x}" for x in aligned([(safe(name), f"{n:,}") for name, n in done.files.items()], right=(1,))]
-    return "\n".join(lines + [dim(line) for note in done.notes for line in wrapped(f"· {safe(note, 400)}", indent="  ")])
+    lines += [f"  {x}" for x in align([(safe(name), f"{n:,}") for name, n in done.files.items()], right=(1,))]
+    return "\n".join(lines + [dim(line) for note in done.notes for line in wrap(f"· {safe(note, 400)}", indent="  ")])
 
 
 def converted_json(done: Converted) -> dict[str, Any]:

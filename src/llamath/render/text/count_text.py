@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...analysis.count.parameters import Count, Row, Section
+from ...analysis.count.parameters import Count, Section, WeightRow
 from ...checkpoint.naming.scheme import Scheme
 from ...model import Model
-from ..numbers import everyday, percent, spans
-from ..table import aligned, beside, bold, columns, dim, wrapped
+from ..numbers import format_percent, format_ranges, short_count
+from ..table import align, bold, dim, side_by_side, terminal_width, wrap
 
 HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 
@@ -17,13 +17,13 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
     """One screen."""
     report = model.count
     p = report.parameters
-    head = [bold(line) for line in wrapped(f"{model.name}: {p.total:,} parameters ({everyday(p.total)})", indent="")]
-    head += [dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
+    head = [bold(line) for line in wrap(f"{model.name}: {p.total:,} parameters ({short_count(p.total)})", indent="")]
+    head += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     body = _fitted(list(_rows(report, layer, scheme)))
     lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
         lines += [*_sums(report), "", *_formula(report, model.config.key_by_symbol)]
-    lines += [line for note in model.notes for line in wrapped(f"note: {note}", indent="")]
+    lines += [line for note in model.notes for line in wrap(f"note: {note}", indent="")]
     return "\n".join(lines)
 
 
@@ -32,8 +32,8 @@ def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
     whole, lines = range(8), []
     for keep, gap in ((whole, 2), (whole, 1), ((0, 1, 2, 3, 5, 6, 7), 1), ((0, 1, 3, 5, 6, 7), 1), ((1, 3, 5, 6, 7), 1), ((1, 3, 5, 6), 1)):
         cut = [tuple(row[i] for i in keep) for row in rows]
-        lines = aligned(cut, right=[i for i, column in enumerate(keep) if column > 3], gap=gap)
-        if max(map(len, lines)) <= columns():
+        lines = align(cut, right=[i for i, column in enumerate(keep) if column > 3], gap=gap)
+        if max(map(len, lines)) <= terminal_width():
             break
     return lines
 
@@ -46,15 +46,15 @@ def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[t
             continue
         times = 1 if layer is not None else int(section.times)
         if many:
-            where = str(layer) if layer is not None else spans(section.indices) or f"{times:,} of them"
+            where = str(layer) if layer is not None else format_ranges(section.indices) or f"{times:,} of them"
             whole = section.each * times
             label = "layer" if section.name == "layers" and where.isdigit() else section.name
-            yield ("", f"{label} {where}", "", "", f"{section.each:,}", f"{times}", f"{whole:,}", percent(report.share(whole)))
+            yield ("", f"{label} {where}", "", "", f"{section.each:,}", f"{times}", f"{whole:,}", format_percent(report.share(whole)))
         for row in section.rows:
             yield _row(report, section, row, times, scheme)
 
 
-def _row(report: Count, section: Section, row: Row, times: int, scheme: Scheme | None) -> tuple[str, ...]:
+def _row(report: Count, section: Section, row: WeightRow, times: int, scheme: Scheme | None) -> tuple[str, ...]:
     weight, copies = row.weight, times * int(row.copies)
     name = row.pattern
     if scheme:
@@ -62,7 +62,7 @@ def _row(report: Count, section: Section, row: Row, times: int, scheme: Scheme |
     name = name.removesuffix(".weight")
     symbols, numbers = "×".join(x.symbol for x in weight.shape), "×".join(str(int(x)) for x in weight.shape)
     whole = int(weight.parameters) * copies
-    share = "tied" if weight.tied else percent(report.share(whole))
+    share = "tied" if weight.tied else format_percent(report.share(whole))
     return (
         row.group,
         ("  " if section.indices else "") + name,
@@ -77,13 +77,13 @@ def _row(report: Count, section: Section, row: Row, times: int, scheme: Scheme |
 
 def _sums(report: Count) -> list[str]:
     groups, counts = _groups(report), _counts(report)
-    lines = beside(groups, counts, gap=2)
-    return lines if max(map(len, lines)) <= columns() else [*groups, "", *counts]
+    lines = side_by_side(groups, counts, gap=2)
+    return lines if max(map(len, lines)) <= terminal_width() else [*groups, "", *counts]
 
 
 def _groups(report: Count) -> list[str]:
-    rows = [(name, f"{n:,}", percent(report.share(n))) for name, n in report.groups.items()]
-    return ["by group", *(f"  {line}" for line in aligned(rows, right=(1, 2)))]
+    rows = [(name, f"{n:,}", format_percent(report.share(n))) for name, n in report.groups.items()]
+    return ["by group", *(f"  {line}" for line in align(rows, right=(1, 2)))]
 
 
 def _counts(report: Count) -> list[str]:
@@ -95,7 +95,7 @@ def _counts(report: Count) -> list[str]:
     if p.buffers:
         rows.append(("without buffers", p.total - p.buffers))
     rows += [(f"apart: {name}", n) for name, n in p.extras.items()]
-    return ["counts", *(f"  {line}" for line in aligned([(what, f"{n:,}") for what, n in rows], right=(1,)))]
+    return ["counts", *(f"  {line}" for line in align([(what, f"{n:,}") for what, n in rows], right=(1,)))]
 
 
 def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
@@ -103,8 +103,8 @@ def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
     legend = ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in formula.letters.items())
     return [
         "formula",
-        *wrapped(formula.symbols),
-        *wrapped(f"= {formula.numbers}"),
-        *wrapped(f"= {formula.value:,}"),
-        *wrapped(f"with {legend}"),
+        *wrap(formula.symbols),
+        *wrap(f"= {formula.numbers}"),
+        *wrap(f"= {formula.value:,}"),
+        *wrap(f"with {legend}"),
     ]

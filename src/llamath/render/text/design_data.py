@@ -7,7 +7,7 @@ from typing import Any
 from ...analysis.design.candidate import Candidate
 from ...analysis.design.design_ranking import Ranked
 from ...analysis.design.design_report import Design
-from ...analysis.diff.model_diff import Difference
+from ...analysis.diff.model_diff import ModelDiff
 from ...analysis.flops.scaling_laws import Budget
 
 
@@ -76,7 +76,7 @@ def budget_json(found: Budget) -> dict[str, Any]:
     }
 
 
-def contrast_json(like: str, config: dict[str, Any], found: Difference) -> dict[str, Any]:
+def contrast_json(like: str, config: dict[str, Any], found: ModelDiff) -> dict[str, Any]:
     """How a design of another series differs."""
     return {
         "like": like,

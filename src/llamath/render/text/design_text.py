@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from ...analysis.design.candidate import Candidate
 from ...analysis.design.design_ranking import Ranked
 from ...analysis.design.design_report import Design
-from ...analysis.diff.model_diff import Difference
+from ...analysis.diff.model_diff import ModelDiff
 from ...analysis.flops.scaling_laws import LAWS, Budget
 from ...core.errors import safe
 from ...model import Model
-from ..numbers import everyday
-from ..table import aligned, bold, columns, dim, wrapped
-from .cause_text import label, short, signed
+from ..numbers import short_count
+from ..table import align, bold, dim, terminal_width, wrap
+from .cause_text import cause_label, format_short_signed, format_signed
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
 RIGHT = range(len(HEADER))
@@ -22,11 +22,11 @@ LOOKED = "looked at: every point of the grid of admissible dimensions is decided
 
 def design_text(found: Design) -> str:
     """The whole answer."""
-    lines = [bold(x) for x in wrapped(_head(found), "")]
-    lines += [dim(x) for x in wrapped(_grid(found), "")]
+    lines = [bold(x) for x in wrap(_head(found), "")]
+    lines += [dim(x) for x in wrap(_grid(found), "")]
     lines += ["", *(_table(found.candidates, found) if found.candidates else _misses(found)), ""]
     notes = (LOOKED, _order(found), *found.notes) if found.candidates else (LOOKED, *found.notes)
-    lines += [dim(x) for note in notes for x in wrapped(f"note: {note}", "")]
+    lines += [dim(x) for note in notes for x in wrap(f"note: {note}", "")]
     return "\n".join(lines)
 
 
@@ -54,22 +54,22 @@ def _order(found: Design) -> str:
 def _table(candidates: Sequence[Candidate], found: Design) -> Iterator[str]:
     """A line for each candidate, below it what it has not in common with the others."""
     rows = [HEADER, *(_row(i, x) for i, x in enumerate(candidates, 1))]
-    lines = aligned(rows, right=RIGHT, gap=2)
-    if max(map(len, lines)) > columns():
-        lines = aligned(rows, right=RIGHT, gap=1)
+    lines = align(rows, right=RIGHT, gap=2)
+    if max(map(len, lines)) > terminal_width():
+        lines = align(rows, right=RIGHT, gap=1)
     shared = [x for x in candidates[0].reasons if all(x in y.reasons for y in candidates)] if len(candidates) > 1 else []
     yield bold(lines[0])
     for line, x in zip(lines[1:], candidates, strict=True):
         yield line
         said = (*(y for y in x.reasons if y not in shared), *_besides(x, found))
-        yield from (dim(y) for y in (wrapped("; ".join(said), "    ") if said else ()))
+        yield from (dim(y) for y in (wrap("; ".join(said), "    ") if said else ()))
     if shared:
-        yield from (dim(y) for y in wrapped(f"all: {'; '.join(shared)}", "    "))
+        yield from (dim(y) for y in wrap(f"all: {'; '.join(shared)}", "    "))
 
 
 def _row(i: int, x: Candidate) -> tuple[str, ...]:
     sizes = (x.layers, x.width, x.ffn, x.heads, x.kv_heads, x.head_dim)
-    return (str(i), *map(str, sizes), f"{x.total:,}", signed(round(x.ppm)), f"{x.aspect:.1f}")
+    return (str(i), *map(str, sizes), f"{x.total:,}", format_signed(round(x.ppm)), f"{x.aspect:.1f}")
 
 
 def _besides(x: Candidate, found: Design) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _misses(found: Design) -> Iterator[str]:
         yield "no candidate: the grid is empty under these demands"
     else:
         yield bold("no candidate; nearest")
-        yield from (f"  {x}" for x in aligned([_near(x, found.request.target) for x in missed.nearest], right=(0, 1)))
+        yield from (f"  {x}" for x in align([_near(x, found.request.target) for x in missed.nearest], right=(0, 1)))
     for x in missed.binding if missed else ():
         yield f"{x.option} binds: without it there are {x.within:,}"
     if missed and not missed.binding:
@@ -105,14 +105,14 @@ def _near(one: Ranked, target: int) -> tuple[str, ...]:
     )
 
 
-def contrast_text(best: Model, other: Model, like: str, found: Difference) -> str:
+def contrast_text(best: Model, other: Model, like: str, found: ModelDiff) -> str:
     """How a design of another series and of the same size differs."""
     v = other.count.formula.letters
     sizes = f"{v['L']} layers, width {v['d']:,}, {v['H']} heads, {v.get('K', v['H'])} KV heads"
-    lines = [bold(x) for x in wrapped(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
-    rows = [(label(x), signed(x.delta), short(x.delta)) for x in found.causes]
-    lines += [f"  {x}" for x in aligned(rows, right=(1, 2))]
-    lines += [dim(x) for x in wrapped(f"from {best.parameters.total:,} to {other.parameters.total:,}, by the method of llamath diff")]
+    lines = [bold(x) for x in wrap(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
+    rows = [(cause_label(x), format_signed(x.delta), format_short_signed(x.delta)) for x in found.causes]
+    lines += [f"  {x}" for x in align(rows, right=(1, 2))]
+    lines += [dim(x) for x in wrap(f"from {best.parameters.total:,} to {other.parameters.total:,}, by the method of llamath diff")]
     return "\n".join(["", *lines])
 
 
@@ -120,22 +120,20 @@ def budget_text(found: Budget) -> str:
     """Training compute, and what the laws say."""
     law = found.law
     lines = [bold(f"compute, by {law.name}")]
-    lines += wrapped(
-        f"{found.tokens:,} tokens, {found.per_parameter:.1f} for each of the {found.parameters:,} parameters that a token passes"
-    )
-    lines += wrapped(f"C = 6·N·D = {found.flops:.3g} floating-point operations")
-    lines += wrapped(
-        f"{law.name}: {everyday(round(found.optimal_tokens))} tokens are optimal for this size, "
-        f"{everyday(round(found.optimal_parameters))} parameters for this compute"
+    lines += wrap(f"{found.tokens:,} tokens, {found.per_parameter:.1f} for each of the {found.parameters:,} parameters that a token passes")
+    lines += wrap(f"C = 6·N·D = {found.flops:.3g} floating-point operations")
+    lines += wrap(
+        f"{law.name}: {short_count(round(found.optimal_tokens))} tokens are optimal for this size, "
+        f"{short_count(round(found.optimal_parameters))} parameters for this compute"
     )
     rows = [("law", "optimal tokens", "each", "compute"), *(_law(x, found.parameters) for x in LAWS)]
-    first, *rest = aligned(rows, right=(1, 2, 3))
+    first, *rest = align(rows, right=(1, 2, 3))
     lines += ["", dim(f"  {first}"), *(f"  {x}" for x in rest)]
     said = f"{law.name}: {law.says}; {law.source}; {law.trained}"
     beyond = "; this size is beyond that: an extrapolation" if law.extrapolates(found.parameters) else ""
-    return "\n".join(["", *lines, *(dim(x) for x in wrapped(f"note: {said}{beyond}", ""))])
+    return "\n".join(["", *lines, *(dim(x) for x in wrap(f"note: {said}{beyond}", ""))])
 
 
 def _law(name: str, parameters: int) -> tuple[str, ...]:
     tokens = LAWS[name].tokens(parameters)
-    return (name, everyday(round(tokens)), f"{tokens / parameters:.1f}", f"{6 * parameters * tokens:.2e}")
+    return (name, short_count(round(tokens)), f"{tokens / parameters:.1f}", f"{6 * parameters * tokens:.2e}")

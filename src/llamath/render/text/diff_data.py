@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analysis.diff.causes import METHOD, Cause
-from ...analysis.diff.model_diff import Difference, Entry, Pair
+from ...analysis.diff.model_diff import ModelDiff, WeightEntry, WeightPair
 from ...model import Model
-from ..csv_rows import table
-from .cause_text import label, signed, where
-from .diff_text import value
+from ..csv_rows import format_table
+from .cause_text import cause_label, cause_weights, format_signed
+from .diff_text import format_setting
 
 
-def diff_json(a: Model, b: Model, found: Difference) -> dict[str, Any]:
+def diff_json(a: Model, b: Model, found: ModelDiff) -> dict[str, Any]:
     """The contract: `a`, `b`, `total`, `causes`, `weights` and `config`; fields are added, never renamed."""
     return {
         "a": a.name,
@@ -22,7 +22,7 @@ def diff_json(a: Model, b: Model, found: Difference) -> dict[str, Any]:
         "causes": [_cause(x) for x in found.causes],
         "weights": [_pair(x) for x in found.weights],
         "config": [
-            {"key": x.key, "a": x.a, "b": x.b, "moves": x.group, "default": {"a": x.absent[0], "b": x.absent[1]}} for x in found.config
+            {"key": x.key, "a": x.a, "b": x.b, "moves": x.moves, "default": {"a": x.absent[0], "b": x.absent[1]}} for x in found.config
         ],
         "same": {"weights": list(found.same), "parameters": found.shared, "config": list(found.agreed)},
         "method": METHOD,
@@ -33,7 +33,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "cause": cause.cause,
         "delta": cause.delta,
-        "where": where(cause),
+        "where": cause_weights(cause),
         "kind": cause.kind,
         "a": cause.a,
         "b": cause.b,
@@ -41,7 +41,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     }
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: WeightPair) -> dict[str, Any]:
     a, b = pair.a, pair.b
     return {
         "path": pair.path,
@@ -56,7 +56,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
     }
 
 
-def many_json(models: Sequence[Model], found: Sequence[Difference]) -> dict[str, Any]:
+def many_json(models: Sequence[Model], found: Sequence[ModelDiff]) -> dict[str, Any]:
     """Several models, each against the first."""
     totals = [{"name": models[0].name, "parameters": found[0].total[0], "delta": 0}]
     totals += [{"name": x.name, "parameters": y.total[1], "delta": y.delta} for x, y in zip(models[1:], found, strict=True)]
@@ -67,33 +67,35 @@ def many_json(models: Sequence[Model], found: Sequence[Difference]) -> dict[str,
 WEIGHTS = ("group", "weight", "a shape", "b shape", "a copies", "b copies", "a", "b", "difference")
 
 
-def diff_csv(found: Difference) -> Iterator[str]:
+def diff_csv(found: ModelDiff) -> Iterator[str]:
     """Matrix by matrix; the last column sums to the difference."""
-    return table(WEIGHTS, (_row(x) for x in found.weights), "csv")
+    return format_table(WEIGHTS, (_row(x) for x in found.weights), "csv")
 
 
-def diff_markdown(a: Model, b: Model, found: Difference) -> Iterator[str]:
+def diff_markdown(a: Model, b: Model, found: ModelDiff) -> Iterator[str]:
     """Three tables: why, matrix by matrix, and the configuration."""
-    yield f"**{_plain(a.name)} → {_plain(b.name)}: {signed(found.delta)}** ({found.total[0]:,} → {found.total[1]:,})"
+    yield f"**{_plain(a.name)} → {_plain(b.name)}: {format_signed(found.delta)}** ({found.total[0]:,} → {found.total[1]:,})"
     yield ""
-    yield from table(("cause", "difference", "where"), ((label(x), signed(x.delta), where(x)) for x in found.causes), "markdown")
+    yield from format_table(
+        ("cause", "difference", "where"), ((cause_label(x), format_signed(x.delta), cause_weights(x)) for x in found.causes), "markdown"
+    )
     yield ""
-    yield from table(WEIGHTS, (_row(x) for x in found.weights), "markdown")
+    yield from format_table(WEIGHTS, (_row(x) for x in found.weights), "markdown")
     yield ""
-    rows = ((x.key, value(x, 0), value(x, 1), x.group) for x in found.config)
-    yield from table(("key", _plain(a.name), _plain(b.name), "moves"), rows, "markdown")
+    rows = ((x.key, format_setting(x, 0), format_setting(x, 1), x.moves) for x in found.config)
+    yield from format_table(("key", _plain(a.name), _plain(b.name), "moves"), rows, "markdown")
     yield ""
     yield METHOD
 
 
-def _row(pair: Pair) -> tuple[str, ...]:
+def _row(pair: WeightPair) -> tuple[str, ...]:
     a, b = pair.a, pair.b
     counts = (str(x.copies if x else 0) for x in (a, b))
     sums = (str(x.parameters if x else 0) for x in (a, b))
     return pair.group, pair.path, _shape(a), _shape(b), *counts, *sums, str(pair.delta)
 
 
-def _shape(entry: Entry | None) -> str:
+def _shape(entry: WeightEntry | None) -> str:
     return "" if entry is None else "×".join(map(str, entry.shape)) + (" tied" if entry.tied else "")
 
 

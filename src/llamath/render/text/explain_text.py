@@ -8,9 +8,9 @@ from typing import Any
 
 from ...analysis.explain import MARGIN, WINDOW, Candidate, Explanation
 from ...core.errors import safe
-from ..numbers import everyday
-from ..table import bold, columns, dim, wrapped
-from .cause_text import signed
+from ..numbers import short_count
+from ..table import bold, dim, terminal_width, wrap
+from .cause_text import format_signed
 
 NAMES = 6
 """So many other models of the same shape are listed."""
@@ -45,31 +45,31 @@ def _head(found: Explanation) -> Iterator[str]:
         low, high = found.bounds
         carriers = any(low <= x.value < high for x in found.candidates)
         said = "what can carry this name" if carriers else "nothing that was tried goes by it" + "; nearest" * bool(found.candidates)
-        yield from map(bold, wrapped(f"{safe(found.name, 40)}, {low:,} to {high - 1:,}: {said}", indent=""))
+        yield from map(bold, wrap(f"{safe(found.name, 40)}, {low:,} to {high - 1:,}: {said}", indent=""))
         return
     exact = any(x.exact for x in found.candidates)
     said = "" if exact else ": nothing fits exactly" + "; near misses" * bool(found.candidates)
-    yield from map(bold, wrapped(f"{found.number:,} ({everyday(found.number)}){said}", indent=""))
+    yield from map(bold, wrap(f"{found.number:,} ({short_count(found.number)}){said}", indent=""))
 
 
 def _candidate(found: Explanation, x: Candidate, i: int) -> Iterator[str]:
     """A sum: the values flush right, what each is beside it, its formula below."""
     total = f"{x.value:,}" if found.name or not x.exact else f"{found.number:,}"
-    values = [f"{x.terms[0].value:,}", *(signed(y.value) for y in x.terms[1:])]
+    values = [f"{x.terms[0].value:,}", *(format_signed(y.value) for y in x.terms[1:])]
     wide = max(map(len, (total, *values)))
     gap, start = " " * (wide + 6), f"{i:>2}. "
     for j, (value, y) in enumerate(zip(values, x.terms, strict=True)):
-        first, *rest = wrapped(y.what, indent="", width=columns() - len(gap))
+        first, *rest = wrap(y.what, indent="", width=terminal_width() - len(gap))
         yield f"{start if j == 0 else '    '}{value:>{wide}}  {bold(first) if j == 0 else first}"
         yield from (gap + line for line in rest)
         if formula := _formula(x, j, i):
-            yield from (dim(gap + line) for line in wrapped(formula, indent="", width=columns() - len(gap)))
+            yield from (dim(gap + line) for line in wrap(formula, indent="", width=terminal_width() - len(gap)))
     if len(values) > 1 or not x.exact:
         yield f"    {total:>{wide}}  {_verdict(found, x)}".rstrip()
     if x.also:
         more = f" and {len(x.also) - NAMES} more" if len(x.also) > NAMES else ""
         names = ", ".join(safe(name, 60) for name in x.also[:NAMES])
-        yield from (dim(gap + line) for line in wrapped(f"the same with {names}{more}", indent="", width=columns() - len(gap)))
+        yield from (dim(gap + line) for line in wrap(f"the same with {names}{more}", indent="", width=terminal_width() - len(gap)))
 
 
 def _formula(x: Candidate, term: int, place: int) -> str:
@@ -82,8 +82,8 @@ def _verdict(found: Explanation, x: Candidate) -> str:
         low, high = found.bounds
         if low <= x.value < high:
             return f"{'rounds' if x.value < 2 * found.number - low else 'cut'} to {safe(found.name, 40)}"
-        return f"near miss: {signed(x.value - found.number)} from it"
-    return "exactly" if x.exact else f"near miss: {signed(x.residue)} is left over"
+        return f"near miss: {format_signed(x.value - found.number)} from it"
+    return "exactly" if x.exact else f"near miss: {format_signed(x.residue)} is left over"
 
 
 def _foot(found: Explanation) -> Iterator[str]:
@@ -100,4 +100,4 @@ def _foot(found: Explanation) -> Iterator[str]:
             f"number itself, which has {log2(found.number):.0f}, and listed what is within {WINDOW:g} bits of the simplest"
         )
     for line in lines:
-        yield from map(dim, wrapped(line, indent=""))
+        yield from map(dim, wrap(line, indent=""))

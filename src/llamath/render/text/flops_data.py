@@ -11,8 +11,8 @@ from ...analysis.flops.flop_count import Flops
 from ...analysis.flops.flops_report import FlopsReport, Row
 from ...analysis.flops.mfu import Speed, Utilisation
 from ...model import Model
-from ..csv_rows import table
-from ..numbers import spans
+from ..csv_rows import format_table
+from ..numbers import format_ranges
 from .flops_text import notes
 
 COLUMNS = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
@@ -46,7 +46,14 @@ def flops_json(model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Ut
         "formula": report.forward.formula.symbol,
         "letters": dict(report.letters),
         "products": [
-            {"section": x.section, "layers": spans(x.indices), "product": x.what, "group": x.group, "mixing": x.mixing, "times": x.times}
+            {
+                "section": x.section,
+                "layers": format_ranges(x.indices),
+                "product": x.what,
+                "group": x.group,
+                "mixing": x.mixing,
+                "times": x.times,
+            }
             | {"formula": x.formula, "forward": x.forward, "decode": x.decode, "train": x.train}
             for x in report.rows
         ],
@@ -67,8 +74,8 @@ def flops_json(model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Ut
 
 def flops_rows(report: FlopsReport, form: str) -> Iterator[str]:
     """The products, layers of a kind together."""
-    rows = ((x.group, _product(x), spans(x.indices), str(x.times), x.formula, *map(str, _passes(x))) for x in report.rows)
-    return table(COLUMNS, rows, form)
+    rows = ((x.group, _product(x), format_ranges(x.indices), str(x.times), x.formula, *map(str, _passes(x))) for x in report.rows)
+    return format_table(COLUMNS, rows, form)
 
 
 def _product(row: Row) -> str:

@@ -8,8 +8,8 @@ from fractions import Fraction
 from ...analysis.flops.flops_report import FlopsReport, Row
 from ...analysis.flops.mfu import Speed, Utilisation, counted
 from ...model import Model
-from ..numbers import percent, si, spans
-from ..table import aligned, bold, columns, dim, wrapped
+from ..numbers import format_percent, format_ranges, format_si
+from ..table import align, bold, dim, terminal_width, wrap
 
 HEADER = ("product", "formula", "forward", "decode", "training", "share")
 
@@ -20,28 +20,28 @@ def flops_text(model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Ut
     T, B = request.context or 0, request.batch
     tokens = f"{T:,} tokens" if B == 1 else f"{B:,} sequences of {T:,} tokens"
     head = f"{model.name}: {_flops(total)} forward over {tokens}, {_flops(report.training.model)} to train on them"
-    lines = [bold(x) for x in wrapped(head, indent="")]
-    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
-    lines += [dim(x) for x in wrapped(_attention(report), indent="")]
+    lines = [bold(x) for x in wrap(head, indent="")]
+    lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
+    lines += [dim(x) for x in wrap(_attention(report), indent="")]
     table = _fitted(list(_rows(report)))
-    lines += ["", bold(table[0]), *table[1:], *wrapped(f"with {_legend(model, report)}"), ""]
+    lines += ["", bold(table[0]), *table[1:], *wrap(f"with {_legend(model, report)}"), ""]
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
     if used is not None:
         lines += ["", *_used(*used)]
-    return "\n".join([*lines, *(x for note in notes(model, report) for x in wrapped(f"note: {note}", indent=""))])
+    return "\n".join([*lines, *(x for note in notes(model, report) for x in wrap(f"note: {note}", indent=""))])
 
 
 def conventions_text(report: FlopsReport) -> str:
     """Each convention with its formula, what it says and where it is from."""
     lines: list[str] = []
     for x in report.conventions:
-        lines += [bold(f"{x.name}: {x.title}"), *wrapped(f"{x.train.symbol} = {int(x.train):,} a token"), *wrapped(x.says)]
-        lines += [*wrapped(x.source), ""]
+        lines += [bold(f"{x.name}: {x.title}"), *wrap(f"{x.train.symbol} = {int(x.train):,} a token"), *wrap(x.says)]
+        lines += [*wrap(x.source), ""]
     return "\n".join(lines[:-1])
 
 
 def _flops(n: int) -> str:
-    text = si(n)
+    text = format_si(n)
     return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"
 
 
@@ -53,10 +53,10 @@ def _attention(report: FlopsReport) -> str:
 
 def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
     """The table; where it is too wide, without formulas."""
-    lines = aligned(rows, right=(2, 3, 4, 5))
-    if max(map(len, lines)) <= columns():
+    lines = align(rows, right=(2, 3, 4, 5))
+    if max(map(len, lines)) <= terminal_width():
         return lines
-    return aligned([(row[0], *row[2:]) for row in rows], right=(1, 2, 3, 4))
+    return align([(row[0], *row[2:]) for row in rows], right=(1, 2, 3, 4))
 
 
 def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
@@ -66,7 +66,7 @@ def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
         many, place = row.indices or row.times > 1, (row.section, row.indices, row.times)
         if many and place != placed:
             alike = [x for x in report.rows if (x.section, x.indices, x.times) == place]
-            label = f"{row.section} {spans(row.indices)}" if row.indices else f"{row.times:,} {row.section}"
+            label = f"{row.section} {format_ranges(row.indices)}" if row.indices else f"{row.times:,} {row.section}"
             yield _line(label, f"× {row.times:,}", report, alike)
         placed = place
         name = ("  " if many else "") + row.what + (" mixing" if row.mixing else "")
@@ -76,7 +76,14 @@ def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
 
 def _line(name: str, formula: str, report: FlopsReport, rows: Sequence[Row]) -> tuple[str, ...]:
     forward, decode = sum(x.forward for x in rows), sum(x.decode for x in rows)
-    return name, formula, si(forward), si(decode), si(3 * forward), percent(Fraction(forward, report.forward.total))
+    return (
+        name,
+        formula,
+        format_si(forward),
+        format_si(decode),
+        format_si(3 * forward),
+        format_percent(Fraction(forward, report.forward.total)),
+    )
 
 
 def _legend(model: Model, report: FlopsReport) -> str:
@@ -109,12 +116,12 @@ def _passes(report: FlopsReport) -> list[str]:
         rows.append(_pass("  scores again, fused attention", t.rescored, report.tokens))
     if t.hardware != t.model:
         rows.append(_pass("  worked out in all", t.hardware, report.tokens))
-    lines = aligned(rows, right=(1, 2))
+    lines = align(rows, right=(1, 2))
     return [bold(lines[0]), *lines[1:]]
 
 
 def _pass(name: str, flops: int, tokens: int) -> tuple[str, str, str]:
-    return name, f"{flops:,}", si(Fraction(flops, tokens))
+    return name, f"{flops:,}", format_si(Fraction(flops, tokens))
 
 
 def _conventions(report: FlopsReport) -> list[str]:
@@ -122,8 +129,8 @@ def _conventions(report: FlopsReport) -> list[str]:
     formulas = {"exact": "3 · forward", "full": "attention over all pairs", "hardware": "and what is repeated"}
     formulas |= {x.name: x.train.symbol if len(x.train.symbol) < 39 else x.title for x in report.conventions}
     for name, (_, worth) in counted(report).items():
-        rows.append((f"  {name}", formulas[name], si(worth), f"{float(worth / report.exact):.4f}"))
-    lines = aligned(rows, right=(2, 3))
+        rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact):.4f}"))
+    lines = align(rows, right=(2, 3))
     return [bold(lines[0]), *lines[1:], dim("formulas, what each counts, and sources: --conventions")]
 
 
@@ -131,16 +138,16 @@ def _intensity(report: FlopsReport) -> list[str]:
     rows = [("FLOPs per byte read", "prefill", "decode")]
     rows += [(x.group, f"{x.ratio:,.1f}", f"{y.ratio:,.2f}") for x, y in zip(report.reading, report.writing, strict=True)]
     weights, kept = report.dtypes
-    lines = aligned(rows, right=(1, 2))
+    lines = align(rows, right=(1, 2))
     return [bold(lines[0]), *lines[1:], dim(f"weights in {weights}, cache in {kept}; activations not counted")]
 
 
 def _used(speed: Speed, found: Sequence[Utilisation]) -> list[str]:
     peak = _flops(speed.peak)[:-1]
     head = f"{float(speed.tokens):,.0f} tokens a second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
-    rows = [("as counted by", "FLOP/s a GPU", "MFU"), *((x.name, si(x.rate), percent(x.share)) for x in found)]
-    lines = aligned(rows, right=(1, 2))
-    return [*wrapped(head, indent=""), bold(lines[0]), *lines[1:]]
+    rows = [("as counted by", "FLOP/s a GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
+    lines = align(rows, right=(1, 2))
+    return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]
 
 
 def notes(model: Model, report: FlopsReport) -> Iterator[str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...hardware import DTYPES, Device
-from ..csv_rows import table
-from ..table import aligned, bold, dim, wrapped
+from ..csv_rows import format_table
+from ..table import align, bold, dim, wrap
 
 HEADER = ("gpu", "vendor", "GiB", "GB/s", "16-bit", "fp8", "int8", "fp4", "link")
 NOTES = (
@@ -22,8 +22,8 @@ def gpus_text(found: Sequence[Device]) -> str:
         return "no GPU has all these words"
     if len(found) == 1:
         return "\n".join(_one(found[0]))
-    lines = aligned([HEADER, *map(_row, found)], right=range(2, 9), gap=2)
-    return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} devices", *map(dim, wrapped(NOTES, ""))])
+    lines = align([HEADER, *map(_row, found)], right=range(2, 9), gap=2)
+    return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} devices", *map(dim, wrap(NOTES, ""))])
 
 
 def _row(x: Device) -> tuple[str, ...]:
@@ -55,8 +55,8 @@ def _one(x: Device) -> Iterator[str]:
     rows = [("name", x.name), ("vendor", x.vendor), ("memory", memory), ("bandwidth", f"{x.bandwidth / 1e12:g} TB/s")]
     rows += [(dtype, f"{rate / 1e12:g} TFLOP/s dense") for dtype, rate in x.flops.items()]
     rows += [("link", f"{x.link / 1e9:g} GB/s one way, {x.kind}, {x.node} devices a node")] if x.link else []
-    yield from (line for line in aligned([*rows, ("network", net)]))
-    yield from map(dim, wrapped(f"source: {x.source}", ""))
+    yield from (line for line in align([*rows, ("network", net)]))
+    yield from map(dim, wrap(f"source: {x.source}", ""))
 
 
 def gpus_json(found: Sequence[Device]) -> dict[str, Any]:
@@ -72,4 +72,4 @@ def gpu_json(x: Device) -> dict[str, Any]:
 def gpus_csv(found: Sequence[Device]) -> Iterator[str]:
     """The same as CSV."""
     names = ("name", "title", "vendor", "memory", "nominal", "bandwidth", *DTYPES, "link", "kind", "network", "node", "source")
-    return table(names, (tuple(str(x.flops.get(y, "")) if y in DTYPES else str(getattr(x, y)) for y in names) for x in found), "csv")
+    return format_table(names, (tuple(str(x.flops.get(y, "")) if y in DTYPES else str(getattr(x, y)) for y in names) for x in found), "csv")

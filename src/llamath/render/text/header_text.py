@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...analysis.count.header_count import HeaderCount, factors
+from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...analysis.count.parameters import Parameters
 from ...core.errors import safe
 from ..count_json import MOST
-from ..numbers import everyday
-from ..table import bold, dim, wrapped
+from ..numbers import short_count
+from ..table import bold, dim, wrap
 from .ls_text import codec_lines, dtype_lines, table_lines
 
 
@@ -18,16 +18,16 @@ def header_text(found: HeaderCount, unfold: bool = False) -> Iterator[str]:
     """One screen: the total, the folded tensors, dtypes and codecs."""
     listing, total = found.listing, found.total
     least = "" if listing.known else "at the least "
-    yield bold(f"{found.name}: {least}{total:,} parameters ({everyday(total)})")
+    yield bold(f"{found.name}: {least}{total:,} parameters ({short_count(total)})")
     yield dim(f"no family, from the header of {found.source}: {listing.manifest.format}, {listing.total.tensors:,} tensors")
     yield ""
-    yield from table_lines([x for x in listing.unfolded() if not factors(x)] if unfold else found.rows)
+    yield from table_lines([x for x in listing.unfolded() if not is_rotary_table(x)] if unfold else found.rows)
     for heading, lines in (("by dtype", dtype_lines(listing)), ("by codec", codec_lines(listing))):
         if lines:
             yield from ("", heading, *(f"  {line}" for line in lines))
     yield ""
     for note in found.notes:
-        yield from wrapped(f"note: {safe(note, 600)}", indent="")
+        yield from wrap(f"note: {safe(note, 600)}", indent="")
 
 
 def header_json(found: HeaderCount) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def _weights(found: HeaderCount) -> Iterator[dict[str, Any]]:
     listing = found.listing
     spelled = {"safetensors": "hf", "gguf": "gguf"}.get(listing.manifest.format, "")
     for row, x in zip(listing.unfolded(), listing.manifest.tensors, strict=True):
-        if factors(row) or row.role not in ("", "values"):
+        if is_rotary_table(row) or row.role not in ("", "values"):
             continue
-        code = listing.packed.get(x.name)
+        code = listing.packings.get(x.name)
         yield {
             "path": x.name,
             "shape": list(code.shape if code and code.shape else x.shape),

@@ -9,7 +9,7 @@ from math import prod
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.verify.listing import Listing, Row
+from ...analysis.verify.listing import Listing, TensorRow
 from ...core.errors import safe
 from .ls_text import basename
 
@@ -31,7 +31,7 @@ def ls_json(found: Listing) -> str:
         "elements": found.total.elements,
         "parameters": found.total.parameters,
         "bytes": found.total.bytes,
-        "bits_per_weight": None if found.bits is None else float(found.bits),
+        "bits_per_weight": None if found.bits_per_weight is None else float(found.bits_per_weight),
         "known": found.known,
         "companions": found.companions,
         "dtypes": {name: x._asdict() for name, x in found.dtypes.items()},
@@ -55,7 +55,7 @@ def _tensors(found: Listing) -> list[str]:
     sizes, places = map(sub, columns.end, columns.start), map(files.__getitem__, columns.file)
     parts = zip(map(string, columns.name), map(common.__getitem__, kinds), sizes, places, columns.start, strict=True)
     rows = [f'{{"name": {name}, {kind}, "bytes": {size}{place}{start}' for name, kind, size, place, start in parts]
-    return list(map(add, rows, map(_code, map(found.packed.get, columns.name)))) if found.packed else rows
+    return list(map(add, rows, map(_code, map(found.packings.get, columns.name)))) if found.packings else rows
 
 
 def _code(x: Packing | None) -> str:
@@ -81,7 +81,7 @@ def ls_csv(found: Listing, unfold: bool) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _cells(x: Row) -> tuple[Any, ...]:
+def _cells(x: TensorRow) -> tuple[Any, ...]:
     counts = (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies)
     return _cell(x.pattern), x.dtype, "×".join(map(str, x.shape)), *counts, x.kind, x.role
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...analysis.verify.listing import Listing, Row
+from ...analysis.verify.listing import Listing, TensorRow
 from ...core.errors import safe
-from ..table import aligned, bold, columns, dim, wrapped
-from .ls_tree import dims, tree_lines
+from ..table import align, bold, dim, terminal_width, wrap
+from .ls_tree import format_shape, tree_lines
 
 FILES, ENDS, SHARED, KEYS = 12, 3, 6, 60
 """So many files, shared storages and metadata keys are shown one by one; of more files, the first and the last of them."""
@@ -30,11 +30,11 @@ def ls_text(name: str, found: Listing, unfold: bool, tree: bool) -> Iterator[str
         if lines:
             yield from ("", heading, *(f"  {line}" for line in lines))
     if found.shared:
-        yield from ("", "shared storage", *(line for x in _shared(found) for line in wrapped(x, width=columns() - 2)))
+        yield from ("", "shared storage", *(line for x in _shared(found) for line in wrap(x, width=terminal_width() - 2)))
     if found.metadata:
         yield from ("", "metadata", *_metadata(found))
     if found.notes:
-        yield from ("", *(line for x in found.notes for line in wrapped(f"note: {safe(x, 400)}", indent="")))
+        yield from ("", *(line for x in found.notes for line in wrap(f"note: {safe(x, 400)}", indent="")))
 
 
 def size(n: int) -> str:
@@ -42,13 +42,13 @@ def size(n: int) -> str:
     return f"{n:,} bytes" + (f" ({n / 1e9:,.2f} GB, {n / 2**30:,.2f} GiB)" if n >= 10**7 else "")
 
 
-def table_lines(rows: Sequence[Row]) -> Iterator[str]:
+def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
     """Names, dtypes, shapes and copies, and what of parameters and bytes the terminal has room for; long names stand on their own."""
     coded, tied = any(x.kind for x in rows), any(x.tied for x in rows)
     cells = [("tensor", "dtype", *(["codec"] * coded), "shape", "parameters", "bytes")]
     for x in rows:
         code = (x.kind if x.role == "values" else x.role,) if coded else ()
-        shape = dims(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied and tied else "")
+        shape = format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied and tied else "")
         cells.append((safe(x.pattern), x.dtype, *code, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
     lines = _fitted(cells)
     yield dim(lines[0])
@@ -57,12 +57,12 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _fitted(cells: Sequence[tuple[str, ...]]) -> list[str]:
     """The cells as lines that fit, with as many of the last two columns as they leave room for."""
-    width = columns()
+    width = terminal_width()
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     for drop, gap in ((0, 2), (1, 2), (2, 2), (2, 1)):
         keep = len(widths) - drop
         if sum(widths[:keep]) + gap * (keep - 1) <= width:
-            return aligned([row[:keep] for row in cells], right=(len(widths) - 2, len(widths) - 1), gap=gap)
+            return align([row[:keep] for row in cells], right=(len(widths) - 2, len(widths) - 1), gap=gap)
     room = max(width - sum(widths[1:-2]) - (len(widths) - 3), 24)
     lines = []
     for name, *rest in (row[:-2] for row in cells):
@@ -85,7 +85,7 @@ def _summary(found: Listing) -> Iterator[str]:
     rows.append(("size", size(total.bytes)))
     if found.known and total.parameters:
         rows.append(("bits", f"{_bits(total.bytes, total.parameters)} per weight"))
-    yield from aligned(rows)
+    yield from align(rows)
 
 
 def _bits(size: int, parameters: int) -> str:
@@ -95,7 +95,7 @@ def _bits(size: int, parameters: int) -> str:
 def dtype_lines(found: Listing) -> list[str]:
     """Each dtype's tensors, numbers and bytes."""
     rows = [(name, f"{x.tensors:,}", f"{x.elements:,}", f"{x.parameters:,}", f"{x.bytes:,}") for name, x in found.dtypes.items()]
-    return aligned([("", "tensors", "elements", "parameters", "bytes"), *rows], right=(1, 2, 3, 4))
+    return align([("", "tensors", "elements", "parameters", "bytes"), *rows], right=(1, 2, 3, 4))
 
 
 def codec_lines(found: Listing) -> list[str]:
@@ -105,14 +105,14 @@ def codec_lines(found: Listing) -> list[str]:
         (name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", "?" if name in open_ else _bits(x.bytes, x.parameters))
         for name, x in found.codecs.items()
     ]
-    return aligned([("", "tensors", "parameters", "bytes", "bits per weight"), *rows], right=(1, 2, 3, 4)) if rows else []
+    return align([("", "tensors", "parameters", "bytes", "bits per weight"), *rows], right=(1, 2, 3, 4)) if rows else []
 
 
 def _files(found: Listing, every: bool) -> list[str]:
     if len(found.files) < 2:
         return []
     rows = [(safe(basename(x.name), 60), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.header:,}") for x in found.files]
-    lines = aligned([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3))
+    lines = align([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3))
     if every or len(rows) <= FILES:
         return lines
     left = len(rows) - 2 * ENDS
@@ -137,7 +137,7 @@ def _metadata(found: Listing) -> Iterator[str]:
     width = min(max(len(safe(key, 60)) for key in keys[:KEYS]), 40)
     for key in keys[:KEYS]:
         label = safe(key, 60)
-        room = max(columns() - 4 - max(width, len(label)), 20)
+        room = max(terminal_width() - 4 - max(width, len(label)), 20)
         text = safe(found.metadata[key], 200)
         yield f"  {label:{width}}  {text if len(text) <= room else text[: room - 1] + '…'}".rstrip()
     if len(keys) > KEYS:

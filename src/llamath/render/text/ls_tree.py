@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...analysis.verify.listing import Row
+from ...analysis.verify.listing import TensorRow
 from ...core.errors import safe
-from ..table import aligned, columns
+from ..table import align, terminal_width
 
 DEPTH = 48
 """The tree is no deeper; what a name has beyond that is one part."""
@@ -20,7 +20,7 @@ class Branch:
 
     def __init__(self) -> None:
         self.children: dict[str, Branch] = {}
-        self.rows: list[Row] = []
+        self.rows: list[TensorRow] = []
 
     def lines(self, indent: str) -> tuple[list[Line], int, int]:
         """Everything below, and the sums of it."""
@@ -31,7 +31,9 @@ class Branch:
                 ((part, child),) = child.children.items()
                 label = f"{label}.{safe(part, 60)}"
             for x in child.rows:
-                lines.append((f"{indent}{label}  {x.dtype} {dims(x.shape)}{' tied' * x.tied}", x.parameters * x.copies, x.bytes * x.copies))
+                lines.append(
+                    (f"{indent}{label}  {x.dtype} {format_shape(x.shape)}{' tied' * x.tied}", x.parameters * x.copies, x.bytes * x.copies)
+                )
                 parameters, size = parameters + x.parameters * x.copies, size + x.bytes * x.copies
             if child.children:
                 below, inside, taken = child.lines(indent + "  ")
@@ -40,7 +42,7 @@ class Branch:
         return lines, parameters, size
 
 
-def tree_lines(rows: Sequence[Row]) -> list[str]:
+def tree_lines(rows: Sequence[TensorRow]) -> list[str]:
     """The tree, line by line."""
     root = Branch()
     for x in rows:
@@ -52,10 +54,10 @@ def tree_lines(rows: Sequence[Row]) -> list[str]:
         at.rows.append(x)
     lines, _, _ = root.lines("")
     cells = [("", "parameters", "bytes"), *((label, f"{a:,}", f"{b:,}") for label, a, b in lines)]
-    whole = aligned(cells, right=(1, 2))
-    return whole if max(map(len, whole)) <= columns() else aligned([row[:2] for row in cells], right=(1,))
+    whole = align(cells, right=(1, 2))
+    return whole if max(map(len, whole)) <= terminal_width() else align([row[:2] for row in cells], right=(1,))
 
 
-def dims(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     """A shape as people write it."""
     return f"[{', '.join(map(str, shape))}]"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.inference.inference_memory import STORED, MemoryReport
-from ...analysis.memory_line import Line
+from ...analysis.inference.inference_memory import AS_STORED, MemoryReport
+from ...analysis.memory_line import MemoryLine
 from ...model import Model
-from ..table import aligned, bold, dim, wrapped
+from ..table import align, bold, dim, wrap
 
 HEADER = ("what", "bytes", "GB", "GiB")
 ROUGH = "≈"
@@ -22,15 +22,15 @@ def memory_text(model: Model, reports: Sequence[MemoryReport], fitting: Fitting 
     """The lines for the longest context, a table of all that are asked for, and what fits."""
     report = longest(reports)
     sequences = f"{report.batch:,} sequence{'s' if report.batch > 1 else ''} of {report.context:,} tokens"
-    head = f"{model.name} {report.dtype if report.dtype == STORED else f'in {report.dtype}'}, {sequences}: {size(report.total)}"
-    lines = [bold(line) for line in wrapped(head, "")]
-    lines += [dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
-    lines += ["", *lines_text(report.lines), *map(dim, wrapped(f"with {_legend(model, report)}", "")), "", *_besides(report)]
+    head = f"{model.name} {report.dtype if report.dtype == AS_STORED else f'in {report.dtype}'}, {sequences}: {format_bytes(report.total)}"
+    lines = [bold(line) for line in wrap(head, "")]
+    lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
+    lines += ["", *memory_lines(report.lines), *map(dim, wrap(f"with {_legend(model, report)}", "")), "", *_besides(report)]
     if len(reports) > 1:
         lines += ["", *_contexts(reports, fitting)]
     if fitting is not None:
-        lines += ["", *wrapped(_fits(fitting, model, report), "")]
-    return "\n".join([*lines, *(line for note in model.notes for line in wrapped(f"note: {note}", ""))])
+        lines += ["", *wrap(_fits(fitting, model, report), "")]
+    return "\n".join([*lines, *(line for note in model.notes for line in wrap(f"note: {note}", ""))])
 
 
 def longest(reports: Sequence[MemoryReport]) -> MemoryReport:
@@ -38,32 +38,35 @@ def longest(reports: Sequence[MemoryReport]) -> MemoryReport:
     return max(reports, key=lambda x: x.context)
 
 
-def lines_text(lines: Sequence[Line]) -> Iterator[str]:
+def memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
     """Lines and their sum, each with its formula below it; an estimate is marked."""
-    whole = Line(what="total", bytes=sum(x.bytes for x in lines), formula="", exact=all(x.exact for x in lines))
+    whole = MemoryLine(what="total", bytes=sum(x.bytes for x in lines), formula="", exact=all(x.exact for x in lines))
     rows = [
         HEADER,
-        *((x.what, f"{x.bytes:,}", giga(x.bytes, 10**9), giga(x.bytes, 2**30), "" if x.exact else ROUGH) for x in (*lines, whole)),
+        *(
+            (x.what, f"{x.bytes:,}", format_giga(x.bytes, 10**9), format_giga(x.bytes, 2**30), "" if x.exact else ROUGH)
+            for x in (*lines, whole)
+        ),
     ]
-    table = aligned(rows, right=(1, 2, 3))
+    table = align(rows, right=(1, 2, 3))
     yield bold(table[0])
     for row, x in zip(table[1:], (*lines, whole), strict=True):
         yield row
         if x.formula:
-            yield from map(dim, wrapped(x.formula))
+            yield from map(dim, wrap(x.formula))
     if not whole.exact:
         yield dim(f"{ROUGH} depends on the implementation: the formula says on what")
 
 
-def giga(n: int, unit: int) -> str:
+def format_giga(n: int, unit: int) -> str:
     """Bytes in GB or GiB: to a hundredth, smaller ones to two digits."""
     value = n / unit
     return f"{value:,.2f}" if value >= 0.095 or not n else f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
 
 
-def size(n: int) -> str:
+def format_bytes(n: int) -> str:
     """Bytes in both units."""
-    return f"{giga(n, 10**9)} GB ({giga(n, 2**30)} GiB)"
+    return f"{format_giga(n, 10**9)} GB ({format_giga(n, 2**30)} GiB)"
 
 
 def _legend(model: Model, report: MemoryReport) -> str:
@@ -73,19 +76,19 @@ def _legend(model: Model, report: MemoryReport) -> str:
 
 
 def _besides(report: MemoryReport) -> Iterator[str]:
-    later = report.cache.per_later_token
+    later = report.cache.kv_per_later_token
     rows = [
         (
             "cache per token",
-            f"{report.cache.per_token:,} bytes",
-            f"{later:,} once windows are full" if later != report.cache.per_token else "",
+            f"{report.cache.kv_per_token:,} bytes",
+            f"{later:,} once windows are full" if later != report.cache.kv_per_token else "",
         )
     ]
     if report.cache.state:
         rows.append(("state per sequence", f"{report.cache.state // report.batch:,} bytes", "whatever the context"))
     rows.append(("activations, prefill", f"{report.prefill:,} bytes", f"{report.chunk:,} tokens at once (--chunk)"))
     rows.append(("activations, decode", f"{report.decode:,} bytes", "one token of each sequence"))
-    return iter(aligned(rows, right=(1,)))
+    return iter(align(rows, right=(1,)))
 
 
 def _contexts(reports: Sequence[MemoryReport], fitting: Fitting | None) -> Iterator[str]:
@@ -94,19 +97,19 @@ def _contexts(reports: Sequence[MemoryReport], fitting: Fitting | None) -> Itera
     for x in reports:
         rest = x.total - x.weights - x.kv_cache
         verdict = [] if fitting is None else ["yes" if x.total <= fitting[0] else "no"]
-        parts = (giga(n, 2**30) for n in (x.weights, x.kv_cache, rest))
-        rows.append((f"{x.context:,}", *parts, giga(x.total, 10**9), giga(x.total, 2**30), *verdict))
-    table = aligned(rows, right=range(6))
+        parts = (format_giga(n, 2**30) for n in (x.weights, x.kv_cache, rest))
+        rows.append((f"{x.context:,}", *parts, format_giga(x.total, 10**9), format_giga(x.total, 2**30), *verdict))
+    table = align(rows, right=range(6))
     yield bold(table[0])
     yield from table[1:]
     yield dim("weights, cache and rest in GiB")
 
 
 def _fits(fitting: Fitting, model: Model, report: MemoryReport) -> str:
-    budget, most, batch = f"in {size(fitting[0])}", fitting[1], fitting[2]
+    budget, most, batch = f"in {format_bytes(fitting[0])}", fitting[1], fitting[2]
     if most == 0:
         least = report.total - report.kv_cache - report.activations - report.logits
-        return f"{budget} not even one token fits: weights and overhead alone are {size(least)}"
+        return f"{budget} not even one token fits: weights and overhead alone are {format_bytes(least)}"
     own = model.tree.context
     tokens = "any number of" if most is None else f"{most:,}"
     beyond = f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
@@ -116,14 +119,14 @@ def _fits(fitting: Fitting, model: Model, report: MemoryReport) -> str:
     return f"{budget} fit {sequences} of up to {tokens} tokens{beyond}, or {most_batch}"
 
 
-def held_text(name: str, lines: Sequence[Line], reason: str) -> str:
+def weights_only_text(name: str, lines: Sequence[MemoryLine], reason: str) -> str:
     """The weights alone, of a checkpoint that no family fits."""
-    head = f"{name}: {size(sum(x.bytes for x in lines))} of weights"
+    head = f"{name}: {format_bytes(sum(x.bytes for x in lines))} of weights"
     left = f"note: {reason}; cache and activations are not known" if reason else "note: cache and activations are not known"
-    return "\n".join([bold(head), "", *lines_text(lines), *wrapped(left, "")])
+    return "\n".join([bold(head), "", *memory_lines(lines), *wrap(left, "")])
 
 
-def held_json(name: str, lines: Sequence[Line], reason: str) -> dict[str, Any]:
+def held_json(name: str, lines: Sequence[MemoryLine], reason: str) -> dict[str, Any]:
     """The same for programs: what is not known is null."""
     unknown = dict.fromkeys(("kv_cache", "kv_per_token", "activations", "logits", "overhead", "total"))
     known = {"model": name, "weights": sum(x.bytes for x in lines)}
@@ -141,7 +144,7 @@ def memory_json(model: Model, reports: Sequence[MemoryReport], fitting: Fitting 
     return made | {"notes": list(model.notes)}
 
 
-def lines_json(x: Line) -> dict[str, Any]:
+def lines_json(x: MemoryLine) -> dict[str, Any]:
     """One line of a report."""
     return {"what": x.what, "bytes": x.bytes, "formula": x.formula, "exact": x.exact}
 
@@ -162,4 +165,4 @@ def _figures(x: MemoryReport) -> dict[str, Any]:
         "decode",
     )
     found = {name: getattr(x, name) for name in named}
-    return found | {"kv_per_token": x.cache.per_token, "kv_per_later_token": x.cache.per_later_token, "state": x.cache.state}
+    return found | {"kv_per_token": x.cache.kv_per_token, "kv_per_later_token": x.cache.kv_per_later_token, "state": x.cache.state}

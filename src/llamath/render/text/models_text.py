@@ -8,8 +8,8 @@ from typing import Any
 from ...catalog import Preset, normalize_name, presets
 from ...core.tree import Block
 from ...loading import load
-from ..numbers import everyday
-from ..table import aligned, bold
+from ..numbers import short_count
+from ..table import align, bold
 
 HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "context")
 """L layers, H heads, K key/value heads, as in every formula here."""
@@ -23,15 +23,18 @@ def models_json(words: tuple[str, ...]) -> dict[str, Any]:
 def models_text(words: tuple[str, ...]) -> str:
     """One line a preset."""
     found = list(_facts(words))
-    rows = [
-        (x["preset"], everyday(x["total"]), everyday(x["active"]) if x["active"] != x["total"] else "", f"{x['layers']}", f"{x['width']:,}",
-         "/".join(str(x[y]) for y in ("heads", "kv_heads") if x[y] is not None), f"{x['vocabulary']:,}", _number(x["context"]))
-        for x in found
-    ]  # fmt: skip
-    lines = aligned([HEADER, *rows], right=range(1, 8), gap=1)
+    rows = [_row(x) for x in found]
+    lines = align([HEADER, *rows], right=range(1, 8), gap=1)
     if not found:
         return "no preset has all these words"
     return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} preset{'s' if len(found) > 1 else ''}"])
+
+
+def _row(x: dict[str, Any]) -> tuple[str, ...]:
+    active = short_count(x["active"]) if x["active"] != x["total"] else ""
+    heads = "/".join(str(x[y]) for y in ("heads", "kv_heads") if x[y] is not None)
+    sizes = (f"{x['layers']}", f"{x['width']:,}", heads, f"{x['vocabulary']:,}", _number(x["context"]))
+    return (x["preset"], short_count(x["total"]), active, *sizes)
 
 
 def _number(value: int | None) -> str:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...analysis.verify.weight_names import WHY_ROTARY, Spelled, spellings
+from ...analysis.verify.weight_names import WHY_ROTARY, WeightNames, weight_names
 from ...checkpoint.naming.scheme import Scheme
 from ...model import Model
-from ..table import bold, dim, wrapped
+from ..table import bold, dim, wrap
 
 
-def _spelled(model: Model) -> tuple[Spelled, ...]:
+def _spelled(model: Model) -> tuple[WeightNames, ...]:
     schemes: list[Scheme] = list(model.family.schemes.values())
-    return spellings(model.tree, schemes)
+    return weight_names(model.tree, schemes)
 
 
-def spellings_text(model: Model) -> str:
+def names_text(model: Model) -> str:
     """Each weight with its names under it."""
     lines = [bold(f"{model.name}: one matrix, {len(model.family.schemes) + 1} spellings")]
     rotary = False
     for x in _spelled(model):
         lines += ["", bold(x.pattern) + f"  {_shape(x.shape)}" + (f"  × {x.layers} layers" if "{l}" in x.pattern else "")]
-        for scheme, one in x.spellings.items():
+        for scheme, one in x.names.items():
             shape = "" if one.shape == x.shape else f"  {_shape(one.shape)}"
             lines.append(f"  {scheme:5} {one.name}{shape}")
-            lines += [dim(line) for line in wrapped(one.transform, indent="          ")] if one.transform else []
+            lines += [dim(line) for line in wrap(one.transform, indent="          ")] if one.transform else []
             rotary = rotary or "neighbouring" in one.transform
-    return "\n".join([*lines, *(["", *wrapped(WHY_ROTARY, indent="")] if rotary else [])])
+    return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -45,7 +45,7 @@ def spellings_json(model: Model) -> dict[str, Any]:
                 "layers": x.layers,
                 "names": {
                     scheme: {"name": one.name, "shape": list(map(int, one.shape)), "transform": one.transform}
-                    for scheme, one in x.spellings.items()
+                    for scheme, one in x.names.items()
                 },
             }
             for x in _spelled(model)

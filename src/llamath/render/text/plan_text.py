@@ -10,9 +10,9 @@ from ...analysis.plan.training_run import constants
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...core.errors import safe
 from ...model import Model
-from ..numbers import si
-from ..table import aligned, bold, columns, dim, wrapped
-from .memory_text import giga, size
+from ..numbers import format_si
+from ..table import align, bold, dim, terminal_width, wrap
+from .memory_text import format_bytes, format_giga
 
 PARTS = (
     ("arithmetic", "products and memory", ""),
@@ -31,16 +31,16 @@ FEW = 3
 
 def plan_text(model: Model, report: PlanReport, seen: int | None = None) -> str:
     """The whole report."""
-    lines = [bold(x) for x in wrapped(_head(model, report), "")]
-    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", "")]
-    lines += wrapped(_step(report), "")
+    lines = [bold(x) for x in wrap(_head(model, report), "")]
+    lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
+    lines += wrap(_step(report), "")
     if report.plans:
         lines += ["", *_table(report), "", *_first(report)]
-        lines += ["", *wrapped(_training(report, seen), "")] if seen is not None else []
+        lines += ["", *wrap(_training(report, seen), "")] if seen is not None else []
     else:
-        lines += ["", *wrapped(_nothing(report), "")]
-    lines += ["", *rejected_text(report.rejected), *map(dim, wrapped(_assumed(), ""))]
-    return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrapped(f"note: {note}", ""))])
+        lines += ["", *wrap(_nothing(report), "")]
+    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumed(), ""))]
+    return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrap(f"note: {note}", ""))])
 
 
 def _head(model: Model, report: PlanReport) -> str:
@@ -86,19 +86,19 @@ def _table(report: PlanReport) -> Iterator[str]:
         axes = [f"{n:,}" for n in (at.tp, at.pp, at.cp, *([at.ep] if experts else []), at.dp)]
         batch = f"{at.microbatch}×{at.count:,}"
         share = x.timing.bubble / x.timing.step
-        figures = [giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", si(round(x.tokens))]
+        figures = [format_giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", format_si(round(x.tokens))]
         rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, AGAIN[at.recompute], *figures])
     if all(x.layout.recompute == "none" for x in report.plans):
         gone = header.index("again")
         rows = [row[:gone] + row[gone + 1 :] for row in rows]
-    table = aligned(rows, right=[i for i, name in enumerate(rows[0]) if name != "again"])
-    if max(map(len, table)) > columns():
-        table = aligned([row[:-1] for row in rows], right=[i for i, name in enumerate(rows[0]) if name != "again"])
+    table = align(rows, right=[i for i, name in enumerate(rows[0]) if name != "again"])
+    if max(map(len, table)) > terminal_width():
+        table = align([row[:-1] for row in rows], right=[i for i, name in enumerate(rows[0]) if name != "again"])
     yield bold(table[0])
     yield from table[1:]
     more = "; again: what the backward pass computes again" if "again" in rows[0] else ""
     said = f"runs: of layers in each stage; batch: sequences at a time × how often in a step{more}; GiB on each GPU, of"
-    yield from map(dim, wrapped(f"{said} {giga(report.device.memory, 2**30)}", ""))
+    yield from map(dim, wrap(f"{said} {format_giga(report.device.memory, 2**30)}", ""))
 
 
 def _first(report: PlanReport) -> Iterator[str]:
@@ -109,12 +109,12 @@ def _first(report: PlanReport) -> Iterator[str]:
         share = getattr(timing, name) / timing.step
         volume = getattr(timing.sent, sent) if sent else 0
         if share or volume:
-            rows.append((f"  {what}", f"{share:.1%}", size(round(volume)) if volume else ""))
-    table = aligned(rows, right=(1, 2))
+            rows.append((f"  {what}", f"{share:.1%}", format_bytes(round(volume)) if volume else ""))
+    table = align(rows, right=(1, 2))
     yield bold(table[0])
     yield from table[1:]
     speed = f"{best.rate / 1e12:,.1f} TFLOP/s a GPU of {report.peak / 1e12:,.1f}"
-    yield from wrapped(f"{speed}, {si(round(best.tokens))} tokens/s in all", "  ")
+    yield from wrap(f"{speed}, {format_si(round(best.tokens))} tokens/s in all", "  ")
 
 
 def _seconds(seconds: float) -> str:
@@ -135,7 +135,7 @@ def _nothing(report: PlanReport) -> str:
     at = report.smallest
     axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(at, name)) > 1)
     zero = f", ZeRO-{at.zero}" if at.zero else ""
-    need = f"{giga(report.least, 2**30)} GiB of {giga(report.device.memory, 2**30)}"
+    need = f"{format_giga(report.least, 2**30)} GiB of {format_giga(report.device.memory, 2**30)}"
     return f"no plan fits: even {axes or 'one GPU'}{zero}, every layer computed again, needs {need} on each GPU"
 
 
@@ -150,7 +150,7 @@ def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
         groups.setdefault((name, x.why), []).append(n)
     for (name, why), numbers in groups.items():
         shown = numbers if len(numbers) <= FEW + 1 else [*numbers[:FEW], "…", numbers[-1]]
-        yield from wrapped(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
+        yield from wrap(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
 
 
 def _assumed() -> str:

@@ -7,35 +7,35 @@ from collections.abc import Iterator
 from ...analysis.plan.serving_plan import ServeReport
 from ...core.errors import safe
 from ...model import Model
-from ..table import aligned, bold, dim, wrapped
-from .fit_text import rate
-from .memory_text import giga
+from ..table import align, bold, dim, wrap
+from .fit_text import format_rate
+from .memory_text import format_giga
 from .plan_text import rejected_text
 
 
 def serving_text(model: Model, report: ServeReport, top: int) -> str:
     """The whole report."""
-    lines = [bold(x) for x in wrapped(f"{safe(model.name)}: plans to serve on {report.gpus:,} × {report.device.title}", "")]
-    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", "")]
+    lines = [bold(x) for x in wrap(f"{safe(model.name)}: plans to serve on {report.gpus:,} × {report.device.title}", "")]
+    lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     within = f", each next token within {report.latency * 1000:g} ms" if report.latency is not None else ""
-    lines += wrapped(f"{report.dtype}, cache in {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
+    lines += wrap(f"{report.dtype}, cache in {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
     lines += ["", *_table(report, top)] if report.plans else ["", "no split holds one sequence" + (" in time" if within else "")]
     lines += ["", *rejected_text([*report.rejected, *report.short])]
-    lines += map(dim, wrapped(_assumed(), ""))
-    return "\n".join([*lines, *(line for note in (*report.notes, *model.notes) for line in wrapped(f"note: {note}", ""))])
+    lines += map(dim, wrap(_assumed(), ""))
+    return "\n".join([*lines, *(line for note in (*report.notes, *model.notes) for line in wrap(f"note: {note}", ""))])
 
 
 def _table(report: ServeReport, top: int) -> Iterator[str]:
     rows = [("", "TP", "PP", "replicas", "sequences", "GiB", "ms", "tokens/s", "a GPU", "bound")]
     for i, x in enumerate(report.plans[:top], 1):
         axes = (str(i), str(x.layout.tp), str(x.layout.pp), f"{x.replicas:,}", f"{x.replicas * x.batch:,}")
-        speeds = (f"{x.seconds * 1000:.3g}", rate(x.rate * report.gpus), rate(x.rate), x.bound)
-        rows.append((*axes, giga(x.memory, 2**30), *speeds))
-    table = aligned(rows, right=range(9), gap=2)
+        speeds = (f"{x.seconds * 1000:.3g}", format_rate(x.rate * report.gpus), format_rate(x.rate), x.bound)
+        rows.append((*axes, format_giga(x.memory, 2**30), *speeds))
+    table = align(rows, right=range(9), gap=2)
     yield bold(table[0])
     yield from table[1:]
-    said = f"sequences: of all replicas at once; GiB on the fullest GPU, of {giga(report.device.memory, 2**30)}"
-    yield from map(dim, wrapped(f"{said}; ms from one token of a sequence to the next", ""))
+    said = f"sequences: of all replicas at once; GiB on the fullest GPU, of {format_giga(report.device.memory, 2**30)}"
+    yield from map(dim, wrap(f"{said}; ms from one token of a sequence to the next", ""))
 
 
 def _assumed() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.graph import Operation
 from ...analysis.graph.walkthrough import Stage, Walkthrough
 from ...model import Model
-from ..numbers import spans
+from ..numbers import format_ranges
 from .trace_text import Words, notes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _stage(stage: Stage, seen: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     return {
         "name": stage.name,
         "times": stage.times,
-        "layers": spans(stage.indices),
+        "layers": format_ranges(stage.indices),
         "layer": stage.layer,
         "parameters": stage.parameters,
         "flops": stage.flops,

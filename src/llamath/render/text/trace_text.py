@@ -12,8 +12,8 @@ from ...analysis.graph.walkthrough import Stage, Walkthrough
 from ...core.errors import safe
 from ...core.expr import Dim
 from ...model import Model
-from ..numbers import everyday, percent, si, spans
-from ..table import aligned, bold, columns, dim, wrapped
+from ..numbers import format_percent, format_ranges, format_si, short_count
+from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:
     from ...run.debug.trace_run import Trace
@@ -48,16 +48,16 @@ WHOLE = Shown()
 def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
     """One pass, and in short the one after it."""
     walk = found.then.walk if shown.then and found.then is not None else found.first.walk
-    lines = [bold(x) for x in wrapped(f"{model.name}: {_heading(found, shown.then)}", indent="")]
-    lines += [dim(x) for x in wrapped(f"{model.family.name} family, from {model.source}", indent="")]
-    lines += [dim(x) for x in wrapped(_witness(found), indent="")]
+    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(found, shown.then)}", indent="")]
+    lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
+    lines += [dim(x) for x in wrap(_witness(found), indent="")]
     if words.texts:
-        lines += wrapped("tokens: " + " ".join(map(words, found.ids[:40])) + (" …" if len(found.ids) > 40 else ""), indent="")
-    lines += ["", *_table(walk, shown.layer), "", *wrapped(f"with {', '.join(letters(model, walk))}", indent=""), ""]
+        lines += wrap("tokens: " + " ".join(map(words, found.ids[:40])) + (" …" if len(found.ids) > 40 else ""), indent="")
+    lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(letters(model, walk))}", indent=""), ""]
     if not shown.then:
         lines += _after(found)
     lines += _likely(found, words)
-    return "\n".join([*lines, *(x for note in notes(model, found) for x in wrapped(f"note: {note}", indent=""))])
+    return "\n".join([*lines, *(x for note in notes(model, found) for x in wrap(f"note: {note}", indent=""))])
 
 
 def _heading(found: Trace, then: bool) -> str:
@@ -72,7 +72,7 @@ def _witness(found: Trace) -> str:
 
 def _table(walk: Walkthrough, layer: int | None) -> list[str]:
     rows = [HEADER, *(row for stage in walk.stages for row in _stage(stage, layer))]
-    rows.append(("total", "", "", everyday(walk.parameters), si(walk.flops), ""))
+    rows.append(("total", "", "", short_count(walk.parameters), format_si(walk.flops), ""))
     lines = _fitted(rows)
     captions = {row[0] for row in rows if len(row) == 1}
     return [bold(lines[0]), *(dim(x) if x in captions else x for x in lines[1:])]
@@ -82,12 +82,12 @@ def _fitted(rows: Sequence[Row]) -> list[str]:
     """The table, with what steps do where there is room; where there is not, weights without shapes, then long shapes on two lines."""
     for fields in (len(WIDER), len(HEADER)):
         lines = _lined([WIDER[:fields], *(row[:fields] for row in rows[1:])])
-        if max(map(len, lines)) <= columns():
+        if max(map(len, lines)) <= terminal_width():
             return lines
     rows = [row[: len(HEADER)] for row in rows]
     short = [(*row[:2], _short(row[2]), *row[3:]) if len(row) == len(HEADER) else row for row in rows[1:]]
     lines = _lined([HEADER, *short])
-    over = max(map(len, lines)) - columns()
+    over = max(map(len, lines)) - terminal_width()
     if over <= 0:
         return lines
     room = max(len(row[1]) for row in short if len(row) == len(HEADER)) - over
@@ -97,7 +97,7 @@ def _fitted(rows: Sequence[Row]) -> list[str]:
 def _lined(rows: Sequence[Row]) -> list[str]:
     """Rows aligned; a row of three has its words over the first columns, one of a single cell over all of them."""
     whole = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
-    found = iter(aligned(whole, right=(3, 4)))
+    found = iter(align(whole, right=(3, 4)))
     lines = [row[0] if len(row) == 1 else next(found) for row in rows]
     return [row[0] + line[len(row[0]) :] if len(row) == 3 else line for row, line in zip(rows, lines, strict=True)]
 
@@ -119,9 +119,11 @@ def _stage(stage: Stage, only: int | None) -> Iterator[Row]:
     indent = ""
     if stage.name == "layers":
         name = (
-            " ".join(["layers", *filter(None, [spans(stage.indices)]), f"× {stage.times:,}"]) if stage.times > 1 else f"layer {stage.layer}"
+            " ".join(["layers", *filter(None, [format_ranges(stage.indices)]), f"× {stage.times:,}"])
+            if stage.times > 1
+            else f"layer {stage.layer}"
         )
-        yield name, everyday(stage.parameters * stage.times), si(stage.flops * stage.times)
+        yield name, short_count(stage.parameters * stage.times), format_si(stage.flops * stage.times)
         if only not in (None, stage.layer):
             return
         yield from ((f"  {x}",) for x in _apart(stage))
@@ -132,8 +134,8 @@ def _stage(stage: Stage, only: int | None) -> Iterator[Row]:
             yield (indent + (MEETING if any(y.uses for y in stage.steps[i : meeting[-1] + 1]) else f"{MEETING}, without weights"),)
         if meeting and i == meeting[-1] + 1:
             yield (indent + ALONE,)
-        params = everyday(x.parameters) if x.uses else ""
-        yield indent + x.name, shape(x), used(x.uses), params, si(int(x.flops)) if int(x.flops) else "", x.does
+        params = short_count(x.parameters) if x.uses else ""
+        yield indent + x.name, shape(x), used(x.uses), params, format_si(int(x.flops)) if int(x.flops) else "", x.does
 
 
 def _apart(stage: Stage) -> list[str]:
@@ -176,12 +178,12 @@ def _after(found: Trace) -> list[str]:
     if found.then is not None:
         walk = found.then.walk
         steps = walk.layers[0].steps if walk.layers else ()
-        lines.append(bold(f"one token more: {si(walk.flops)} FLOPs (all its steps: --next)"))
-        lines += aligned([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
+        lines.append(bold(f"one token more: {format_si(walk.flops)} FLOPs (all its steps: --next)"))
+        lines += align([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
     if kept.tokens:
         states = any(x.kind == "state" for stage in found.first.walk.layers for x in stage.steps)
         wide = f"{found.dtype}, states in float32" if states else found.dtype
-        lines += wrapped(f"cached after {kept.tokens:,} tokens: {kept.numbers:,} numbers, {kept.bytes:,} bytes ({wide})", indent="")
+        lines += wrap(f"cached after {kept.tokens:,} tokens: {kept.numbers:,} numbers, {kept.bytes:,} bytes ({wide})", indent="")
     return [*lines, ""] if lines else []
 
 
@@ -190,8 +192,8 @@ def _likely(found: Trace, words: Words) -> list[str]:
         return []
     from fractions import Fraction
 
-    rows = [("next token", "probability"), *((words(token), percent(Fraction(share))) for token, share in found.likely)]
-    lines = aligned(rows, right=(1,))
+    rows = [("next token", "probability"), *((words(token), format_percent(Fraction(share))) for token, share in found.likely)]
+    lines = align(rows, right=(1,))
     return [bold(lines[0]), *lines[1:], ""]
 
 
@@ -215,7 +217,7 @@ def _wired(wires: Wiring) -> str:
     )
     wrong = wires.mistaken
     second = (
-        f" Heads × width × context × width, as if all positions met it at once, would be {wrong.numbers} = {everyday(int(wrong))}"
+        f" Heads × width × context × width, as if all positions met it at once, would be {wrong.numbers} = {short_count(int(wrong))}"
         f" (32·766·2048·4096 = {ASKED:,} is the 205 B of a well-known question)."
         if wrong is not None
         else ""

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ...analysis.memory_line import Line
+from ...analysis.memory_line import MemoryLine
 from ...analysis.parallel_layout import Layout
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.training_memory import Adapted, StageReport, TrainReport
 from ...model import Model
-from ..table import aligned, bold, columns, dim, wrapped
-from .memory_text import giga, lines_json, lines_text, size
+from ..table import align, bold, dim, terminal_width, wrap
+from .memory_text import format_bytes, format_giga, lines_json, memory_lines
 
 FIGURES = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 Fitting = tuple[int, int | None]
@@ -24,18 +24,18 @@ def training_text(model: Model, report: TrainReport, fitting: Fitting | None = N
     request, full = report.request, report.fullest
     where = "the fullest GPU" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
     what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapted else f"training in {request.dtype}"
-    head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {size(full.total)} on {where}"
-    lines = [bold(line) for line in wrapped(head, "")]
-    lines += [dim(line) for line in wrapped(f"{model.family.name} family, from {model.source}", "")]
-    lines += wrapped(_setting(report), "")
-    lines += ["", *lines_text(_short(full)), "", *_kept(full), *map(dim, wrapped(f"with {_legend(model, full)}", ""))]
+    head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {format_bytes(full.total)} on {where}"
+    lines = [bold(line) for line in wrap(head, "")]
+    lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", "")]
+    lines += wrap(_setting(report), "")
+    lines += ["", *memory_lines(_short(full)), "", *_kept(full), *map(dim, wrap(f"with {_legend(model, full)}", ""))]
     if report.adapted:
-        lines += ["", *wrapped(_adapted(report.adapted), "")]
+        lines += ["", *wrap(_adapted(report.adapted), "")]
     if len(report.stages) > 1:
         lines += ["", *_stages(report)]
     if fitting is not None:
-        lines += ["", *wrapped(_fits(fitting, report), "")]
-    return "\n".join([*lines, *(line for note in model.notes for line in wrapped(f"note: {note}", ""))])
+        lines += ["", *wrap(_fits(fitting, report), "")]
+    return "\n".join([*lines, *(line for note in model.notes for line in wrap(f"note: {note}", ""))])
 
 
 def _setting(report: TrainReport) -> str:
@@ -60,10 +60,10 @@ def layout_text(layout: Layout) -> str:
     return text + (f", ZeRO-{layout.zero}" if layout.zero else "")
 
 
-def _short(stage: StageReport) -> list[Line]:
+def _short(stage: StageReport) -> list[MemoryLine]:
     """The lines with the activations as one."""
     said = "what the backward pass needs of the forward pass: see below"
-    one = Line(what="activations", bytes=stage.activations, formula=said, exact=all(x.exact for x in stage.kept))
+    one = MemoryLine(what="activations", bytes=stage.activations, formula=said, exact=all(x.exact for x in stage.kept))
     first = stage.lines.index(stage.kept[0])
     rest = [x for x in stage.lines[first:] if x not in stage.kept]
     return [*stage.lines[:first], one, *rest]
@@ -71,15 +71,15 @@ def _short(stage: StageReport) -> list[Line]:
 
 def _kept(stage: StageReport) -> Iterator[str]:
     rows = [("kept for the backward pass", "GB", "times·tokens·numbers·bytes")]
-    rows += [(f"  {x.what}", giga(x.bytes, 10**9), x.formula) for x in sorted(stage.kept, key=lambda x: -x.bytes)]
-    table = aligned([row[:2] for row in rows], right=(1,))
+    rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.kept, key=lambda x: -x.bytes)]
+    table = align([row[:2] for row in rows], right=(1,))
     for i, (line, row) in enumerate(zip(table, rows, strict=True)):
         whole = f"{line}  {row[2]}"
-        if len(whole) <= columns():
+        if len(whole) <= terminal_width():
             yield bold(whole) if i == 0 else whole
         else:
             yield line
-            yield from map(dim, wrapped(row[2], "    "))
+            yield from map(dim, wrap(row[2], "    "))
 
 
 def _legend(model: Model, stage: StageReport) -> str:
@@ -105,8 +105,8 @@ def _stages(report: TrainReport) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimiser", "activations", "logits", "total GB")]
     for x in chosen:
         parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
-        rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(giga(n, 10**9) for n in parts)))
-    table = aligned(rows, right=range(1, 8))
+        rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))
+    table = align(rows, right=range(1, 8))
     yield bold(table[0])
     yield from table[1:]
 
@@ -116,7 +116,7 @@ def _fits(fitting: Fitting, report: TrainReport) -> str:
     verdict = "fits" if report.fullest.total <= within else "does not fit"
     many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
     more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
-    return f"this {verdict} in {size(within)}; {more}"
+    return f"this {verdict} in {format_bytes(within)}; {more}"
 
 
 def training_json(model: Model, report: TrainReport, fitting: Fitting | None = None) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def training_json(model: Model, report: TrainReport, fitting: Fitting | None = N
     return made | {"notes": list(model.notes)}
 
 
-def _lines(found: Sequence[Line]) -> list[dict[str, Any]]:
+def _lines(found: Sequence[MemoryLine]) -> list[dict[str, Any]]:
     return [lines_json(x) for x in found]
 
 

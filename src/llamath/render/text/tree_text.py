@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.count.parameters import size
+from ...analysis.count.parameters import num_parameters
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
 from ...model import Model
@@ -25,7 +25,7 @@ def _block(name: str, block: Block, indent: str, times: str = "") -> Iterator[st
     ]
     facts = [f"{x}={_fact(value)}" for x in block.fields if _plain(value := getattr(block, x)) and value != getattr(type(block), x, None)]
     inside = ", ".join([*weights, *facts])
-    yield f"{indent}{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {size(block):,}" if children else "")
+    yield f"{indent}{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {num_parameters(block):,}" if children else "")
     for x, child in children:
         yield from _stack(x, child, indent + "  ") if isinstance(child, Stack) else _block(x, child, indent + "  ")
     if children:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ..numbers import everyday
+from ..numbers import short_count
 
-LEAST = 12
+MIN_WATERFALL_WIDTH = 12
 """A chart narrower than this says nothing."""
 
 
-def bounds(start: int, deltas: Sequence[int]) -> tuple[int, int]:
+def waterfall_bounds(start: int, deltas: Sequence[int]) -> tuple[int, int]:
     """The axis: from 0, or from below the lowest level where all the change is near the top."""
     levels = list(accumulate(deltas, initial=start))
     low, high = min(levels), max(levels)
@@ -19,9 +19,9 @@ def bounds(start: int, deltas: Sequence[int]) -> tuple[int, int]:
     return (low - margin if low - margin > high // 3 else 0), high
 
 
-def waterfall(start: int, deltas: Sequence[int], width: int) -> list[str]:
+def waterfall_bars(start: int, deltas: Sequence[int], width: int) -> list[str]:
     """A line for the first total, one for each cause, one for the last total."""
-    low, high = bounds(start, deltas)
+    low, high = waterfall_bounds(start, deltas)
 
     def at(n: int) -> int:
         return round((n - low) * width / ((high - low) or 1))
@@ -35,8 +35,8 @@ def waterfall(start: int, deltas: Sequence[int], width: int) -> list[str]:
 
 def axis(start: int, deltas: Sequence[int]) -> str:
     """What the two ends of the chart stand for."""
-    low, high = bounds(start, deltas)
-    return f"bars from {everyday(low)} to {everyday(high)}" if low else ""
+    low, high = waterfall_bounds(start, deltas)
+    return f"bars from {short_count(low)} to {short_count(high)}" if low else ""
 
 
 def _total(end: int, broken: bool) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...analysis.verify.logits_agreement import Side
+from ...analysis.verify.logits_agreement import ComparedCheckpoint
 from ...checkpoint.naming.scheme import Scheme
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError, safe
@@ -25,7 +25,7 @@ COLUMNS = 16
 class Heard(NamedTuple):
     """What a model made of some tokens, and what it takes to say why."""
 
-    side: Side
+    side: ComparedCheckpoint
     tree: Decoder
     scheme: Scheme
     logits: Tensor  # (T, V)
@@ -67,8 +67,8 @@ def listen(found: Opened, name: str, ids: Sequence[int]) -> Heard:
     return Heard(_side(found, name), found.model.tree, found.scheme, logits, outputs, inputs, rows)
 
 
-def _side(found: Opened, name: str) -> Side:
-    return Side(
+def _side(found: Opened, name: str) -> ComparedCheckpoint:
+    return ComparedCheckpoint(
         name=name,
         model=found.model.name,
         family=found.model.family.name,

@@ -8,21 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...analysis.verify.logits_agreement import Agreement, Gap, facts
+from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
 from ...core.tree import fill_pattern, walk
 from ..memory_budget import word
 from .activations import Heard
 from .rope_permutation import hinted
 
 
-def agreement(a: Heard, b: Heard, ids: Sequence[int], text: str, tolerance: float) -> Agreement:
+def agreement(a: Heard, b: Heard, ids: Sequence[int], text: str, tolerance: float) -> LogitsComparison:
     """What came out; `text` is what the tokens stand for."""
     width = min(a.logits.shape[-1], b.logits.shape[-1])
     ours, theirs = a.logits[:, :width].double(), b.logits[:, :width].double()
     apart = (ours - theirs).abs()
     divergence = F.kl_div(theirs.log_softmax(-1), ours.log_softmax(-1), log_target=True, reduction="none").sum(-1)
     losses = (_loss(ours, ids), _loss(theirs, ids)) if text else None
-    found = Agreement(
+    found = LogitsComparison(
         a=a.side,
         b=b.side,
         tokens=tuple(ids),
@@ -41,7 +41,7 @@ def agreement(a: Heard, b: Heard, ids: Sequence[int], text: str, tolerance: floa
     )
     if found.same:
         return found
-    other = facts(a.tree, b.tree)
+    other = tree_differences(a.tree, b.tree)
     return found.replace(facts=other, hints=tuple(_hints(found.replace(facts=other), a, b)))
 
 
@@ -66,7 +66,7 @@ def _layers(a: Heard, b: Heard) -> Iterator[float]:
             yield _gap(x, y)
 
 
-def _first(a: Heard, b: Heard, tolerance: float) -> Gap | None:
+def _first(a: Heard, b: Heard, tolerance: float) -> FirstDifference | None:
     """The first module, in the order in which they speak, that says something else; or the one in which others meet."""
     for path, x in a.outputs.items():
         y = b.outputs.get(path)
@@ -75,10 +75,10 @@ def _first(a: Heard, b: Heard, tolerance: float) -> Gap | None:
         words = path.split(".")
         layer = int(words[1]) if words[0] == "layers" else None
         if path in a.inputs and (met := _gap(a.inputs[path], b.inputs[path])) > tolerance:
-            return Gap(module=".".join(words[:-1]), difference=met, layer=layer)
+            return FirstDifference(module=".".join(words[:-1]), difference=met, layer=layer)
         if (difference := _gap(x, y)) > tolerance:
             stored = (_stored(a, f"{path}.weight"), _stored(b, f"{path}.weight"))
-            return Gap(module=path, difference=difference, layer=layer, stored=stored)
+            return FirstDifference(module=path, difference=difference, layer=layer, stored=stored)
     return None
 
 
@@ -90,7 +90,7 @@ def _stored(side: Heard, path: str) -> str:
     return fill_pattern(side.scheme.stored(leaf.pattern), leaf.indices) if leaf else ""
 
 
-def _hints(found: Agreement, a: Heard, b: Heard) -> Iterator[str]:
+def _hints(found: LogitsComparison, a: Heard, b: Heard) -> Iterator[str]:
     """What could be the cause."""
     order = list(hinted(a, b, found))
     yield from order

@@ -11,7 +11,7 @@ from math import log
 
 from torch import Tensor
 
-from ...analysis.verify.logits_agreement import Agreement
+from ...analysis.verify.logits_agreement import LogitsComparison
 from ...checkpoint.naming.rotary_layouts import halves, pairs
 from ...core.blocks import Attention
 from ..weights.stored_layouts import reordered
@@ -23,7 +23,7 @@ ASIDE, KNOWS = 0.5, 0.8
 """A model that needs so many nats a token more for a text has something wrong, if the other needs less than this share of guessing's."""
 
 
-def hinted(a: Heard, b: Heard, found: Agreement) -> Iterator[str]:
+def hinted(a: Heard, b: Heard, found: LogitsComparison) -> Iterator[str]:
     """A hint, if q or k of one model are the other's with their rows in another order."""
     ways = {path: way for path in a.rows if (way := _way(a, b, path))}
     for way in dict.fromkeys(ways.values()):
@@ -38,7 +38,7 @@ def hinted(a: Heard, b: Heard, found: Agreement) -> Iterator[str]:
         yield f"{what} of {n} {'layer' if n == 1 else 'layers'} {verb} the same once the rows of each head are reordered: {blame}"
 
 
-def _worse(found: Agreement, guessing: float) -> str:
+def _worse(found: LogitsComparison, guessing: float) -> str:
     """Which of the two does not know the text that the other knows."""
     if found.losses is None or min(found.losses) > KNOWS * guessing or abs(found.losses[0] - found.losses[1]) < ASIDE:
         return ""

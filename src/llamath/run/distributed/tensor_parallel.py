@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
-from ...analysis.parallel_layout import Layout, check
+from ...analysis.parallel_layout import Layout, check_layout
 from ...core import blocks
 from ...core.errors import LlamathError
 from ...core.tree import Block, Split, Stack, Weight
@@ -70,7 +70,7 @@ def parallelize(module: Decoder, mesh: DeviceMesh, experts: Experts = "cut") -> 
     n, tree = mesh.size(), module.spec
     if n == 1:
         return module
-    check(tree, layout(n, experts))
+    check_layout(tree, layout(n, experts))
     for part in module.modules():
         if isinstance(part, Module) and (why := _unable(part, n)):
             raise LlamathError(f"{why} is not computed by several processes here", hint="one process runs it")

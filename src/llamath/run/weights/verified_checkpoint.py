@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.verify.check_checkpoint import claim
-from ...analysis.verify.listing import packed
-from ...analysis.verify.verify_tensors import Finding, verify
+from ...analysis.verify.check_checkpoint import expectation_of
+from ...analysis.verify.listing import find_packings
+from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
@@ -85,13 +85,13 @@ def _held(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: lis
     if cut:
         manifest = manifest.replace(tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in wholes.values()))
     said = checkpoint.quantization_config or {}
-    promise = claim(model, checkpoint)
-    verdict = verify(promise, manifest, quantization=said)
+    promise = expectation_of(model, checkpoint)
+    verdict = verify_tensors(promise, manifest, quantization=said)
     _judged(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in promise.schemes if x is not None and x.name == verdict.scheme)
     block = said.get("weight_block_size")
     block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
-    return scheme, Held(wholes, packed(manifest, said), block)
+    return scheme, Held(wholes, find_packings(manifest, said), block)
 
 
 def _judged(path: str, findings: Sequence[Finding], notes: list[str]) -> None:

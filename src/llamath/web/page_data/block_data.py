@@ -9,7 +9,7 @@ from typing import Any
 from ...analysis.graph import Operation, Used
 from ...analysis.graph.attention_steps import SO_FAR
 from ...analysis.graph.walkthrough import STREAM, Stage, reads_on, walkthrough
-from ...analysis.inference.cache_bytes import remembered
+from ...analysis.inference.cache_bytes import cache_spec
 from ...core.blocks import Attention, Decoder, LatentAttention, MoE
 from ...core.errors import safe
 from ...core.expr import Dim, product
@@ -17,7 +17,7 @@ from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.mixers import GatedDeltaNet, Mamba2
 from ...core.tree import Block, fold_blocks
 from ...model import Model
-from ...render.numbers import spans
+from ...render.numbers import format_ranges
 from ...render.svg.block_layout import Layout, layout
 from ...render.svg.block_svg import colour
 from .block_positions import Block as Places
@@ -60,7 +60,7 @@ def _title(stage: Stage) -> str:
     """What a stage is called where one is chosen."""
     if stage.name != "layers":
         return stage.name
-    which = f"layer {stage.layer}" if stage.times == 1 else f"layers {spans(stage.indices)}" if stage.indices else "layers"
+    which = f"layer {stage.layer}" if stage.times == 1 else f"layers {format_ranges(stage.indices)}" if stage.indices else "layers"
     mixers = {"state": "a state", "conv": "a convolution"}
     sight = next((x.does for x in stage.steps if x.kind == "softmax" and x.does != SO_FAR), "")
     kinds = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
@@ -86,13 +86,13 @@ def _step(x: Operation, mixers: Mapping[str, Block], at: ForwardPass) -> dict[st
         "parameters": str(x.parameters),
         "flops": number(x.flops, letters),
         "each": [number(product((2, y.live, y.weight.size))) for y in x.uses if y.weight.role == "matmul"],
-        "keeps": kept(x.keeps, None if mixer is None else remembered(mixer), at) if x.kind == "cache" else number(x.keeps, letters),
+        "keeps": kept(x.keeps, None if mixer is None else cache_spec(mixer), at) if x.kind == "cache" else number(x.keeps, letters),
     }
 
 
 def _mixer(name: str, found: Mapping[str, Block]) -> Block | None:
     """The mixer that a step is part of."""
-    meeting = (path for path, x in found.items() if isinstance(x, AttentionBase) or remembered(x) is not None)
+    meeting = (path for path, x in found.items() if isinstance(x, AttentionBase) or cache_spec(x) is not None)
     inside = [path for path in meeting if name.startswith(f"{path}.")]
     return found[max(inside, key=len)] if inside else None
 

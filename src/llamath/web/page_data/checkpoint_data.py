@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.verify.check_checkpoint import Check, check, claim
-from ...analysis.verify.listing import Listing, listing, packed
-from ...analysis.verify.naming_match import best_naming
+from ...analysis.verify.check_checkpoint import VerifyReport, expectation_of, verify_checkpoint
+from ...analysis.verify.listing import Listing, find_packings, list_tensors
+from ...analysis.verify.naming_match import match_naming
 from ...analysis.verify.verify_tensors import Finding
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Part, Stored
@@ -28,7 +28,7 @@ MARKS = {"error": "✗", "warning": "!", "info": "·"}
 class Checked(Model):
     """A model and the checkpoint that it was named by."""
 
-    check: Check
+    check: VerifyReport
     listed: Listing
 
 
@@ -45,12 +45,12 @@ def opened(text: str) -> Model:
     if is_url(text) or not names_checkpoint(named(text)):
         return load(text)
     try:
-        found = check(text)
+        found = verify_checkpoint(text)
     except FormatError as error:
         model = load(text)
         return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"no verdict on its files: {error}"))
     model = found.model
-    return Checked(**{name: getattr(model, name) for name in model.fields}, check=found, listed=listing(found.manifest))
+    return Checked(**{name: getattr(model, name) for name in model.fields}, check=found, listed=list_tensors(found.manifest))
 
 
 def verdicts(model: Model) -> dict[str, Any] | None:
@@ -167,7 +167,7 @@ def pieces(model: Checked) -> Iterator[Piece]:
     """The bytes of each weight as they are in the files, with what is needed to read it; of joined weights each its share."""
     manifest, tree = model.check.manifest, model.tree
     held = _bytes(manifest)
-    scheme = best_naming(claim(model, model.check.checkpoint), dict.fromkeys(held, ())).scheme
+    scheme = match_naming(expectation_of(model, model.check.checkpoint), dict.fromkeys(held, ())).scheme
     for field, child in tree.children:
         if not isinstance(child, Stack):
             for x in scheme.outside_of(tree, field):
@@ -181,7 +181,7 @@ def pieces(model: Checked) -> Iterator[Piece]:
 
 def _bytes(manifest: Manifest) -> Mapping[str, int]:
     """By the name that each weight has, or would have if it were stored plainly."""
-    codes, columns = packed(manifest), manifest.columns
+    codes, columns = find_packings(manifest), manifest.columns
     found: dict[str, int] = {}
     for name, start, end in zip(columns.name, columns.start, columns.end, strict=True):
         weight = codes[name].weight if name in codes else name

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ...analysis.diff.model_diff import Difference
+from ...analysis.diff.model_diff import ModelDiff
 from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
 from ...model import Model
 from ...render.count_json import count_json_about, weight_json
-from ...render.csv_rows import written
-from ...render.table import plain
+from ...render.csv_rows import folded_rows
+from ...render.table import unstyled
 from ...render.text.count_text import count_text
 from ...render.text.diff_data import diff_json, diff_markdown
 from ...render.text.diff_text import diff_text
@@ -22,15 +22,15 @@ MOST = 200_000
 
 def texts(model: Model) -> dict[str, Any]:
     """One model's."""
-    with plain():
+    with unstyled():
         text = count_text(model)
     few = sum(int(x.copies) for x in fold(model.tree)) <= MOST
-    return {"text": text, "markdown": "\n".join(written(model, None, None, "markdown")), "json": _parts(model) if few else None}
+    return {"text": text, "markdown": "\n".join(folded_rows(model, None, None, "markdown")), "json": _parts(model) if few else None}
 
 
-def texts_of_two(a: Model, b: Model, found: Difference) -> dict[str, Any]:
+def texts_of_two(a: Model, b: Model, found: ModelDiff) -> dict[str, Any]:
     """Those of a difference."""
-    with plain():
+    with unstyled():
         text = diff_text(a, b, found)
     return {"text": text, "markdown": "\n".join(diff_markdown(a, b, found)), "json": json.dumps(diff_json(a, b, found), default=list)}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ...analysis.diff.causes import TITLES
+from ...analysis.diff.causes import CAUSE_TITLES
 from ...core.errors import safe
 from ...glossary import entry
 from ...model import Model
@@ -98,7 +98,7 @@ def _letter(family: Family, total: Form, letter: str) -> dict[str, Any]:
     return {
         "letter": letter,
         "key": safe(family.keys[letter]),
-        "says": TITLES.get(letter, "experts of a token" if letter == "k" else ""),
+        "says": CAUSE_TITLES.get(letter, "experts of a token" if letter == "k" else ""),
         "value": str(n),
         "step": str(step),
         "most": str(min(max(4 * n, 16) // step * step, MOST)),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.diff.causes import METHOD, Cause, Part
-from ...analysis.diff.model_diff import Difference, Entry
+from ...analysis.diff.causes import METHOD, Cause, CausePart
+from ...analysis.diff.model_diff import ModelDiff, WeightEntry
 from ...core.errors import safe
-from ...render.text.cause_text import label, signed, where
-from ...render.text.diff_text import value
+from ...render.text.cause_text import cause_label, cause_weights, format_signed
+from ...render.text.diff_text import format_setting
 
 
-def difference(found: Difference) -> dict[str, Any]:
+def difference(found: ModelDiff) -> dict[str, Any]:
     """What the page shows of two models at once."""
     return {
         "totals": [str(x) for x in found.total],
@@ -20,8 +20,8 @@ def difference(found: Difference) -> dict[str, Any]:
         "method": METHOD,
         "causes": [
             {
-                "label": safe(label(x)),
-                "where": where(x),
+                "label": safe(cause_label(x)),
+                "where": cause_weights(x),
                 "delta": str(x.delta),
                 "of": list(_sums(x)),
             }
@@ -31,7 +31,10 @@ def difference(found: Difference) -> dict[str, Any]:
             {"path": x.path, "group": x.group or "other", "a": _entry(x.a), "b": _entry(x.b), "delta": str(x.delta)} for x in found.weights
         ],
         "shared": {"weights": [safe(x) for x in found.same], "parameters": str(found.shared)},
-        "config": [{"key": safe(x.key), "a": safe(value(x, 0), 500), "b": safe(value(x, 1), 500), "moves": x.group} for x in found.config],
+        "config": [
+            {"key": safe(x.key), "a": safe(format_setting(x, 0), 500), "b": safe(format_setting(x, 1), 500), "moves": x.moves}
+            for x in found.config
+        ],
         "agreed": [safe(x) for x in found.agreed],
     }
 
@@ -42,7 +45,7 @@ def _sums(cause: Cause) -> Iterator[list[str]]:
         yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
     for n in sorted({x.layers for x in cause.parts if x.layers}):
         yield ["layers that have it", f"{n:,}"]
-    groups: dict[str, list[Part]] = {}
+    groups: dict[str, list[CausePart]] = {}
     for x in cause.parts:
         groups.setdefault(x.group, []).append(x)
     for parts in groups.values() if len(groups) > 1 else ():
@@ -50,12 +53,12 @@ def _sums(cause: Cause) -> Iterator[list[str]]:
     yield _sum(cause.parts)
 
 
-def _sum(parts: Sequence[Part]) -> list[str]:
+def _sum(parts: Sequence[CausePart]) -> list[str]:
     names = (x.path if x.layers is None else f"{x.path} of {x.layers} layers" for x in parts)
-    return [" + ".join(names), " ".join(signed(x.delta) for x in parts), signed(sum(x.delta for x in parts))]
+    return [" + ".join(names), " ".join(format_signed(x.delta) for x in parts), format_signed(sum(x.delta for x in parts))]
 
 
-def _entry(x: Entry | None) -> dict[str, Any] | None:
+def _entry(x: WeightEntry | None) -> dict[str, Any] | None:
     if x is None:
         return None
     return {

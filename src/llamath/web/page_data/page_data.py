@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ...analysis.count.parameters import Row, Section
-from ...analysis.diff.causes import TITLES
+from ...analysis.count.parameters import Section, WeightRow
+from ...analysis.diff.causes import CAUSE_TITLES
 from ...analysis.diff.compare import compare
 from ...checkpoint.naming.scheme import Scheme, Unnamed
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
 from ...core.tree import Folded, fold, fold_field
 from ...model import Model
-from ...render.numbers import everyday, percent, spans
+from ...render.numbers import format_percent, format_ranges, short_count
 from .block_data import passes
 from .checkpoint_data import verdicts
 from .clipboard_texts import texts, texts_of_two
@@ -63,7 +63,7 @@ def _model(model: Model) -> dict[str, Any]:
         "source": safe(model.source),
         "notes": [safe(x, 500) for x in model.notes],
         "checkpoint": verdicts(model),
-        "everyday": everyday(found.parameters.total),
+        "everyday": short_count(found.parameters.total),
         "counts": list(_counts(model)),
         "letters": list(_letters(model)),
         "groups": [{"name": name, "parameters": str(n)} for name, n in found.groups.items()],
@@ -83,7 +83,7 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
         key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
         given = key in model.config.data
         said = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
-        says = {"says": TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
+        says = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
         yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, said), f"{value:,}"]} | says
 
 
@@ -122,7 +122,7 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
     return {
         "name": name,
         "value": str(n),
-        "everyday": everyday(n),
+        "everyday": short_count(n),
         "says": says,
         "symbols": safe(symbols, MOST),
         "numbers": safe(numbers, MOST),
@@ -131,7 +131,7 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
 
 def _section(model: Model, section: Section) -> dict[str, Any]:
     layers, times = bool(section.indices) or section.name == "layers", Dim.const(section.times)
-    where = f"layers {spans(section.indices)}" if section.indices else section.name
+    where = f"layers {format_ranges(section.indices)}" if section.indices else section.name
     whole = section.each * int(section.times)
     return {
         "where": where,
@@ -158,7 +158,7 @@ def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
     return [[symbols, numbers, f"{int(section.each):,}"], alone, [*total, f"{whole:,}"]]
 
 
-def _row(model: Model, section: Section, row: Row, layers: bool) -> dict[str, Any]:
+def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[str, Any]:
     path = f"layers.{{l}}.{row.pattern}" if layers else row.pattern
     whole = row.parameters * int(section.times)
     return {
@@ -179,7 +179,7 @@ def _row(model: Model, section: Section, row: Row, layers: bool) -> dict[str, An
 
 def _share(n: int, model: Model) -> str:
     share = Fraction(n, model.parameters.total or 1)
-    return "<0.01%" if 0 < share < Fraction(1, 20_000) else percent(share)
+    return "<0.01%" if 0 < share < Fraction(1, 20_000) else format_percent(share)
 
 
 def _name(scheme: Scheme | None, path: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...analysis.inference.cache_bytes import Remembered
+from ...analysis.inference.cache_bytes import CacheSpec
 from ...core.expr import Dim
 from ...core.forward_pass import AttentionWindow, ForwardPass
 from .forms import Form, number, times_of
@@ -57,11 +57,11 @@ def known(reach: AttentionWindow | None, at: ForwardPass) -> Mapping[str, Form]:
     return found
 
 
-def kept(n: Dim, what: Remembered | None, at: ForwardPass) -> Form:
+def kept(n: Dim, what: CacheSpec | None, at: ForwardPass) -> Form:
     """The numbers that a step remembers of all sequences, from those of a pass in which so many tokens count."""
     if what is None or not what.rows or n.terms.keys() == {()}:
         return number(n, {"B": "B"})
     tokens = what.tokens(at.context)
     each = Dim.of({monomial: k // tokens for monomial, k in n.terms.items()})
     assert each * tokens == n, f"{n.symbol} is not for each of {tokens} tokens"
-    return times_of(number(each, {"B": "B"}), "T" if what.span is None else ["min", "T", str(int(what.span))])
+    return times_of(number(each, {"B": "B"}), "T" if what.window is None else ["min", "T", str(int(what.window))])

@@ -6,11 +6,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...analysis.inference.cache_bytes import Remembered, kinds, kv_dtype, plain
-from ...analysis.inference.fit_report import chosen
-from ...analysis.inference.gpu_shards import Shards
-from ...analysis.inference.inference_memory import CONTEXT, FIXED, MOST, PART, STORED, MemoryRequest, Sizes, declared
-from ...analysis.inference.weight_bytes import in_file
+from ...analysis.inference.cache_bytes import CacheSpec, cache_specs, conv_state_bytes, parse_kv_dtype
+from ...analysis.inference.fit_report import choose_layout
+from ...analysis.inference.gpu_shards import ShardedModel
+from ...analysis.inference.inference_memory import (
+    AS_STORED,
+    DEFAULT_CONTEXT,
+    FIXED,
+    MAX_TOKENS,
+    PART,
+    MemoryCalculator,
+    MemoryRequest,
+    declared_dtype,
+)
+from ...analysis.inference.weight_bytes import stored_weight_lines
 from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.errors import LlamathError
@@ -32,24 +41,24 @@ NODE = 8
 CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
 
 
-def kept_as(model: Model) -> dict[str, Sizes]:
+def kept_as(model: Model) -> dict[str, MemoryCalculator]:
     """The model under each dtype that it can be kept in, first what its configuration says."""
-    names = dict.fromkeys((declared(model), *WEIGHTS))
-    own = {STORED: Sizes(model, MemoryRequest(), in_file(model.listed))} if isinstance(model, Checked) else {}
+    names = dict.fromkeys((declared_dtype(model), *WEIGHTS))
+    own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weight_lines(model.listed))} if isinstance(model, Checked) else {}
     return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
 
 
-def sizes(model: Model, made: Mapping[str, Sizes]) -> dict[str, Any]:
+def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     """The choices of the sliders, and for each number of GPUs what one of each stage holds."""
     first, start = next(iter(made.items()))
     return {
         "context": str(start.context),
-        "own": str(model.tree.context or CONTEXT),
-        "most": str(MOST - 1),
+        "own": str(model.tree.context or DEFAULT_CONTEXT),
+        "most": str(MAX_TOKENS - 1),
         "dtype": first,
-        "kv": start.kv,
+        "kv": start.kv_dtype,
         "dtypes": [_dtype(name, x) for name, x in made.items()],
-        "kvs": [_kv(name) for name in dict.fromkeys((start.kv, *KEPT))],
+        "kvs": [_kv(name) for name in dict.fromkeys((start.kv_dtype, *KEPT))],
         "gpus": list(_splits(model, made)),
         "letters": {"C": str(start.request.chunk)},
         "work": work(model.tree),
@@ -67,16 +76,16 @@ def _card(x: Device) -> dict[str, Any]:
     return {"name": x.name, "title": x.title, "memory": str(x.memory), "facts": memory(x), "source": x.source}
 
 
-def _sizes(model: Model, dtype: str) -> Sizes | None:
+def _sizes(model: Model, dtype: str) -> MemoryCalculator | None:
     """The model under a dtype; None where it cannot be kept so."""
     try:
-        found = Sizes(model, MemoryRequest(dtype=dtype))
+        found = MemoryCalculator(model, MemoryRequest(dtype=dtype))
         return found if found.weights else None
     except LlamathError:
         return None
 
 
-def _dtype(name: str, found: Sizes) -> dict[str, Any]:
+def _dtype(name: str, found: MemoryCalculator) -> dict[str, Any]:
     return {
         "name": name,
         "bytes": str(sum(x.bytes for x in found.weights)),
@@ -87,9 +96,9 @@ def _dtype(name: str, found: Sizes) -> dict[str, Any]:
     }
 
 
-def _codecs(found: Sizes) -> dict[str, str]:
+def _codecs(found: MemoryCalculator) -> dict[str, str]:
     """The bytes of a weight of n numbers, or of a matrix of out rows and in columns, by what it is kept as."""
-    used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.kept)
+    used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.weights)
     return {
         x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else found.packer.formula
         for x in used
@@ -97,11 +106,11 @@ def _codecs(found: Sizes) -> dict[str, str]:
 
 
 def _kv(name: str) -> dict[str, Any]:
-    kept = kv_dtype(name)
-    return {"name": name, "variables": {"q": str(kept.block), "s": str(kept.bytes), "p": str(plain(kept))}}
+    kept = parse_kv_dtype(name)
+    return {"name": name, "variables": {"q": str(kept.block), "s": str(kept.bytes), "p": str(conv_state_bytes(kept))}}
 
 
-def _splits(model: Model, made: Mapping[str, Sizes]) -> Iterator[dict[str, Any]]:
+def _splits(model: Model, made: Mapping[str, MemoryCalculator]) -> Iterator[dict[str, Any]]:
     """The layouts of each number of GPUs, first the one that `fit` takes."""
     for count in GPUS:
         layouts = [x for x in (_layout(model, count, tp) for tp in (None, *reversed(RANKS))) if x is not None]
@@ -110,15 +119,15 @@ def _splits(model: Model, made: Mapping[str, Sizes]) -> Iterator[dict[str, Any]]
 
 def _layout(model: Model, count: int, tp: int | None) -> Layout | None:
     try:
-        layout = chosen(model.tree, count, NODE, tp, count // tp if tp else None)
+        layout = choose_layout(model.tree, count, NODE, tp, count // tp if tp else None)
     except LlamathError:
         return None
     return layout if tp is None or layout.pp <= DEEPEST else None
 
 
-def _split(layout: Layout, made: Mapping[str, Sizes]) -> dict[str, Any]:
-    first = Shards(next(iter(made.values())), layout)
-    shards = {name: first.kept_as(x) for name, x in made.items()}
+def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+    first = ShardedModel(next(iter(made.values())), layout)
+    shards = {name: first.with_dtype_of(x) for name, x in made.items()}
     stages: dict[str, dict[str, Any]] = {}
     terms, read = list[list[Term]](), {name: dict[str, str]() for name in made}
     for i in range(layout.pp):
@@ -143,50 +152,51 @@ def _split(layout: Layout, made: Mapping[str, Sizes]) -> dict[str, Any]:
     }
 
 
-def _stage(shards: Shards, i: int) -> dict[str, Any]:
+def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
     """What one GPU of a stage holds besides its weights."""
     tree = shards.tree
+    specs = cache_specs(tree) if shards.layout.gpus == 1 else shards.stage_cache_specs(i)
     return {
-        "cache": [{"what": x.kind, "form": remembered(x)} for x in (kinds(tree) if shards.layout.gpus == 1 else shards.kinds_of(i))],
+        "cache": [{"what": x.kind, "form": remembered(x)} for x in specs],
         "activations": passing(shards),
         "logits": times_of("4", "B", ["let", "V", str(int(tree.vocab))]) if shards.stages[i].last else "0",
         "overhead": ["+", str(FIXED), ["floor", ["+", "cache", "activations", "logits"], str(PART)]],
     }
 
 
-def _summed(shards: Shards, i: int) -> str:
+def _summed(shards: ShardedModel, i: int) -> str:
     """The numbers of weights on one GPU, with the bytes of each."""
-    found = [(n, each) for each, n in shards.numbers(i).items() if n]
+    found = [(n, each) for each, n in shards.elements_by_size(i).items() if n]
     text = " + ".join(f"{n:,}·{each.numerator:,}" + (f"/{each.denominator:,}" if each.denominator > 1 else "") for n, each in found)
     whole = sum(n * each for n, each in found)
     return text if whole == int(whole) else f"round({text})"
 
 
-def _where(shards: Shards, i: int) -> str:
+def _where(shards: ShardedModel, i: int) -> str:
     spans = (str(a) if a == b - 1 else f"{a}–{b - 1}" for a, b in shards.stages[i].runs)
     return f"layers {', '.join(spans)}"
 
 
-def remembered(x: Remembered) -> Form:
+def remembered(x: CacheSpec) -> Form:
     """The bytes of one kind of mixer in all its layers: what grows with the tokens, and what does not."""
     layers, parts = number(x.layers), list[Form]()
     if x.rows:
         each: list[Form] = [["*", ["ceil", number(row), "q"], "s"] for row in x.rows]
         rows = times_of(str(len(each)), each[0]) if len(set(x.rows)) == 1 else sum_of(*each)
-        tokens: Form = "T" if x.span is None else ["min", "T", number(x.span)]
+        tokens: Form = "T" if x.window is None else ["min", "T", number(x.window)]
         parts.append(times_of(layers, rows, tokens, "B"))
-    if x.state or x.taps:
-        fixed = [times_of(number(n), each) for n, each in ((x.state, "4"), (x.taps, "p")) if n]
+    if x.state or x.conv_state:
+        fixed = [times_of(number(n), each) for n, each in ((x.state, "4"), (x.conv_state, "p")) if n]
         parts.append(times_of(layers, "B", sum_of(*fixed)))
     return sum_of(*parts)
 
 
-def passing(shards: Shards) -> Form:
+def passing(shards: ShardedModel) -> Form:
     """The activations of the tokens that are read at once."""
-    width, d = shards.sizes.peak.width, Dim.const(shards.tree.width)
+    width, d = shards.calculator.peak.width, Dim.const(shards.tree.width)
     around = 2 * d if 2 * d <= width else width
     inside = width - around
     tp = shards.layout.tp
     each = number(width) if tp == 1 or not inside else sum_of(number(around), ["ceil", number(inside), str(tp)])
-    tokens: Form = ["min", ["*", "B", "T"], ["max", ["let", "C", str(shards.sizes.request.chunk)], "B"]]
+    tokens: Form = ["min", ["*", "B", "T"], ["max", ["let", "C", str(shards.calculator.request.chunk)], "B"]]
     return times_of(tokens, each, "a")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analysis.flops.flop_count import works
-from ...analysis.inference.gpu_shards import SURE, Read, Shards
-from ...analysis.inference.inference_memory import Sizes
-from ...analysis.inference.speed_limits import types
+from ...analysis.inference.gpu_shards import ALL_EXPERTS_TOKENS, ShardedModel, WeightRead
+from ...analysis.inference.inference_memory import MemoryCalculator
+from ...analysis.inference.speed_limits import compute_dtypes
 from ...analysis.parallel_layout import Layout
 from ...core.blocks import Decoder
 from ...core.expr import Dim, total
@@ -46,9 +46,9 @@ def gpus() -> list[dict[str, Any]]:
     ]
 
 
-def rates(found: Sizes) -> list[str]:
+def rates(found: MemoryCalculator) -> list[str]:
     """The types that products may run in, best first."""
-    return list(types(found.packer.name, found.packer.compute))
+    return list(compute_dtypes(found.packer.name, found.packer.compute))
 
 
 def work(tree: Decoder) -> dict[str, Form]:
@@ -115,11 +115,11 @@ class Term(NamedTuple):
 
     name: str
     over: str
-    read: Read
+    read: WeightRead
     times: int
 
 
-def reading(made: Mapping[str, Shards], i: int, place: int) -> tuple[list[Term], dict[str, dict[str, str]]]:
+def reading(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[Term], dict[str, dict[str, str]]]:
     """What a pass reads on one GPU of a stage: `W`, which it reads whole, and the other terms; and their bytes under each dtype."""
     columns = list(zip(*(x.reads(i) for x in made.values()), strict=True))
     kinds = Counter(x for x in columns if x[0].rows or x[0].live != 1)
@@ -148,7 +148,7 @@ def _read(x: Term, tokens: Form) -> Form:
     miss, of = (1 - x.read.live).as_integer_ratio()
     whole: Form = ["^", str(of), tokens]
     some: Form = ["round", ["*", x.name, ["-", whole, ["^", str(miss), tokens]]], times_of(whole, x.over)]
-    return [">=", tokens, str(SURE), ["round", x.name, x.over], some]
+    return [">=", tokens, str(ALL_EXPERTS_TOKENS), ["round", x.name, x.over], some]
 
 
 def passes(stages: Sequence[Mapping[str, Any]], terms: Sequence[Sequence[Term]], layout: Layout) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...analysis.inference.fit_report import admissible
+from ...analysis.inference.fit_report import tp_degrees
 from ...analysis.inference.inference_memory import FIXED, PART
-from ...analysis.parallel_layout import Layout, Recompute, Stage, stages
+from ...analysis.parallel_layout import Layout, PipelineStage, Recompute, pipeline_stages
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.pipeline_schedule import Share, held
 from ...analysis.training.saved_activations import Saved
@@ -59,7 +59,7 @@ AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
 
 def training(model: Model) -> dict[str, Any]:
     """The choices, and the lines of each part under them."""
-    ranks = [n for n in RANKS if n in admissible(model.tree)]
+    ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
     jobs = {x.name: Job(model, TrainRequest(dtype=x.dtype, master=x.master, context=MARK)) for x in PRECISIONS}
     return {
         "context": str(min(model.tree.context or CONTEXT, CONTEXT)),
@@ -81,7 +81,7 @@ def training(model: Model) -> dict[str, Any]:
 def _static(job: Job, ranks: int) -> dict[str, Any]:
     """What stays: weights, gradients, master copy and the states of each optimiser; with ZeRO-3 the layers gathered."""
     there = job.at(Layout(tp=ranks))
-    (stage,) = stages(there.tree, there.layout)
+    (stage,) = pipeline_stages(there.tree, there.layout)
     resident = there.resident(stage)
     first, *others = (_shared(resident._replace(optimizer=x)) for x in OPTIMIZERS.values())
     made = {kind: first[kind] for kind in ("weights", "gradients", "master")}
@@ -99,7 +99,7 @@ def _line(what: str, form: Form, says: str = "") -> Line:
 
 def _shared(resident: Resident) -> dict[str, list[Line]]:
     """The lines of what stays, dense weights and experts each shared by all replicas from some stage of ZeRO on."""
-    parts = [resident._replace(pieces=[x for x in resident.pieces if x.dealt == dealt]) for dealt in (False, True)]
+    parts = [resident._replace(pieces=[x for x in resident.pieces if x.is_expert == dealt]) for dealt in (False, True)]
     alone = [(x, static(x, Layout())) for x in parts if x.pieces]
     made: dict[str, list[Line]] = {}
     for kind, lines in static(resident, Layout()).items():
@@ -110,7 +110,7 @@ def _shared(resident: Resident) -> dict[str, list[Line]]:
 
 def _share(own: Resident, kind: str, size: int) -> Form:
     """So many bytes of these pieces as one replica has them: so many for each number, if that comes out even."""
-    numbers = sum(x.numbers for x in own.pieces if kind == "weights" or not x.buffer)
+    numbers = sum(x.elements for x in own.pieces if kind == "weights" or not x.buffer)
     each, rest = divmod(size, numbers or 1)
     many: Form = str(size) if rest or not each else times_of(["let", "N", str(numbers)], str(each))
     return ["ceil", many, [">=", "Z", FROM[kind], "D", "1"]]
@@ -119,7 +119,7 @@ def _share(own: Resident, kind: str, size: int) -> Form:
 def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str, Any]:
     """What comes and goes with the tokens, for each way of computing again."""
     job = Job(model, TrainRequest(dtype=precision, context=MARK, layout=Layout(flash=flash), fused=fused))
-    (stage,) = stages(job.tree, job.layout)
+    (stage,) = pipeline_stages(job.tree, job.layout)
     flow = held(job.tree, stage, job.layout, job.kernels)
     loss = list(_lines(flow.loss))
     if flow.loss:
@@ -131,7 +131,7 @@ def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str,
     return {"logits": loss} | {again: list(_kept(job, stage, again, freed)) for again in AGAIN}
 
 
-def _kept(job: Job, stage: Stage, again: Recompute, freed: Form) -> Iterator[Line]:
+def _kept(job: Job, stage: PipelineStage, again: Recompute, freed: Form) -> Iterator[Line]:
     """The lines of the activations; of what is computed again that which the loss has not given back by then."""
     layout = job.layout.replace(recompute=again)
     yield from _lines(held(job.tree, stage, layout, job.kernels).kept)

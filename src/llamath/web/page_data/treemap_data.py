@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analysis.flops.flop_count import works
-from ...analysis.inference.cache_bytes import remembered as what_is_kept
-from ...analysis.inference.inference_memory import STORED, Sizes
+from ...analysis.inference.cache_bytes import cache_spec as what_is_kept
+from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Dim
 from ...core.forward_pass import AttentionBase
@@ -45,12 +45,12 @@ class Held(NamedTuple):
     each: int
 
 
-def areas(model: Model, kept: Mapping[str, Sizes]) -> dict[str, Any]:
+def areas(model: Model, kept: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     """The weights by section, the mixing that no weight accounts for, and the layers one by one."""
     parts = list(_parts(model))
     held = {name: list(_held(model.tree, parts, x)) for name, x in kept.items()}
     if isinstance(model, Checked):
-        held[STORED] = list(_stored(model, parts))
+        held[AS_STORED] = list(_stored(model, parts))
     return {
         "tiles": _tiles(model.tree, parts, held),
         "mixing": [x for part in parts for x in _mixing(part)],
@@ -83,20 +83,20 @@ def _key(part: Part, x: Folded) -> Key:
     return part.prefix + pattern, tuple(map(int, x.weight.shape))
 
 
-def _held(tree: Decoder, parts: Sequence[Part], sizes: Sizes) -> Iterator[Held]:
+def _held(tree: Decoder, parts: Sequence[Part], sizes: MemoryCalculator) -> Iterator[Held]:
     """The bytes of every weight under a dtype."""
     storage = sizes.storage
     if storage is None:
         return
-    if not any(x.layers for x in storage.kept):
+    if not any(x.layers for x in storage.weights):
         untied = ((part, x) for part in parts for x in part.leaves if not x.weight.tied)
-        for (part, x), found in zip(untied, storage.kept, strict=True):
+        for (part, x), found in zip(untied, storage.weights, strict=True):
             yield Held(part, _key(part, x), None, found.bytes * int(x.copies) * part.times, found.codec, found.bytes)
         return
     kinds = {id(part.block): part for part in parts}
     alone = {_key(part, x): part for part in parts if part.block is None for x in part.leaves}
     order = [kinds[id(x)] for x in tree.layers]
-    for found in storage.kept:
+    for found in storage.weights:
         key = found.leaf.pattern, tuple(map(int, found.leaf.weight.shape))
         if found.layers:
             each = found.total // len(found.layers)

@@ -9,18 +9,18 @@ from urllib.parse import quote
 from ...catalog import presets
 from ...core.errors import safe
 from ...model import Model
-from ...render.numbers import everyday
+from ...render.numbers import short_count
 from .page_html import document, policy, script, style
 
 
 def chooser(own: Sequence[Model], hub: bool) -> str:
     """The models of the command line and the presets, to find, to open and to compare."""
     found = [
-        {"id": x.slug, "name": x.name, "parameters": str(x.parameters), "everyday": everyday(x.parameters), "also": list(x.ids)}
+        {"id": x.slug, "name": x.name, "parameters": str(x.parameters), "everyday": short_count(x.parameters), "also": list(x.ids)}
         for x in presets()
     ]
     given = [
-        {"id": f"~{i}", "name": safe(x.name), "parameters": str(int(n)), "everyday": everyday(n), "also": []}
+        {"id": f"~{i}", "name": safe(x.name), "parameters": str(int(n)), "everyday": short_count(n), "also": []}
         for i, x in enumerate(own, 1)
         for n in [x.parameters.total]
     ]
