@@ -147,7 +147,7 @@ def test_a_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context
     assert found.bytes == batch * one.bytes and found.elements == batch * one.elements
     assert one.bytes - one.state <= context * one.kv_per_token
     assert kv_cache_size(tree, context + 1, 1, dtype).bytes - one.bytes == one.kv_per_later_token
-    if DTYPES[KV_DTYPES[dtype]].block == 1:
+    if DTYPES[dtype].block == 1:
         assert found.bytes >= found.elements
 
 

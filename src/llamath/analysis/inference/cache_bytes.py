@@ -64,7 +64,9 @@ def _delta(block: GatedDeltaNet) -> CacheSpec:
 
 
 def _mamba(block: Mamba2) -> CacheSpec:
-    return CacheSpec(kind="Mamba-2's state", state=Dim.const(block.heads) * block.head_dim * block.state_size, conv_state=block.conv.weight.size)
+    return CacheSpec(
+        kind="Mamba-2's state", state=Dim.const(block.heads) * block.head_dim * block.state_size, conv_state=block.conv.weight.size
+    )
 
 
 def _short(block: ShortConv) -> CacheSpec:
