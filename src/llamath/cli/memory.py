@@ -43,7 +43,7 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
     if not isinstance(model, Model):
         _header(model, form, rest=any(x not in ("", None, 1) for x in (within, *asked.values())))
         return
-    from ..analysis.inference.inference_memory import MemoryRequest, MemoryCalculator
+    from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 
     contexts = _contexts(asked.pop("context"))
     request = MemoryRequest(**asked | {"chunk": _chunk(asked["chunk"]), "context": max(contexts, default=None)})
@@ -73,7 +73,7 @@ def _contexts(text: str) -> list[int]:
 
 
 def _chunk(text: str) -> int:
-    from ..analysis.inference.inference_memory import PREFILL_CHUNK, MAX_TOKENS
+    from ..analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK
 
     return PREFILL_CHUNK if not text else MAX_TOKENS - 1 if text == "all" else parse_tokens(text)
 
