@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
 
 
@@ -10,6 +11,7 @@ class Record:
     """Base of every small data class here: fields are the annotations, in order; values never change after construction."""
 
     fields: ClassVar[tuple[str, ...]] = ()
+    json_fields: ClassVar[tuple[str, ...]] = ()  # the entries of `to_json`, in order; empty means every field
 
     def __init_subclass__(cls) -> None:
         own = (name for name, kind in cls.__dict__.get("__annotations__", {}).items() if "ClassVar" not in str(kind))
@@ -37,6 +39,26 @@ class Record:
         """A copy with some fields changed."""
         return type(self)(**{name: getattr(self, name) for name in self.fields} | changes)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as an object for `json.dumps`, derived from its fields.
+
+        A class with no `json_fields` writes all its fields. Each entry of `json_fields` is one of
+
+        - `"total"`: the field or property `total` under the key `total`;
+        - `"model=model.name"`: another key for a field, a property or a dotted path; None anywhere on the path gives null;
+        - `"*timing"`: the keys of the record or mapping `timing` merged into this object; nothing if it is None.
+
+        What no field holds as the contract wants it is a property of the class. Values are encoded by `encode_json`.
+        """
+        made: dict[str, Any] = {}
+        for entry in self.json_fields or self.fields:
+            key, _, path = entry.partition("=")
+            if entry.startswith("*"):
+                made |= encode_json(_follow(self, entry[1:])) or {}
+            else:
+                made[key] = encode_json(_follow(self, path or key))
+        return made
+
     def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and self.values() == other.values())
 
@@ -45,3 +67,32 @@ class Record:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.fields)})"
+
+
+def encode_json(value: Any) -> Any:
+    """Encode a value for `json.dumps`: records and named tuples as objects, Dims as ints, Fractions as floats, iterables as lists."""
+    if value is None or isinstance(value, bool | str | float):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {key: encode_json(item) for key, item in value.items()}
+    if hasattr(value, "_asdict"):
+        return encode_json(value._asdict())
+    if isinstance(value, set | frozenset):
+        return sorted(map(encode_json, value))
+    if isinstance(value, Iterable):
+        return [encode_json(item) for item in value]
+    if hasattr(value, "__float__"):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _follow(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = getattr(value, name)
+    return value

@@ -1,0 +1,90 @@
+"""`Record.to_json`, and the base class of reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import pytest
+
+from llamath.core.expr import Dim
+from llamath.core.record_type import Record, encode_json
+from llamath.core.report import Report, html_table
+
+
+class Span(NamedTuple):
+    first: int
+    last: int
+
+
+class Timing(Record):
+    step: Fraction
+    spans: tuple[Span, ...] = ()
+
+
+class Plan(Record):
+    json_fields = ("name", "width=shape.width", "*timing", "double", "best=nothing.at.all")
+
+    name: str
+    shape: Any
+    timing: Timing | None
+    nothing: None = None
+
+    @property
+    def double(self) -> int:
+        return 2 * self.shape.width
+
+
+class Shape(Record):
+    width: Dim
+    letters: Mapping[str, int] = {}
+
+
+SHAPE = Shape(width=Dim("d", 8), letters={"d": Dim("d", 8)})
+
+
+def test_default_json_has_every_field_in_order() -> None:
+    assert json.dumps(SHAPE.to_json()) == '{"width": 8, "letters": {"d": 8}}'
+
+
+def test_json_fields_rename_follow_paths_and_merge() -> None:
+    timing = Timing(step=Fraction(1, 4), spans=(Span(0, 3),))
+    made = Plan(name="a", shape=SHAPE, timing=timing).to_json()
+    assert made == {"name": "a", "width": 8, "step": 0.25, "spans": [{"first": 0, "last": 3}], "double": 16, "best": None}
+    assert list(Plan(name="a", shape=SHAPE, timing=None).to_json()) == ["name", "width", "double", "best"]
+
+
+def test_json_values_are_plain_types() -> None:
+    found = encode_json([Dim("H", 32), True, {"b", "a"}, (x for x in (1, 2)), None, 0.5])
+    assert found == [32, True, ["a", "b"], [1, 2], None, 0.5]
+    assert [type(x) for x in found] == [int, bool, list, list, type(None), float]
+
+
+def test_json_refuses_values_without_a_form() -> None:
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        encode_json(object())
+
+
+class Total(Report):
+    model: str
+    total: int
+
+    @property
+    def summary(self) -> str:
+        return f"{self.model}, {self.total:,} parameters"
+
+    def html_tables(self) -> Iterable[str]:
+        yield html_table(("weight", "parameters"), [("<b>", self.total), ("q & k", None)], bold_rows=[0])
+
+
+def test_report_has_a_one_line_repr() -> None:
+    assert repr(Total(model="a", total=1000)) == "<Total: a, 1,000 parameters>"
+
+
+def test_report_html_is_escaped_and_numbers_are_flushed_right() -> None:
+    html = Total(model="<script>", total=1000)._repr_html_()
+    assert html.startswith("<p>&lt;script&gt;, 1,000 parameters</p><table")
+    assert "&lt;b&gt;" in html and "q &amp; k" in html and "<b>" not in html
+    assert html.count("text-align:right") == 3 and ">1,000</td>" in html
