@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analysis.count.parameters import Count, Parameters, count
     from .analysis.flops.flops_report import FlopsReport, FlopsRequest, flops
     from .analysis.inference.inference_memory import MemoryReport, MemoryRequest, memory
     from .analysis.memory_line import MemoryLine
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .core.expr import Dim
     from .core.meta_args import ModelArgs
+    from .core.parameter_count import Count, Parameters, count_parameters
     from .core.tree import Block, Leaf, Stack, Weight, walk
     from .loading import load
     from .model import Model
@@ -57,7 +57,7 @@ __all__ = [
     "TrainRequest",
     "UnknownModel",
     "Weight",
-    "count",
+    "count_parameters",
     "flops",
     "load",
     "memory",
@@ -74,7 +74,7 @@ _ROOMS = {
     "loading": "load",
     "model": "Model",
     "core.tree": "Block Leaf Stack Weight walk",
-    "analysis.count.parameters": "Count Parameters count",
+    "core.parameter_count": "Count Parameters count_parameters",
     "analysis.memory_line": "MemoryLine",
     "analysis.inference.inference_memory": "MemoryReport MemoryRequest memory",
     "analysis.parallel_layout": "Layout",

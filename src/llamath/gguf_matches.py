@@ -10,7 +10,7 @@ from .core.errors import UnknownModel, safe
 from .model import Model
 
 
-def borne_out(model: Model, manifest: Manifest) -> Model:
+def check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
     """The model, if the file has its tensors; with a note if it has as many parameters in other tensors; else a refusal."""
     promised = {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
     layers = int(model.tree.layers.n)
@@ -24,10 +24,10 @@ def borne_out(model: Model, manifest: Manifest) -> Model:
         note = f"{len(other):,} tensors are not as llama.cpp writes them now, with as many parameters in all: {first}"
         return model.replace(notes=(*model.notes, note))
     family = f"{model.source}: its metadata stand for {total:,} parameters of the {model.family.name} family"
-    raise refused(f"{family}, its tensors hold {found:,}: {first}")
+    raise not_a_model(f"{family}, its tensors hold {found:,}: {first}")
 
 
-def refused(reason: str) -> UnknownModel:
+def not_a_model(reason: str) -> UnknownModel:
     """A header that makes no model."""
     return UnknownModel(reason, hint=f"{INSTEAD}; llamath verify says what differs")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import embedded
 from .catalog import find_preset
-from .checkpoint.open import find_config, is_url, open_checkpoint
+from .checkpoint.open import find_config, is_url
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
@@ -18,10 +18,9 @@ from .core.record_type import Record
 from .core.strict_json import MAX_BYTES, parse_json
 from .families import Family, find_family
 from .model import Model
-from .unsupported import refuse_other, remarks
+from .unsupported import config_notes, reject_unsupported
 
 if TYPE_CHECKING:
-    from .analysis.count.header_count import HeaderCount
     from .checkpoint.formats.manifest import Manifest
 
 Keys = Mapping[str, Any]
@@ -39,7 +38,11 @@ class Found(Record):
 
 
 def load(
-    source: str | os.PathLike[str] | Keys | ModelArgs, *, changes: Keys | None = None, vocab_size: int | None = None, held: bool = True
+    source: str | os.PathLike[str] | Keys | ModelArgs,
+    *,
+    changes: Keys | None = None,
+    vocab_size: int | None = None,
+    check_tensors: bool = True,
 ) -> Model:
     """Load a model from whatever names it; `changes` replaces configuration keys, `vocab_size` fills a gap in Meta's `params.json`.
 
@@ -47,7 +50,7 @@ def load(
     """
     if isinstance(source, ModelArgs):
         source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
-    found = _found(source, None if held else [])
+    found = _found(source, None if check_tensors else [])
     data = found.data
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
         raise ConfigError(f"{found.source}: every key should be a string", hint="JSON knows no other keys")
@@ -71,23 +74,13 @@ def load(
             raise _in_meta_words(error) from None
     if found.manifest is None:
         return _built(found, wrapper, data, changed, notes)
-    from .gguf_matches import borne_out, refused
+    from .gguf_matches import check_gguf_matches_metadata, not_a_model
 
     try:
         model = _built(found, wrapper, data, changed, notes)
     except ConfigError as error:
-        raise (error if changed else refused(str(error))) from None
-    return model if changed or not held else borne_out(model, found.manifest)
-
-
-def count_header(text: str, reason: str = "") -> HeaderCount:
-    """What the headers of a checkpoint say without any family; `reason` is why there is none."""
-    from .analysis.count.header_count import count_from_header
-
-    opened = open_checkpoint(text)
-    notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
-    name = safe(os.path.basename(os.path.abspath(text)) if os.path.lexists(text) else text)
-    return count_from_header(name, safe(text), opened.manifest, opened.packing_config, notes)
+        raise (error if changed else not_a_model(str(error))) from None
+    return model if changed or not check_tensors else check_gguf_matches_metadata(model, found.manifest)
 
 
 def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | None) -> Found:
@@ -189,14 +182,14 @@ def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[st
         family, tree, remark = apply_class(family, tree, config)
         notes += [safe(remark)] if remark else []
     unread = list(config.unread())
-    refuse_other(config, tree, unread)
+    reject_unsupported(config, tree, unread)
     for key in changed:
         if key in unread:
             near = nearest(key, config.keys_read)
             raise ConfigError(
                 f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
             )
-    notes += remarks(config, unread)
+    notes += config_notes(config, unread)
     return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper)
 
 

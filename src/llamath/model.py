@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from .analysis.count.parameters import Count, Parameters, count
 from .checkpoint.naming.scheme import Scheme
 from .core.blocks import Decoder
 from .core.config import Config
+from .core.errors import UnknownModel
 from .core.meta_args import ModelArgs
+from .core.parameter_count import Count, Parameters, count_parameters
 from .core.record_type import Record
 from .core.tree import Leaf, walk
 from .families import Family
 
 
 class Model(Record):
-    """A model known down to its last weight."""
+    """A model known down to its last weight; two models are equal if they have the same name, family, tree and configuration."""
 
     name: str
     family: Family
@@ -24,34 +25,50 @@ class Model(Record):
     config: Config
     source: str
     notes: tuple[str, ...] = ()
-    args: ModelArgs | None = None  # what it was made from, where that was Meta's `params.json`
-    wrapper: str = ""  # the type of the multimodal model that this is the text part of
+    args: ModelArgs | None = None  # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    wrapper: str = ""  # model type of the multimodal model whose text model this is
 
     @cached_property
     def count(self) -> Count:
-        """The count view: sections, groups, formula."""
-        return count(self.tree)
+        """The parameter count: sections, groups and formula."""
+        return count_parameters(self.tree)
 
     @property
     def parameters(self) -> Parameters:
-        """The counts that people confuse, each exact."""
+        """Every total that is called a parameter count, each exact."""
         return self.count.parameters
 
     @property
     def weights(self) -> Iterator[Leaf]:
-        """Every weight in tensor order, one per expert, streamed; a tied head comes too, with no parameters of its own."""
+        """Every weight in tensor order, one per expert, streamed; a tied head is included, with no parameters of its own."""
         return walk(self.tree)
 
     def scheme(self, name: str) -> Scheme:
-        """How its tensors are named in files: `hf`, `meta` or `gguf`."""
-        from .core.errors import UnknownModel
-
+        """The names of its tensors in files of one format: `hf`, `meta` or `gguf`."""
         if (found := self.family.schemes.get(name)) is None:
             known = ", ".join(self.family.schemes)
             raise UnknownModel(f"the {self.family.name} family has no {name} names", hint=f"it has {known}")
         return found
 
-    def _repr_html_(self) -> str:
-        from .render.html import count_html
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
 
-        return count_html(self)
+    def _repr_html_(self) -> str:
+        from .core.html_table import html_table
+
+        columns = ("weight", "shape", "parameters", "copies", "total", "share")
+        title = f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}"
+        return html_table(columns, self._table_rows(), title)
+
+    def _table_rows(self) -> Iterator[tuple[str, ...]]:
+        """One row per distinct weight, under one row for each kind of layer."""
+        for section in self.count.sections:
+            times = int(section.times)
+            if section.indices:
+                share = f"{float(self.count.share(section.each * times)):.2%}"
+                yield f"{times} × {section.name}", "", f"{section.each:,}", str(times), f"{section.each * times:,}", share
+            for row in section.rows:
+                symbols, numbers = "×".join(x.symbol for x in row.weight.shape), "×".join(str(int(x)) for x in row.weight.shape)
+                copies, parameters = times * int(row.copies), times * row.parameters
+                share = "tied" if row.weight.tied else f"{float(self.count.share(parameters)):.2%}"
+                yield row.pattern, f"{symbols} = {numbers}", f"{int(row.weight.size):,}", str(copies), f"{parameters:,}", share

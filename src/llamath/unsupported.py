@@ -19,7 +19,7 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_expe
 HEADER = "count the checkpoint itself instead: its header is exact for any model"
 
 
-def refuse_other(config: Config, tree: Decoder, unread: list[str]) -> None:
+def reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> None:
     """Refuse what the family's tree does not show: a number that leaves it out would be wrong."""
     for key, what in OTHER.items():
         if key in unread and config.data[key]:
@@ -34,7 +34,7 @@ def refuse_other(config: Config, tree: Decoder, unread: list[str]) -> None:
                 raise ConfigError(found, hint="num_experts_per_tok should be at most the number of experts")
 
 
-def remarks(config: Config, unread: list[str]) -> list[str]:
+def config_notes(config: Config, unread: list[str]) -> list[str]:
     """What was assumed, and what was not read."""
     notes = [f"{key} is not given: {value} is the family's default" for key, value in config.assumed_dims.items()]
     if isinstance(config.data.get("auto_map"), dict):

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
+from llamath.analysis.count.header_count import count_header
 from llamath.cli import cli
 from llamath.core.errors import ConfigError, FormatError, LlamathError, UnknownModel
-from llamath.loading import count_header
 from support.gguf_files import CONVERTED, of, shapes, write, write_header
 from support.headers import header_of, write_safetensors, write_sharded
 from support.hub_server import COMMIT, Hub

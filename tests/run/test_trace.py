@@ -18,7 +18,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from conftest import TINY, tiny_configs
 from llamath import run
-from llamath.analysis.count.parameters import count
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.attention_wiring import ASKED, wiring
 from llamath.analysis.graph.walkthrough import following, prompt, reads_on, walkthrough
@@ -27,6 +26,7 @@ from llamath.catalog import slugs
 from llamath.cli import main
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
+from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Seen, Trace, trace
 from support.speakers import speaker
 
@@ -96,7 +96,7 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
     for at in (prompt(9), prompt(1), *([following(9)] if reads_on(tree) else [])):
         for batch in (1, 2):
             found = walkthrough(tree, at, batch)
-            assert found.parameters == count(tree).parameters.total
+            assert found.parameters == count_parameters(tree).parameters.total
             assert found.flops == forward_flops(tree, at, batch).total
             assert found.keeps == kv_cache_size(tree, at.context, batch).elements
             assert sum(x.times for x in found.layers) == tree.layers.n

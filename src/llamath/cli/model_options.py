@@ -65,7 +65,7 @@ def takes_checkpoint(command: Callable[..., None]) -> Callable[..., None]:
 
 def _header(model: str, error: UnknownModel) -> HeaderCount:
     """What the checkpoint's header says; the error again where there is no checkpoint."""
-    from ..loading import count_header
+    from ..analysis.count.header_count import count_header
 
     if not names_checkpoint(model):
         raise error

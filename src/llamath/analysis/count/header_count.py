@@ -6,11 +6,13 @@ can be told from a name alone to be no weight is left out; a head that a file st
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from ...checkpoint.formats.manifest import Manifest
+from ...core.errors import safe
 from ...core.record_type import Record
 from ..verify.listing import Listing, TensorRow, list_tensors
 
@@ -46,6 +48,16 @@ class HeaderCount(Record):
     def notes(self) -> tuple[str, ...]:
         """Why it is counted so, and what that leaves open."""
         return tuple(x for x in (self.reason, CAVEAT, *_left_out(self.listing), *self.listing.notes) if x)
+
+
+def count_header(path: str, reason: str = "") -> HeaderCount:
+    """Count a checkpoint from its headers, without a family; `reason` says why there is none."""
+    from ...checkpoint.open import open_checkpoint
+
+    opened = open_checkpoint(path)
+    notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
+    name = safe(os.path.basename(os.path.abspath(path)) if os.path.lexists(path) else path)
+    return count_from_header(name, safe(path), opened.manifest, opened.packing_config, notes)
 
 
 def count_from_header(

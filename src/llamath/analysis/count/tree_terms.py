@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ...core.expr import Monomial, product
-from .parameters import Section, WeightRow
+from ...core.parameter_count import Section, WeightRow
 
 Polynomial = tuple[tuple[Monomial, int], ...]
 Form = tuple[tuple[tuple[str, ...], int], ...]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ...core.blocks import Decoder
 from ...core.expr import Dim, product, total
+from ...core.parameter_count import Count
 from ...core.tree import fold
-from ..count.parameters import Count
 
 Term = tuple[int, tuple[tuple[str, int], ...]]
 

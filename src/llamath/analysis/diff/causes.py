@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from ...core.parameter_count import Section
 from ...core.record_type import Record
-from ..count.parameters import Section
 from ..count.tree_terms import WeightTerm, unique_letters, weight_terms
 from .structural_diff import structural_cause, structural_kind
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
+from ...core.parameter_count import Section
 from ...core.record_type import Record
 from ...glossary import GROUPS, SAME
 from ..config_report import UNREAD, ConfigKey, ConfigReport
-from ..count.parameters import Section
 from .causes import Cause, CountedModel, explain_difference
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..count.parameters import count
+from ...core.parameter_count import count_parameters
 from .hypotheses import Space, Way
 from .moves import GROUPS, PLAIN, SCALES, WIDER, WORDS, Term, layer_symbols
 from .priors import rows
@@ -14,7 +14,7 @@ def terms(way: Way, known: Mapping[int, str]) -> Iterator[Term]:
     """The model, then what was done to it; together they come to the way's number."""
     base, V = way.base, way.base.vocabulary
     if not way.alone:
-        yield Term(what=base.name, value=base.total, formula=count(base.tree).formula.symbols)
+        yield Term(what=base.name, value=base.total, formula=count_parameters(base.tree).formula.symbols)
     if way.vocabulary is not None and not way.alone:
         yield _resized(way, known)
     for move in way.shape.moves:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
+from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.tree import Block, Stack
-from ..count.parameters import layer_ranges
 from ..inference.cache_bytes import kv_cache_size
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
 from .arithmetic_intensity import Intensity, intensity, streamed

@@ -12,9 +12,9 @@ from ...core.blocks import Decoder, Embedding, Layer, ProjectedEmbedding
 from ...core.errors import LlamathError
 from ...core.expr import Dim
 from ...core.forward_pass import AttentionWindow, ForwardPass
+from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.tree import Block, fold_blocks
-from ..count.parameters import layer_ranges
 from . import Operation, Trail
 from .layer_steps import layer as layer_steps
 

@@ -42,7 +42,7 @@ class VerifyReport(Record):
 def verify_checkpoint(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
     """Verify the checkpoint at this path against a model, or against the configuration beside it."""
     opened = open_checkpoint(path, allow_partial=True)
-    claimed = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, held=False)
+    claimed = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):

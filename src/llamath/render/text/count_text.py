@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...analysis.count.parameters import Count, Section, WeightRow
 from ...checkpoint.naming.scheme import Scheme
+from ...core.parameter_count import Count, Section, WeightRow
 from ...model import Model
 from ..numbers import format_percent, format_ranges, short_count
 from ..table import align, bold, dim, side_by_side, terminal_width, wrap

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...analysis.count.header_count import HeaderCount, is_rotary_table
-from ...analysis.count.parameters import Parameters
 from ...core.errors import safe
+from ...core.parameter_count import Parameters
 from ..count_json import MOST
 from ..numbers import short_count
 from ..table import bold, dim, wrap

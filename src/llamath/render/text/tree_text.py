@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.count.parameters import num_parameters
+from ...core.parameter_count import num_parameters
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
 from ...model import Model

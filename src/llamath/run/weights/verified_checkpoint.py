@@ -64,7 +64,7 @@ def sound(path: str, changes: Mapping[str, Any] = {}) -> Sound:
 def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
     """What the configuration describes, or the header; of Meta's, what the tensors say besides."""
     if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
-        return load(folder, changes=changes, held=False)
+        return load(folder, changes=changes, check_tensors=False)
     size = vocabulary(found, "tok_embeddings.weight", "norm.weight")
     model = load(folder, changes=changes, vocab_size=size)
     scheme = model.family.meta

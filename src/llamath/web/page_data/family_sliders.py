@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ...analysis.count.parameters import Count
 from ...core.errors import LlamathError
 from ...core.expr import Dim, product, total
+from ...core.parameter_count import Count
 from ...core.tree import Stack, fold
 from ...loading import load
 from ...model import Model

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ...analysis.count.parameters import Section, WeightRow
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...analysis.diff.compare import compare
 from ...checkpoint.naming.scheme import Scheme, Unnamed
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
+from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
 from ...model import Model
 from ...render.numbers import format_percent, format_ranges, short_count

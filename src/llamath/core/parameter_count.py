@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ...core.expr import Dim, product, total
-from ...core.record_type import Record
-from ...core.tree import Block, Folded, Stack, Weight, fold, fold_field
+from .expr import Dim, product, total
+from .record_type import Record
+from .tree import Block, Folded, Stack, Weight, fold, fold_field
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from ...core.blocks import Decoder
+    from .blocks import Decoder
 
 GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
 """Groups in the order in which they are shown; the contract of `--json` promises the first four, the norms and the head."""
@@ -92,7 +92,7 @@ class Count(Record):
         return Fraction(parameters, self.parameters.total or 1)
 
 
-def count(tree: Decoder) -> Count:
+def count_parameters(tree: Decoder) -> Count:
     """Count a model, folded: the cost does not depend on the number of layers."""
     folded = fold(tree)
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
