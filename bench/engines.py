@@ -47,22 +47,22 @@ def ids(rows: int, prompt: int) -> Rows:
 
 
 def llamath(task: Task, quick: bool) -> Engine:
-    from llamath.run import Generation, Limits, Sampling, opened, torch
-    from llamath.run.cpu.optimize_for_cpu import hasten, quicken
+    from llamath.run import Generation, GenerationLimits, Sampling, open_model, torch
+    from llamath.run.cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 
     torch.set_num_threads(task.threads)
-    found = opened(task.folder, None if task.dtype == "int8" else task.dtype)
+    found = open_model(task.folder, None if task.dtype == "int8" else task.dtype)
     if task.dtype == "int8":
-        quicken(found.module, "int8", found.files.forget)
+        optimize_for_cpu(found.module, "int8", found.files.release_pages)
 
     def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
         if quick:
-            hasten(found.module, new, rows, found.files.forget)  # as `Llama` does
-        pieces = Generation(found.module, ids(rows, prompt), Sampling(), Limits(max_tokens=new))
+            maybe_pack(found.module, new, rows, found.files.release_pages)  # as `Llama` does
+        pieces = Generation(found.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
         return [now() for piece in pieces if piece.row == rows - 1]
 
     def says(rows: Rows) -> list[list[float]]:
-        ids, cache = torch.tensor(rows), found.module.cache(len(rows[0]))
+        ids, cache = torch.tensor(rows), found.module.new_cache(len(rows[0]))
         with torch.inference_mode():
             found.module(ids[:, :-AFTER], cache)
             several = [found.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - AFTER, ids.shape[1])]
@@ -109,20 +109,20 @@ def asked(reader: Reader) -> Engine:
         return [[int(x.argmax())] for x in logits]
 
     def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        reader.forget()
-        tokens = likeliest(reader.read(ids(rows, prompt), 0))
+        reader.release_pages()
+        tokens = likeliest(reader.files_read(ids(rows, prompt), 0))
         moments = [now()]
         for i in range(new - 1):
-            tokens = likeliest(reader.read(tokens, prompt + i))
+            tokens = likeliest(reader.files_read(tokens, prompt + i))
             moments.append(now())
         return moments
 
     def says(rows: Rows) -> list[list[float]]:
-        reader.forget()
+        reader.release_pages()
         start = len(rows[0]) - AFTER
-        found = reader.read([x[:start] for x in rows], 0)
+        found = reader.files_read([x[:start] for x in rows], 0)
         for i in range(start, len(rows[0])):
-            found = reader.read([[x[i]] for x in rows], i)
+            found = reader.files_read([[x[i]] for x in rows], i)
         return [x.tolist() for x in found]
 
     return Engine(go_on, says)

@@ -21,10 +21,10 @@ from torch import Tensor
 from harness import RESULTS
 from llamath.core.forward_pass import AttentionWindow
 from llamath.run import linear_recurrence as recurrence
-from llamath.run.attention import Weighing, attend
-from llamath.run.forward_context import Mask, Sight, Step
+from llamath.run.attention import ScoreParams, attend
+from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import Tokens, recur
+from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
 from run import machine
 
 Form = Callable[[], Tensor]
@@ -39,10 +39,10 @@ MOST = 1 << 28
 """A mask of more numbers than this took 18.9 GB, and is not asked for."""
 
 
-def by(chunk: int, tokens: Tokens) -> Tensor:
+def by(chunk: int, tokens: RecurrenceInputs) -> Tensor:
     """The recurrence with chunks of this size."""
     kept, recurrence.CHUNK = recurrence.CHUNK, chunk
-    y, _ = recur(tokens, None)
+    y, _ = linear_recurrence(tokens, None)
     recurrence.CHUNK = kept
     return y
 
@@ -54,7 +54,7 @@ def delta(tokens: int) -> dict[str, Form]:
     q, k, v = (torch.randn(1, tokens, heads, 128) for heads in (16, 16, 32))
     q, k = (x / x.norm(dim=-1, keepdim=True) for x in (q, k))
     g, s = -torch.rand(1, tokens, 32), torch.rand(1, tokens, 32)
-    ours = Tokens.of((q * 128**-0.5, k, v), g, s)
+    ours = RecurrenceInputs.from_heads((q * 128**-0.5, k, v), g, s)
     return forms(ours, lambda: torch_chunk_gated_delta_rule(q, k, v, g, s)[0])
 
 
@@ -64,11 +64,11 @@ def mamba(tokens: int) -> dict[str, Form]:
 
     c, b, v = torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 128, 64)
     size, decay = torch.rand(1, tokens, 128), -torch.rand(128)
-    ours = Tokens.of((c, b, v * size[..., None]), decay * size)
+    ours = RecurrenceInputs.from_heads((c, b, v * size[..., None]), decay * size)
     return forms(ours, lambda: mamba2_chunk_scan(v, size, decay, b, c, 128))
 
 
-def forms(tokens: Tokens, theirs: Form) -> dict[str, Form]:
+def forms(tokens: RecurrenceInputs, theirs: Form) -> dict[str, Form]:
     size = recurrence.CHUNK
     return {f"chunks of {size}": lambda: by(size, tokens), "token by token": lambda: by(1, tokens), "transformers": theirs}
 
@@ -102,10 +102,13 @@ def window(title: str, form: str) -> None:
     torch.set_num_threads(1)
     tokens, size, cap = WINDOWS[title]
     if form == WHOLE:
-        Mask.fits = lambda *_: True  # type: ignore[method-assign]
+        Mask.fits_one_block = lambda *_: True  # type: ignore[method-assign]
     drawn = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, tokens, SIZE, generator=drawn) for heads in (HEADS, KV_HEADS, KV_HEADS))
-    mask, scores = Step(torch.zeros(1, tokens), Cache([], 0)).mask(Sight(AttentionWindow(size=size)), 0), Weighing(0.125, softcap=cap)
+    mask, scores = (
+        ForwardContext(torch.zeros(1, tokens), Cache([], 0)).mask(AttentionPattern(AttentionWindow(size=size)), 0),
+        ScoreParams(0.125, softcap=cap),
+    )
     Path("/proc/self/clear_refs").write_text("5")
     before, began = peak(), time.process_time()
     y = attend(q, k, v, mask, scores)

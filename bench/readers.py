@@ -27,9 +27,9 @@ class Task(NamedTuple):
 class Reader(Protocol):
     """An engine of which somebody else has to ask one token after another."""
 
-    def forget(self) -> None: ...
+    def release_pages(self) -> None: ...
 
-    def read(self, rows: Rows, past: int) -> list[Any]:
+    def files_read(self, rows: Rows, past: int) -> list[Any]:
         """The logits after these tokens of each row, before which so many were read."""
 
 
@@ -61,10 +61,10 @@ class LlamaCpp:
         kept[1].key, kept[1].tag, kept[1].value.val_i64 = b"llama.vocab_size", api.LLAMA_KV_OVERRIDE_TYPE_INT, words
         return kept
 
-    def forget(self) -> None:
+    def release_pages(self) -> None:
         self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
 
-    def read(self, rows: Rows, past: int) -> list[Any]:
+    def files_read(self, rows: Rows, past: int) -> list[Any]:
         batch, n = self.api.llama_batch_init(sum(map(len, rows)), 0, 1), 0
         ends = []
         for row, tokens in enumerate(rows):
@@ -100,10 +100,10 @@ class OpenVino:
                 raise SystemExit(f"OpenVINO has {name} at {model.get_property(name)}, not {value}")
         self.request = model.create_infer_request()
 
-    def forget(self) -> None:
+    def release_pages(self) -> None:
         self.request.reset_state()
 
-    def read(self, rows: Rows, past: int) -> list[Any]:
+    def files_read(self, rows: Rows, past: int) -> list[Any]:
         x = self.numpy.array(rows, dtype="int64")
         many, end = len(rows), past + x.shape[1]
         given = {

@@ -52,13 +52,13 @@ def make(folder: Path, shape: str, dtype: torch.dtype) -> int:
     """A checkpoint of random numbers; its size in bytes."""
     from safetensors.torch import save_file
 
-    from llamath.run.weights.load_weights import joined
+    from llamath.run.weights.load_weights import group_by_stored_name
 
     config = configuration(shape) | {"torch_dtype": str(dtype).removeprefix("torch.")}
     model = llamath.load(config)
-    numbers = run.initialise(run.build(model, dtype)).state_dict()
+    numbers = run.initialize(run.build(model, dtype)).state_dict()
     assert model.family.hf is not None
-    tensors = {name: numbers[leaf.path] for name, (leaf,) in joined(model.tree, model.family.hf).items()}
+    tensors = {name: numbers[leaf.path] for name, (leaf,) in group_by_stored_name(model.tree, model.family.hf).items()}
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config))

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 import llamath
@@ -29,6 +28,7 @@ from tiny.readme import readme
 from tiny.save import save
 from tiny.stories import PLOTS
 from tiny.texts import batches, padded, texts, tokenizer
+from tokenizers import Tokenizer
 
 FOLDER = Path(__file__).parents[1] / "src" / "llamath" / "embedded"
 CONFIG: dict[str, Any] = {
@@ -59,7 +59,7 @@ class Training:
     """A model on its way, which may be stopped and taken up again."""
 
     def __init__(self, config: Mapping[str, Any], made: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
-        self.module = run.initialise(run.build(llamath.load(config)), seed, STD)
+        self.module = run.initialize(run.build(llamath.load(config)), seed, STD)
         self.optimisers, self.done, self.mean = optimisers(self.module), 0, 0.0
         self.batches = batches(texts(seed), made, tokens, config["max_position_embeddings"])
 

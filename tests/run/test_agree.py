@@ -18,11 +18,11 @@ from llamath.checkpoint.naming.rotary_layouts import halves, pairs
 from llamath.cli import cli, main
 from llamath.convert.convert_checkpoint import Order, convert
 from llamath.core.errors import LlamathError
-from llamath.run import opened
-from llamath.run.debug.activations import Heard, listen
-from llamath.run.debug.compare_runs import agreement
-from llamath.run.debug.rope_permutation import hinted
-from llamath.run.weights.stored_layouts import reordered
+from llamath.run import open_model
+from llamath.run.debug.activations import Activations, capture_activations
+from llamath.run.debug.compare_runs import compare_activations
+from llamath.run.debug.rope_permutation import permutation_hint
+from llamath.run.weights.stored_layouts import reorder_rows
 from support.checkpoints import SMALL, Q, copied, saved
 from support.gguf_files import configs
 from support.oracle import pair
@@ -43,8 +43,8 @@ def gguf_file(hf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def heard(path: Path, ids: list[int] = IDS) -> Heard:
-    return listen(opened(str(path), "float32"), str(path), ids)
+def heard(path: Path, ids: list[int] = IDS) -> Activations:
+    return capture_activations(open_model(str(path), "float32"), str(path), ids)
 
 
 def asked(*args: object) -> Result:
@@ -69,11 +69,11 @@ def test_nothing_of_a_model_stays_in_memory(hf: Path) -> None:
     import gc
     import weakref
 
-    found = opened(str(hf))
+    found = open_model(str(hf))
     alive = weakref.ref(found.module)
     gc.disable()
     try:
-        kept = listen(found, "it", IDS)
+        kept = capture_activations(found, "it", IDS)
         del found
         assert alive() is None
     finally:
@@ -89,7 +89,7 @@ def test_ids_are_drawn_alike_for_a_seed(hf: Path, gguf_file: Path) -> None:
 
 def test_the_numbers_are_those_of_torch(hf: Path, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
-    a, b = (opened(str(x), "float32").module for x in (hf, other))
+    a, b = (open_model(str(x), "float32").module for x in (hf, other))
     with torch.no_grad():
         ours, theirs = (x(torch.tensor([IDS]))[0].double() for x in (a, b))
     data = json.loads(asked(hf, other, "--ids", ",".join(map(str, IDS)), "--json").stdout)
@@ -148,9 +148,9 @@ def test_parts_that_agree_and_a_whole_that_does_not(hf: Path) -> None:
     a, b = heard(hf), heard(hf)
     b.inputs["layers.1.mlp.down"] = b.inputs["layers.1.mlp.down"] * 1.5
     b = b._replace(logits=b.logits * 1.5)
-    assert agreement(a, b, IDS, "", 1e-4).hints == ("the parts of layers.1.mlp say the same, and together they do not",)
+    assert compare_activations(a, b, IDS, "", 1e-4).hints == ("the parts of layers.1.mlp say the same, and together they do not",)
     b.outputs["layers.1.mlp.up"] = b.outputs["layers.1.mlp.up"] * 1.4  # not so if a part is as far apart
-    assert agreement(a, b, IDS, "", 0.45).hints == ()
+    assert compare_activations(a, b, IDS, "", 0.45).hints == ()
 
 
 def test_a_key_of_b_can_be_changed(hf: Path) -> None:
@@ -171,11 +171,11 @@ def rows(source: Path, target: Path, change: Callable[[Tensor], Tensor], kinds: 
 
 
 def to_pairs(x: Tensor) -> Tensor:
-    return reordered(x, pairs(8))
+    return reorder_rows(x, pairs(8))
 
 
 def to_halves(x: Tensor) -> Tensor:
-    return reordered(x, halves(8))
+    return reorder_rows(x, halves(8))
 
 
 CASES = [
@@ -199,7 +199,7 @@ def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tens
     """A converter that forgets to permute writes what the permutation of `halves` would be; one that does it twice, that of `pairs`."""
     convert(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), Order(to="gguf"))
     stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
-    as_it_was = opened(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
+    as_it_was = open_model(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
     wanted = as_it_was if said == "unpermuted" else to_pairs(to_pairs(as_it_was))
     assert torch.equal(torch.from_numpy(stored.copy()), wanted)
     done = asked(hf, tmp_path / "model.gguf")
@@ -219,12 +219,12 @@ def test_quantised_rows_in_another_order_are_still_known(hf: Path, tmp_path: Pat
 
 def test_a_text_that_one_of_them_knows_says_which_is_wrong(hf: Path, tmp_path: Path) -> None:
     a, b = heard(hf), heard(rows(hf, tmp_path, CASES[0][0]))
-    found = agreement(a, b, IDS, "", 1e-4)
+    found = compare_activations(a, b, IDS, "", 1e-4)
     for losses, end in {(1.2, 4.0): ": B's look unpermuted", (4.0, 1.2): ": A's look permuted twice"}.items():
-        (hint,) = hinted(a, b, found.replace(losses=losses))
+        (hint,) = permutation_hint(a, b, found.replace(losses=losses))
         assert hint.endswith(end)
     for losses in ((4.5, 4.9), (1.2, 1.3)):  # neither knows it; both do
-        (hint,) = hinted(a, b, found.replace(losses=losses))
+        (hint,) = permutation_hint(a, b, found.replace(losses=losses))
         assert ", or A's" in hint
 
 
@@ -269,7 +269,7 @@ def test_a_text_is_read_where_there_is_a_tokenizer(hf: Path, tmp_path: Path) -> 
     assert data["tokens"] == [65, 66, 0, 67]
     assert data["text"] == "ab c"
     with torch.no_grad():
-        logits = opened(str(hf), "float32").module(torch.tensor([data["tokens"]]))[0]
+        logits = open_model(str(hf), "float32").module(torch.tensor([data["tokens"]]))[0]
     assert data["losses"][0] == pytest.approx(float(torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(data["tokens"][1:]))))
     assert "of “ab c”" in asked(hf, other, "ab c").stdout
     assert len(json.loads(asked(hf, other, "--json").stdout)["tokens"]) == 64  # a text of its own, as far as the model reads

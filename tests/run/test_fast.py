@@ -18,9 +18,9 @@ from conftest import tiny_configs
 from llamath import run
 from llamath.core.errors import LlamathError
 from llamath.run.attention import Attention
-from llamath.run.cpu.matmul import Whole, whole
-from llamath.run.cpu.optimize_for_cpu import able, hasten, quicken
-from llamath.run.cpu.weight_packing import ORDERED, PANELS, SOME, WHOLE, Kind, Late, Tall
+from llamath.run.cpu.matmul import Int8Linear, quantize_int8
+from llamath.run.cpu.optimize_for_cpu import cpu_supports, maybe_pack, optimize_for_cpu
+from llamath.run.cpu.weight_packing import INT8, MKLDNN, PANELS, SMALL_PANELS, LazyPackedLinear, PackingFormat, SplitLinear
 
 torch.set_num_threads(1)
 
@@ -34,11 +34,11 @@ LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "tie_word_embeddings": True,
 }
-BRIEF = pytest.mark.skipif(not able(torch.float32, "int8"), reason="this processor has no VNNI")
+BRIEF = pytest.mark.skipif(not cpu_supports(torch.float32, "int8"), reason="this processor has no VNNI")
 
 
 def tiny(config: dict[str, Any], dtype: torch.dtype = torch.float32) -> run.Decoder:
-    return run.initialise(run.build(llamath.load(config), dtype), seed=1, std=0.1)
+    return run.initialize(run.build(llamath.load(config), dtype), seed=1, std=0.1)
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def said(module: run.Decoder) -> Tensor:
     ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
     found = [module(ids)]
     if all(not isinstance(x.attn, Attention) or x.attn.spec.window.causal for x in module.layers):
-        cache = module.cache(12)
+        cache = module.new_cache(12)
         found.append(module(ids, cache, torch.tensor([0, 3])))
         found += [module(ids[:, i : i + 1], cache) for i in range(3)]
     return torch.cat(found, 1).float()
@@ -56,7 +56,7 @@ def said(module: run.Decoder) -> Tensor:
 @pytest.mark.parametrize("config", tiny_configs())
 def test_quick_layers_say_what_plain_ones_do(config: dict[str, Any]) -> None:
     plain, quick = tiny(config), tiny(config)
-    quicken(quick)
+    optimize_for_cpu(quick)
     expected = said(plain)
     assert (said(quick) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
@@ -65,15 +65,15 @@ def test_quick_layers_say_what_plain_ones_do(config: dict[str, Any]) -> None:
 def test_in_bfloat16_they_are_no_further_from_float32(config: dict[str, Any]) -> None:
     plain, quick = (tiny(config, torch.bfloat16) for _ in range(2))
     exact = tiny(config)
-    run.load(exact, ((path, x.float()) for path, x in plain.state_dict().items()))
-    quicken(quick)
+    run.load_weights(exact, ((path, x.float()) for path, x in plain.state_dict().items()))
+    optimize_for_cpu(quick)
     expected = said(exact)
     ours, theirs = ((said(x) - expected).abs().mean() for x in (quick, plain))
     assert 0 < ours <= 1.2 * theirs
 
 
 def test_most_families_have_quick_layers() -> None:
-    counts = {config.values[0]["model_type"]: quicken(tiny(config.values[0])) for config in tiny_configs()}
+    counts = {config.values[0]["model_type"]: optimize_for_cpu(tiny(config.values[0])) for config in tiny_configs()}
     known = "llama qwen2 qwen3 gemma gemma3_text phi3 smollm3 gpt2 mixtral qwen3_moe granite".split()
     assert all(counts[x] for x in known)
     assert not counts["gemma2"] and not counts["deepseek_v3"]  # capped scores, latent attention
@@ -82,7 +82,7 @@ def test_most_families_have_quick_layers() -> None:
 def test_the_canonical_weights_stay() -> None:
     module = tiny(LLAMA)
     before = {name: (x.data_ptr(), x.clone()) for name, x in module.state_dict().items()}
-    assert quicken(module) == 3
+    assert optimize_for_cpu(module) == 3
     after = module.state_dict()
     assert list(after) == list(before)
     assert all(x.data_ptr() == before[name][0] and torch.equal(x, before[name][1]) for name, x in after.items())
@@ -90,7 +90,7 @@ def test_the_canonical_weights_stay() -> None:
 
 def test_a_weight_that_changes_is_laid_out_again() -> None:
     module = tiny(LLAMA, torch.bfloat16)
-    quicken(module)
+    optimize_for_cpu(module)
     before = said(module)
     with torch.no_grad():
         module.layers[1].mlp.up.weight.mul_(-2)  # in place
@@ -103,7 +103,7 @@ def test_a_weight_that_changes_is_laid_out_again() -> None:
 
 def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
     module, ids = tiny(LLAMA), torch.tensor([[3, 1, 4]])
-    quicken(module)
+    optimize_for_cpu(module)
     module(ids).sum().backward()
     grads = [x.grad for x in module.parameters()]
     assert all(x is not None and bool(x.abs().sum() > 0) for x in grads)
@@ -123,28 +123,28 @@ def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
 def test_weights_are_laid_out_where_that_repays() -> None:
     for dtype, tokens, rows, expected in (
         ("float32", 2, 1, None),
-        ("float32", 64, 1, SOME),
+        ("float32", 64, 1, SMALL_PANELS),
         ("float32", 200, 1, PANELS),
-        ("float32", 64, 3, ORDERED),
+        ("float32", 64, 3, MKLDNN),
         ("bfloat16", 2, 1, None),
-        ("bfloat16", 64, 1, ORDERED),
+        ("bfloat16", 64, 1, MKLDNN),
     ):
         llama = run.Llama.open(None, dtype)
         llama.generate(["Anna"] * rows, max_tokens=tokens)
-        laying = llama.module.laying
-        assert (laying is not None) == able(llama.module.embed.weight.dtype, None)
-        assert laying is None or laying.kind is expected
+        laying = llama.module.packed_weights
+        assert (laying is not None) == cpu_supports(llama.module.embed.weight.dtype, None)
+        assert laying is None or laying.format is expected
 
 
 @pytest.mark.parametrize("config", [LLAMA, LLAMA | {"model_type": "qwen2"}, LLAMA | {"model_type": "gemma2"}])
 def test_nothing_is_laid_out_twice(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several texts after one are another matter, and one after several is not; also where the head alone can be quick (gemma2)."""
-    made: list[Kind] = []
-    monkeypatch.setattr(Late, "made", lambda self, kind, make=Late.made: (made.append(kind), make(self, kind))[1])
-    monkeypatch.setattr(Tall, "made", lambda self, kind, make=Tall.made: (made.append(kind), make(self, kind))[1])
+    made: list[PackingFormat] = []
+    monkeypatch.setattr(LazyPackedLinear, "pack", lambda self, kind, make=LazyPackedLinear.pack: (made.append(kind), make(self, kind))[1])
+    monkeypatch.setattr(SplitLinear, "pack", lambda self, kind, make=SplitLinear.pack: (made.append(kind), make(self, kind))[1])
     module = tiny(config)
-    for tokens, rows, expected in ((64, 1, {SOME}), (200, 2, set()), (64, 1, set()), (64, 8, {ORDERED}), (200, 1, set())):
-        hasten(module, tokens, rows)
+    for tokens, rows, expected in ((64, 1, {SMALL_PANELS}), (200, 2, set()), (64, 1, set()), (64, 8, {MKLDNN}), (200, 1, set())):
+        maybe_pack(module, tokens, rows)
         said(module)
         assert set(made) == expected
         made.clear()
@@ -155,7 +155,7 @@ def test_a_long_pass_says_the_same_before_and_after(dtype: torch.dtype) -> None:
     """Weights where they lie and weights laid out: to the last bit, so that a text does not depend on what was read before it."""
     module = tiny(LLAMA | {"hidden_size": 256, "intermediate_size": 512}, dtype)
     ids = torch.randint(1, 90, (2, 100), generator=torch.Generator().manual_seed(2))
-    hasten(module, 64, 8)
+    maybe_pack(module, 64, 8)
     with torch.inference_mode():
         before = module(ids)
         module(ids[:, :1])
@@ -170,7 +170,7 @@ def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int, family: str)
     config = LLAMA | {"model_type": family, "max_position_embeddings": 2048}
     module, plain = tiny(config, dtype), tiny(config, dtype)
     ids = torch.randint(1, 90, (rows, 1100), generator=torch.Generator().manual_seed(2))
-    hasten(module, 64, rows)
+    maybe_pack(module, 64, rows)
     with torch.inference_mode():
         for x in (ids, ids[:, :60], ids[:, :3], ids[:, :1]):
             ours, theirs = module(x).float(), plain(x).float()
@@ -182,15 +182,15 @@ def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int, family: str)
 def test_a_model_is_opened_in_eight_bits() -> None:
     llama = run.Llama.open(None, "int8")
     assert llama.module.embed.weight.dtype == torch.bfloat16
-    assert llama.module.laying is not None and llama.module.laying.kind is WHOLE
+    assert llama.module.packed_weights is not None and llama.module.packed_weights.format is INT8
     assert llama.generate("Anna was in", max_tokens=4).text
 
 
 def test_what_cannot_be_quick_runs_as_it_is() -> None:
     module = tiny(LLAMA).half()
-    assert quicken(module) == 0
+    assert optimize_for_cpu(module) == 0
     with pytest.raises(LlamathError, match="int8"):
-        quicken(module, "int8")
+        optimize_for_cpu(module, "int8")
     assert said(module).isfinite().all()
 
 
@@ -207,22 +207,22 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
     }
     save_file({name: x.contiguous() for name, x in tensors.items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    found = run.opened(str(tmp_path))
+    found = run.open_model(str(tmp_path))
     expected, calls = said(module), []
-    assert quicken(found.module, forget=lambda: calls.append(found.files.forget())) == 3
-    assert not calls and found.module.laying is not None  # until somebody reads
+    assert optimize_for_cpu(found.module, forget=lambda: calls.append(found.files.release_pages())) == 3
+    assert not calls and found.module.packed_weights is not None  # until somebody reads
     for kind, tokens, times in (
         (PANELS, 1, 3 + 1 + 1),  # laid out: each layer, the rows of the head; the head
         (PANELS, 1, 0),
         (PANELS, 65, 3 + 1),  # read where they lie: each layer, the head
-        (ORDERED, 65, 2 + 3 + 1 + 1),  # the embedding's rows, some at a time, too
-        (ORDERED, 1, 1 + 3 + 1 + 1),
-        (ORDERED, 1, 1 + 1),
-        (ORDERED, 65, 2 + 1),
+        (MKLDNN, 65, 2 + 3 + 1 + 1),  # the embedding's rows, some at a time, too
+        (MKLDNN, 1, 1 + 3 + 1 + 1),
+        (MKLDNN, 1, 1 + 1),
+        (MKLDNN, 65, 2 + 1),
     ):
-        found.module.laying.kind = kind
+        found.module.packed_weights.format = kind
         with torch.inference_mode():
-            found.module(torch.ones(1, tokens, dtype=torch.int64), last=True)
+            found.module(torch.ones(1, tokens, dtype=torch.int64), last_only=True)
         assert len(calls) == times
         calls.clear()
     assert (said(found.module) - expected).abs().max() <= 1e-5 * expected.abs().max()
@@ -232,7 +232,7 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
 @given(st.integers(1, 40), st.integers(1, 70), st.floats(1e-3, 1e3), st.integers(0, 9))
 def test_a_weight_in_eight_bits_is_off_by_half_a_step(rows: int, columns: int, size: float, seed: int) -> None:
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
-    numbers, scale = whole(weight)
+    numbers, scale = quantize_int8(weight)
     assert numbers.dtype == torch.int8 and torch.equal(scale * 127, (weight.abs().amax(1) / 127) * 127)
     assert ((numbers * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
 
@@ -242,16 +242,16 @@ def test_a_weight_in_eight_bits_is_off_by_half_a_step(rows: int, columns: int, s
 def test_what_it_is_multiplied_by_keeps_sixteen_bits(tokens: int, blocks: int, size: float, seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     weight, x = torch.randn(24, 16 * blocks, generator=random), torch.randn(2, tokens, 16 * blocks, generator=random) * size
-    numbers, scale = whole(weight)
+    numbers, scale = quantize_int8(weight)
     known = numbers.double() * scale.double()[:, None]
     step = x.abs().amax(-1, keepdim=True).double() / 32_512
     bound = 0.51 * step * known.abs().sum(1) + 1e-5 * (x.double().abs() @ known.abs().T)
-    assert ((Whole(weight, None)(x).double() - x.double() @ known.T).abs() <= bound).all()
+    assert ((Int8Linear(weight, None)(x).double() - x.double() @ known.T).abs() <= bound).all()
 
 
 @BRIEF
 def test_a_model_in_eight_bits_says_nearly_the_same() -> None:
     module = tiny(LLAMA)
     expected = said(module)
-    quicken(module, "int8")
+    optimize_for_cpu(module, "int8")
     assert 0 < (said(module) - expected).abs().max() < 0.03 * expected.abs().max()

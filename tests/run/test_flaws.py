@@ -16,9 +16,9 @@ import llamath
 from llamath.cli import main
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
-from llamath.run import Decoder, Generation, Limits, Sampling, build, initialise
-from llamath.run import load as give
-from llamath.run.debug.nan_check import flaws, wrong
+from llamath.run import Decoder, Generation, GenerationLimits, Sampling, build, initialize
+from llamath.run import load_weights as give
+from llamath.run.debug.nan_check import has_nonfinite, nonfinite_check
 from support.speakers import CONFIG, speaker
 
 TINY = Path(__file__).parents[1] / "tiny"
@@ -32,7 +32,7 @@ def known(name: str) -> llamath.Model:
 
 
 def tiny(name: str, dtype: torch.dtype = torch.float32) -> Decoder:
-    return initialise(build(known(name), dtype), 1, 0.2)
+    return initialize(build(known(name), dtype), 1, 0.2)
 
 
 def kinds() -> Iterator[Any]:
@@ -56,7 +56,7 @@ def spoil(module: Decoder, pattern: str, number: float) -> str:
 
 def said(module: Decoder, tokens: int = 3) -> str:
     try:
-        for _ in Generation(module, [PROMPT], Sampling(), Limits(max_tokens=tokens)):
+        for _ in Generation(module, [PROMPT], Sampling(), GenerationLimits(max_tokens=tokens)):
             pass
     except LlamathError as error:
         return str(error)
@@ -107,24 +107,24 @@ def test_an_expert_that_no_token_is_sent_to_is_not_read() -> None:
 
 def test_numbers_whose_sum_is_too_large_are_sound() -> None:
     large = torch.full((300,), 60_000.0, dtype=torch.float16)
-    assert not torch.isfinite(large.sum()) and not wrong(large)
+    assert not torch.isfinite(large.sum()) and not has_nonfinite(large)
     module = tiny("qwen3/plain", torch.float16)
     with torch.no_grad():
         module.layers[0].attn_norm.weight.fill_(60_000.0)
-    flaws(module)
+    nonfinite_check(module)
     with torch.inference_mode():
         module(torch.tensor([PROMPT]))
-    assert not module.flaws.sound
-    module.flaws.judge()
+    assert not module.nonfinite_check.is_clean
+    module.nonfinite_check.raise_if_bad()
 
 
 def test_what_was_looked_at_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     module = tiny("qwen3/plain")
     assert said(module) == ""
-    known = module.flaws
+    known = module.nonfinite_check
     assert not any(x._forward_pre_hooks for x in module.modules())
-    monkeypatch.setattr("llamath.run.debug.nan_check.wrong", lambda _: pytest.fail("looked at again"))
-    assert said(module) == "" and module.flaws is known
+    monkeypatch.setattr("llamath.run.debug.nan_check.has_nonfinite", lambda _: pytest.fail("looked at again"))
+    assert said(module) == "" and module.nonfinite_check is known
 
 
 def test_weights_that_are_new_are_looked_at() -> None:

@@ -13,10 +13,10 @@ from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.families import find_family
-from llamath.run import Decoder, Generation, Limits, Llama, Sampling, build, initialise
+from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
 from llamath.run import batch as batches
 from llamath.run import memory_budget as rooms
-from llamath.run.session import agree, completions
+from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
 from support.oracle import blind, pair
 from support.speakers import CONFIG, speaker, words
@@ -26,12 +26,12 @@ NEW = 12
 
 def tiny(std: float = 0.3, **config: Any) -> Decoder:
     keys = CONFIG | config
-    return initialise(build(find_family(keys["model_type"])(Config(keys))), 0, std)
+    return initialize(build(find_family(keys["model_type"])(Config(keys))), 0, std)
 
 
 def ids(module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, **limits: Any) -> list[list[int]]:
     """Every text's tokens, when all are over."""
-    made = Generation(module, prompts, sampling or Sampling(), Limits(**limits))
+    made = Generation(module, prompts, sampling or Sampling(), GenerationLimits(**limits))
     assert all(piece.row >= 0 for piece in made)
     return [row.ids for row in made.rows]
 
@@ -54,7 +54,7 @@ def test_greedy_texts_are_transformers_own(config: dict[str, Any]) -> None:
             ids(both.ours, [long], max_tokens=NEW)
         return
     prompts = [long, short[:5], short[:19]]
-    reads = batches.CHUNK
+    reads = batches.PREFILL_CHUNK
     found = ids(both.ours, prompts, max_tokens=NEW)
     assert reads == 2048
     for prompt, own in zip(prompts, found, strict=True):
@@ -86,7 +86,7 @@ def test_long_prompts_are_read_in_parts(config: dict[str, Any], monkeypatch: pyt
     module = tiny(**config)
     prompts = [list(range(5, 60)), [9, 8, 7], list(range(30, 50))]
     wanted = ids(module, prompts, max_tokens=NEW)
-    monkeypatch.setattr(batches, "CHUNK", 20)
+    monkeypatch.setattr(batches, "PREFILL_CHUNK", 20)
     assert ids(module, prompts, max_tokens=NEW) == wanted
     assert [ids(module, [prompt], max_tokens=NEW)[0] for prompt in prompts] == wanted
 
@@ -95,7 +95,7 @@ def test_long_prompts_are_read_in_parts(config: dict[str, Any], monkeypatch: pyt
 def test_a_cache_grows_where_nobody_says_how_far(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = tiny(**config)
     wanted = ids(module, [[5, 6, 7]], max_tokens=60)
-    monkeypatch.setattr(batches, "AHEAD", 2)
+    monkeypatch.setattr(batches, "INITIAL_MARGIN", 2)
     assert ids(module, [[5, 6, 7]], context=63) == wanted
 
 
@@ -114,11 +114,11 @@ def test_a_text_is_the_same_in_any_company(config: dict[str, Any]) -> None:
     how = Sampling(temperature=1.0, top_k=40, repetition_penalty=1.2, seed=11)
     prompts = [[5, 6, 7], list(range(5, 45)), [8], [9, 10, 11, 12]]
     ends = frozenset(range(20, 60))
-    together = ids(module, prompts, how, max_tokens=50, stop=ends)
+    together = ids(module, prompts, how, max_tokens=50, stop_ids=ends)
     assert len({len(x) for x in together}) > 2  # rows leave one by one
     for i, prompt in enumerate(prompts):
-        assert ids(module, [prompt], how.replace(seed=11 + i), max_tokens=50, stop=ends) == [together[i]]
-    assert ids(module, prompts, how, max_tokens=50, stop=ends) == together
+        assert ids(module, [prompt], how.replace(seed=11 + i), max_tokens=50, stop_ids=ends) == [together[i]]
+    assert ids(module, prompts, how, max_tokens=50, stop_ids=ends) == together
 
 
 def test_learned_positions_end_for_each_row_on_its_own() -> None:
@@ -132,14 +132,14 @@ def test_why_a_text_is_over(tmp_path: Path) -> None:
     whole = llama.generate("The cat", max_tokens=20)
     assert whole.finish == "length"
     assert len(whole.ids) == 20
-    ended = llama.begin([llama.encode("The cat")], limits=Limits(stop=frozenset({whole.ids[3]}))).speak(
+    ended = llama.start([llama.encode("The cat")], limits=GenerationLimits(stop_ids=frozenset({whole.ids[3]}))).attach_tokenizer(
         llama.tokenizer, [llama.encode("The cat")]
     )
-    (made,) = completions(ended)
+    (made,) = collect_completions(ended)
     assert (made.finish, made.ids) == ("stop", whole.ids[:4])
     assert made.text == llama.tokenizer.decode(whole.ids[:3])
     stop = whole.text[3:6]
-    cut = llama.generate("The cat", max_tokens=20, strings=(stop,))
+    cut = llama.generate("The cat", max_tokens=20, stop_strings=(stop,))
     assert (cut.finish, cut.text) == ("string", whole.text[: whole.text.index(stop)])
     full = llama.generate("The cat", max_tokens=500)
     assert full.finish in ("length", "stop")
@@ -165,7 +165,7 @@ def test_a_stream_is_the_whole_text(tmp_path: Path) -> None:
 def test_logprobs_are_those_of_one_pass() -> None:
     module = tiny()
     prompt = [5, 6, 7]
-    pieces = list(Generation(module, [prompt], Sampling(temperature=1.0, seed=1), Limits(max_tokens=9, logprobs=0)))
+    pieces = list(Generation(module, [prompt], Sampling(temperature=1.0, seed=1), GenerationLimits(max_tokens=9, logprobs=0)))
     text = [*prompt, *(x.token for x in pieces)]
     with torch.inference_mode():
         wanted = module(torch.tensor([text[:-1]])).log_softmax(-1)[0, len(prompt) - 1 :]
@@ -228,7 +228,7 @@ def test_what_is_not_a_number_is_named() -> None:
         module.get_parameter("layers.1.mlp.up.weight")[3, 4] = float("nan")
     with pytest.raises(LlamathError, match=r"^the weight layers\.1\.mlp\.up\.weight is NaN in 1 of its 1,536 numbers"):
         ids(module, [[5, 6]], max_tokens=3)
-    module = initialise(build(module.spec, torch.float16), 0, 30.0)
+    module = initialize(build(module.spec, torch.float16), 0, 30.0)
     with pytest.raises(LlamathError, match=r"the first to be not is what layers\.\d") as error:
         ids(module, [[5, 6]], max_tokens=3)
     assert "float16 ends" in error.value.hint
@@ -237,7 +237,7 @@ def test_what_is_not_a_number_is_named() -> None:
 def test_a_batch_that_memory_has_no_room_for_is_refused_with_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llama = Llama.open(speaker(tmp_path))
     assert llama.model is not None
-    monkeypatch.setattr(rooms, "free", lambda _: 1000)
+    monkeypatch.setattr(rooms, "free_bytes", lambda _: 1000)
     with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 takes? [\d,]+ bytes") as error:
         llama.generate(["The cat", "A dog ran", "home"], max_tokens=20)
     need = int(str(error.value).split(" bytes")[0].split()[-1].replace(",", ""))
@@ -262,32 +262,36 @@ def test_a_tokenizer_of_another_model_is_refused(rows: int, fits: bool) -> None:
     ours = Tokenizer(words(), "tokenizer.json")
     assert ours.size == 316
     if fits:
-        agree(ours, rows)
+        check_tokenizer(ours, rows)
     else:
         with pytest.raises(LlamathError, match=f"316 tokens, and the model's embedding {rows} rows"):
-            agree(ours, rows)
+            check_tokenizer(ours, rows)
 
 
 def test_an_earlier_reading_is_read_on_from(tmp_path: Path) -> None:
     llama = Llama.open(speaker(tmp_path))
     passes: list[int] = []
     llama.module.register_forward_pre_hook(lambda _, given: passes.append(given[0].shape[1]))
-    first = llama.begin([[5, 6, 7, 8]], limits=Limits(max_tokens=6))
+    first = llama.start([[5, 6, 7, 8]], limits=GenerationLimits(max_tokens=6))
     assert list(first)
-    assert first.past is not None
-    known = first.past.tokens
+    assert first.prefix_cache is not None
+    known = first.prefix_cache.tokens
     longer = [*known, 9, 10]
-    wanted = completions(llama.begin([longer], limits=Limits(max_tokens=6)))
+    wanted = collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)))
     passes.clear()
-    assert completions(llama.begin([longer], limits=Limits(max_tokens=6)).resume(first.past))[0].ids == wanted[0].ids
+    assert (
+        collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)).resume(first.prefix_cache))[0].ids == wanted[0].ids
+    )
     assert passes[0] == 2
     other = [*known[:6], 99, 98, 97]
-    wanted = completions(llama.begin([other], limits=Limits(max_tokens=6)))
-    second = llama.begin([longer], limits=Limits(max_tokens=6))
+    wanted = collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)))
+    second = llama.start([longer], limits=GenerationLimits(max_tokens=6))
     assert list(second)
-    assert second.past is not None
+    assert second.prefix_cache is not None
     passes.clear()
-    assert completions(llama.begin([other], limits=Limits(max_tokens=6)).resume(second.past))[0].ids == wanted[0].ids
+    assert (
+        collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)).resume(second.prefix_cache))[0].ids == wanted[0].ids
+    )
     assert passes[0] == 3
 
 
@@ -300,9 +304,9 @@ def test_an_earlier_reading_is_read_on_from(tmp_path: Path) -> None:
 )
 def test_what_is_forgotten_is_read_again(config: dict[str, Any]) -> None:
     module = tiny(**config)
-    first = Generation(module, [[5, 6, 7, 8]], Sampling(), Limits(max_tokens=8))
+    first = Generation(module, [[5, 6, 7, 8]], Sampling(), GenerationLimits(max_tokens=8))
     assert list(first)
-    assert first.past is not None
+    assert first.prefix_cache is not None
     other = [5, 6, 7, 9]
-    again = Generation(module, [other], Sampling(), Limits(max_tokens=8)).resume(first.past)
+    again = Generation(module, [other], Sampling(), GenerationLimits(max_tokens=8)).resume(first.prefix_cache)
     assert [x.token for x in again] == ids(module, [other], max_tokens=8)[0]

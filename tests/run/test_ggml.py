@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.run.weights.ggml_blocks import KINDS, plain
+from llamath.run.weights.ggml_blocks import DEQUANTIZERS, dequantize_blocks
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DEQUANTIZERS)
 def test_any_bytes_mean_what_the_reference_says(kind: str) -> None:
     data = np.random.default_rng(0).integers(0, 256, (512, DTYPES[kind].bytes), dtype=np.uint8)
     theirs = gguf.dequantize(data, gguf.GGMLQuantizationType[kind])
-    ours = plain(torch.from_numpy(data.reshape(-1)), kind)
+    ours = dequantize_blocks(torch.from_numpy(data.reshape(-1)), kind)
     assert np.array_equal(ours.numpy(), theirs.reshape(-1), equal_nan=True)

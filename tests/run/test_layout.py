@@ -12,10 +12,10 @@ from torch import Tensor
 import llamath
 from conftest import tiny_configs
 from llamath.checkpoint.naming.rotary_layouts import halves, pairs
-from llamath.run import from_named
-from llamath.run.weights.stored_layouts import Facts, parted, reordered, straight
+from llamath.run import canonical_weights
+from llamath.run.weights.stored_layouts import LayoutParams, reorder_rows, split_tensor, undo_layout
 
-HEADS = Facts(groups=2, heads=4, size=4, values=2, channels=8, offset=1.0)
+HEADS = LayoutParams(groups=2, heads=4, size=4, values=2, channels=8, offset=1.0)
 
 
 def rows(*numbers: float) -> Tensor:
@@ -28,68 +28,68 @@ def same(found: Tensor, *numbers: float) -> bool:
 
 
 def test_joined_matrix_after_matrix() -> None:
-    a, b = parted(rows(1, 2, 3), [(2, 2), (1, 2)], "", HEADS)
+    a, b = split_tensor(rows(1, 2, 3), [(2, 2), (1, 2)], "", HEADS)
     assert same(a, 1, 2)
     assert same(b, 3)
 
 
 def test_heads_are_key_head_by_key_head() -> None:
     # two key heads; each has two queries of one row, one key, one value
-    q, k, v = parted(rows(10, 11, 20, 30, 12, 13, 21, 31), [(4, 2), (2, 2), (2, 2)], "heads", HEADS)
+    q, k, v = split_tensor(rows(10, 11, 20, 30, 12, 13, 21, 31), [(4, 2), (2, 2), (2, 2)], "heads", HEADS)
     assert same(q, 10, 11, 12, 13)
     assert same(k, 20, 21)
     assert same(v, 30, 31)
 
 
 def test_each_is_query_head_by_query_head() -> None:
-    q, gate = parted(rows(1, -1, 2, -2, 3, -3, 4, -4), [(4, 2), (4, 2)], "each", HEADS)
+    q, gate = split_tensor(rows(1, -1, 2, -2, 3, -3, 4, -4), [(4, 2), (4, 2)], "each", HEADS)
     assert same(q, 1, 2, 3, 4)
     assert same(gate, -1, -2, -3, -4)
 
 
 def test_rows_are_row_by_row_and_flipped_first() -> None:
-    gate, up = parted(rows(1, -1, 2, -2).mT, [(2, 2), (2, 2)], "rows flip", HEADS)
+    gate, up = split_tensor(rows(1, -1, 2, -2).mT, [(2, 2), (2, 2)], "rows flip", HEADS)
     assert same(gate, 1, 2)
     assert same(up, -1, -2)
 
 
 def test_split_heads_are_an_axis() -> None:
-    (found,) = parted(torch.stack((rows(1, 2), rows(3, 4))), [(4, 2)], "split", HEADS)
+    (found,) = split_tensor(torch.stack((rows(1, 2), rows(3, 4))), [(4, 2)], "split", HEADS)
     assert same(found, 1, 2, 3, 4)
-    (flipped,) = parted(torch.stack((rows(1, 2).mT, rows(3, 4).mT)), [(4, 2)], "flip split", HEADS)
+    (flipped,) = split_tensor(torch.stack((rows(1, 2).mT, rows(3, 4).mT)), [(4, 2)], "flip split", HEADS)
     assert same(flipped, 1, 2, 3, 4)
 
 
 def test_unit_and_flat() -> None:
-    assert same(parted(rows(1, 2)[:, None], [(2, 2)], "unit", HEADS)[0], 1, 2)
-    assert same(parted(torch.tensor([1, 1.5, 2, 2.5]), [(2, 2)], "flat", HEADS)[0], 1, 2)
+    assert same(split_tensor(rows(1, 2)[:, None], [(2, 2)], "unit", HEADS)[0], 1, 2)
+    assert same(split_tensor(torch.tensor([1, 1.5, 2, 2.5]), [(2, 2)], "flat", HEADS)[0], 1, 2)
 
 
 def test_rotary_pairs_part_into_halves() -> None:
     stored = rows(0, 2, 1, 3, 10, 12, 11, 13)  # two heads of four: row i beside row i + 2
-    assert same(straight(stored, "rotary", HEADS, "attn.q.weight"), 0, 1, 2, 3, 10, 11, 12, 13)
+    assert same(undo_layout(stored, "rotary", HEADS, "attn.q.weight"), 0, 1, 2, 3, 10, 11, 12, 13)
 
 
 @pytest.mark.parametrize("size", [2, 4, 6, 128])
 def test_the_orders_are_those_of_the_published_conversion(size: int) -> None:
     """`convert_llama_weights_to_hf.py` of transformers: view(heads, h / 2, 2, d).transpose(1, 2); and there and back is where it was."""
     meta = torch.arange(3 * size)
-    assert torch.equal(reordered(meta, halves(size)), meta.view(3, size // 2, 2).transpose(1, 2).flatten())
-    assert torch.equal(reordered(reordered(meta, halves(size)), pairs(size)), meta)
+    assert torch.equal(reorder_rows(meta, halves(size)), meta.view(3, size // 2, 2).transpose(1, 2).flatten())
+    assert torch.equal(reorder_rows(reorder_rows(meta, halves(size)), pairs(size)), meta)
 
 
 def test_shifted_and_decay() -> None:
-    assert torch.equal(straight(torch.tensor([1.5, 1.0]), "shifted", HEADS, "norm.weight"), torch.tensor([0.5, 0.0]))
-    assert torch.allclose(straight(torch.tensor([-exp(0.3)]), "decay", HEADS, "a_log"), torch.tensor([0.3]))
+    assert torch.equal(undo_layout(torch.tensor([1.5, 1.0]), "shifted", HEADS, "norm.weight"), torch.tensor([0.5, 0.0]))
+    assert torch.allclose(undo_layout(torch.tensor([-exp(0.3)]), "decay", HEADS, "a_log"), torch.tensor([0.3]))
 
 
 def test_tiled_value_heads_come_back_to_their_key_head() -> None:
     # two key heads with two value heads each; stored: the first of both, then the second of both
-    assert same(straight(rows(1, 3, 2, 4), "tiled", HEADS, "beta.weight"), 1, 2, 3, 4)
-    assert same(straight(rows(1, 3, 2, 4).mT, "tiled", HEADS, "out.weight").mT, 1, 2, 3, 4)
+    assert same(undo_layout(rows(1, 3, 2, 4), "tiled", HEADS, "beta.weight"), 1, 2, 3, 4)
+    assert same(undo_layout(rows(1, 3, 2, 4).mT, "tiled", HEADS, "out.weight").mT, 1, 2, 3, 4)
     stored = rows(-1, -2, 10, 11, 30, 31, 20, 21, 40, 41)  # behind queries' and keys' channels, heads of two
-    own = Facts(groups=2, values=2, channels=8)
-    assert same(straight(stored, "tiled", own, "conv.weight"), -1, -2, 10, 11, 20, 21, 30, 31, 40, 41)
+    own = LayoutParams(groups=2, values=2, channels=8)
+    assert same(undo_layout(stored, "tiled", own, "conv.weight"), -1, -2, 10, 11, 20, 21, 30, 31, 40, 41)
 
 
 @pytest.mark.parametrize("config", tiny_configs())
@@ -101,7 +101,7 @@ def test_every_number_of_a_file_is_in_one_weight(config: dict[str, Any]) -> None
             size = torch.Size(x.shape).numel()
             tensors[x.name] = torch.arange(count, count + size, dtype=torch.float64).view(tuple(x.shape))
             count += size
-        found = dict(from_named(model.tree, scheme, tensors))
+        found = dict(canonical_weights(model.tree, scheme, tensors))
         assert {path: tuple(x.shape) for path, x in found.items()} == {x.path: x.shape for x in model.weights if not x.weight.tied}
         if not {"shifted", "decay"} & {word for layout in scheme.layouts.values() for word in layout.split()}:
             assert torch.equal(torch.cat([x.flatten() for x in found.values()]).sort().values, torch.arange(count, dtype=torch.float64))

@@ -48,9 +48,9 @@ def test_reading_on_is_reading_at_once(config: dict[str, Any]) -> None:
     end = ids.shape[1]
     if blind(config):
         with pytest.raises(LlamathError, match="looks ahead"):
-            both.ours.cache(end)
+            both.ours.new_cache(end)
         return
-    cache = both.ours.cache(end)
+    cache = both.ours.new_cache(end)
     ropes = [x for x in map(rope, both.ours.layers) if isinstance(x, LongRope) and x.original_context < end]
     first = max((x.original_context + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
     cuts = [0, first, first + 2, *range(first + 3, min(first + 12, end - 6)), end - 4, *range(end - 3, end + 1)]
@@ -69,7 +69,7 @@ def test_padded_rows_are_as_if_alone(config: dict[str, Any]) -> None:
     if blind(config):
         found = both.ours(ids, None, pads)
     else:
-        cache = both.ours.cache(end)
+        cache = both.ours.new_cache(end)
         found = torch.cat(
             [both.ours(ids[:, : end - 3], cache, pads), *(both.ours(ids[:, t : t + 1], cache) for t in range(end - 3, end))], 1
         )

@@ -10,7 +10,7 @@ import torch
 
 import llamath
 from conftest import TINY
-from llamath.run import build, load
+from llamath.run import build, load_weights
 from support.oracle import alike, logits, pair
 
 pytestmark = pytest.mark.transformers
@@ -47,7 +47,7 @@ def unproven(name: str) -> dict[str, Any]:
 def test_a_relative_computes_the_same(name: str) -> None:
     both = pair(RELATIVES[name])
     ours = build(llamath.load(unproven(name)))
-    load(ours, both.ours.state_dict().items())
+    load_weights(ours, both.ours.state_dict().items())
     ids = both.ids(40)
     logits(both.theirs, ids[:, :9])
     assert alike(ours(ids), logits(both.theirs, ids), both, ids)

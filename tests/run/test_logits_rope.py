@@ -64,7 +64,7 @@ def test_dynamic_angles_grow_with_the_sequence(tokens: int) -> None:
 @torch.no_grad()
 def test_reading_on_with_dynamic_angles_is_what_transformers_does() -> None:
     both = pair(LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 3.0}})
-    ids, cache = both.ids(60), both.ours.cache(60)
+    ids, cache = both.ids(60), both.ours.new_cache(60)
     logits(both.theirs, ids[:, :9])
     first = both.theirs(ids[:, :40], use_cache=True)
     found, wanted = [both.ours(ids[:, :40], cache)], [first.logits]
@@ -86,9 +86,9 @@ def test_padding_does_not_count_towards_the_length() -> None:
 @torch.no_grad()
 def test_longrope_says_when_all_must_be_read_again() -> None:
     ours = pair(LLAMA | {"rope_scaling": LONG | {"original_max_position_embeddings": 32}}).ours
-    cache = ours.cache(64)
-    assert not ours.outgrown(cache, 40)  # nothing is remembered yet
+    cache = ours.new_cache(64)
+    assert not ours.crosses_long_rope_switch(cache, 40)  # nothing is remembered yet
     ours(torch.ones(2, 30, dtype=torch.long), cache, torch.tensor([0, 10]))
-    assert [ours.outgrown(cache, n) for n in (2, 3, 12, 13)] == [False, True, True, True]
+    assert [ours.crosses_long_rope_switch(cache, n) for n in (2, 3, 12, 13)] == [False, True, True, True]
     ours(torch.ones(2, 13, dtype=torch.long), cache)
-    assert not ours.outgrown(cache, 20)
+    assert not ours.crosses_long_rope_switch(cache, 20)

@@ -19,8 +19,8 @@ from llamath.core.forward_pass import AttentionWindow
 from llamath.core.mixers import gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence
-from llamath.run import Decoder, build, initialise
-from llamath.run.kv_cache import Keys, seen
+from llamath.run import Decoder, build, initialize
+from llamath.run.kv_cache import KVCache, key_positions
 
 HEADS = Dim("H", 4), Dim("K", 2), Dim("h", 6)
 NORM = rms(Dim("d", 16), 1e-6)
@@ -29,7 +29,7 @@ NORM = rms(Dim("d", 16), 1e-6)
 def model(*mixers: Any) -> Decoder:
     """A small model with these mixers, one in each layer."""
     layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Dim("d", 16), Dim("F", 20))) for x in mixers]
-    return initialise(build(decoder(Dim("V", 30), Dim("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
+    return initialize(build(decoder(Dim("V", 30), Dim("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
 
 
 def attention(**facts: Any) -> Any:
@@ -60,7 +60,7 @@ def test_any_cut_of_any_rows_reads_as_in_one_pass(kind: str, data: st.DataObject
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, end - 1)), "cuts")), end]
     pads = torch.tensor(data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding"))
     ids = torch.randint(0, 30, (2, end), generator=torch.Generator().manual_seed(end))
-    cache = made.cache(data.draw(st.integers(end, end + 5), "room"))
+    cache = made.new_cache(data.draw(st.integers(end, end + 5), "room"))
     found = torch.cat([made(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
     for row, pad in enumerate(pads):
         wanted = made(ids[row : row + 1, pad:])
@@ -69,26 +69,26 @@ def test_any_cut_of_any_rows_reads_as_in_one_pass(kind: str, data: st.DataObject
 
 @given(room=st.integers(1, 6), cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8))
 def test_a_ring_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
-    ring, past = Keys(room), 0
+    ring, past = KVCache(room), 0
     for new in cuts:
-        (held,) = ring.add((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
-        assert held.flatten().tolist() == seen(new, past, room).tolist()
+        (held,) = ring.update((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
+        assert held.flatten().tolist() == key_positions(new, past, room).tolist()
         past += new
-        assert set(range(max(0, past - room), past)) <= set(ring.rows[0].flatten().int().tolist())
+        assert set(range(max(0, past - room), past)) <= set(ring.buffers[0].flatten().int().tolist())
         assert set(held.flatten().int().tolist()) >= set(range(max(0, past - room), past))
 
 
 def test_a_window_remembers_no_more_than_it_sees() -> None:
     made = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
-    cache = made.cache(12)
+    cache = made.new_cache(12)
     made(torch.zeros(1, 9, dtype=torch.long), cache)
-    assert [x.rows[0].shape[2] for x in cache.memories] == [5, 12, 3]
+    assert [x.buffers[0].shape[2] for x in cache.layers] == [5, 12, 3]
     assert cache.length == 9
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     made = model(attention())
-    cache = made.cache(8)
+    cache = made.new_cache(8)
     made(torch.zeros(1, 6, dtype=torch.long), cache)
     with pytest.raises(LlamathError, match="9 tokens do not fit a cache for 8"):
         made(torch.zeros(1, 3, dtype=torch.long), cache)
@@ -99,10 +99,10 @@ def test_borrowed_keys_are_the_lenders() -> None:
     lender = attention()
     borrower = lender.replace(k=None, v=None, kv_layer=0)
     made = model(lender, borrower)
-    cache = made.cache(6)
+    cache = made.new_cache(6)
     made(torch.zeros(1, 4, dtype=torch.long), cache)
-    assert [type(x).__name__ for x in cache.memories] == ["Keys", "NoneType"]
-    assert cache.bytes == 2 * 2 * 6 * 6 * 4
+    assert [type(x).__name__ for x in cache.layers] == ["KVCache", "NoneType"]
+    assert cache.nbytes == 2 * 2 * 6 * 6 * 4
 
 
 def test_the_same_block_in_many_layers_is_as_many_modules() -> None:

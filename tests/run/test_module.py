@@ -33,7 +33,7 @@ IDS = torch.randint(0, 99, (3, 12), generator=torch.Generator().manual_seed(0))
 
 
 def tiny(**changes: Any) -> run.Decoder:
-    return run.initialise(run.build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
+    return run.initialize(run.build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
 
 
 def unproven() -> list[Any]:
@@ -66,8 +66,8 @@ def test_a_configuration_alone_runs_on_the_meta_device(config: dict[str, Any]) -
 @pytest.mark.parametrize("config", unproven())
 @torch.no_grad()
 def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str, Any]) -> None:
-    made = run.initialise(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
-    ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), made.cache(30)
+    made = run.initialize(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
+    ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), made.new_cache(30)
     whole = made(ids)
     assert torch.isfinite(whole).all()
     first = 29 if config["model_type"] == "qwen" else 11  # whose angles are those of the prompt's length
@@ -83,24 +83,24 @@ def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str,
 def test_the_cache_takes_what_was_predicted(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
     made = run.build(tree, torch.bfloat16, "meta")
-    cache = made.cache(40)
+    cache = made.new_cache(40)
     made(torch.zeros(3, 8, dtype=torch.long, device="meta"), cache)
-    assert cache.bytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
+    assert cache.nbytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
 
 
 def test_a_tied_head_is_the_embedding_itself() -> None:
     made = tiny()
     assert made.head is not None and made.head.weight is made.embed.weight
-    run.load(made, {name: x.clone() for name, x in made.state_dict().items() if name != "head.weight"}.items())
+    run.load_weights(made, {name: x.clone() for name, x in made.state_dict().items() if name != "head.weight"}.items())
     assert made.head.weight is made.embed.weight
     assert tiny(tie_word_embeddings=False).head.weight is not made.embed.weight
 
 
 def test_weights_are_mapped_where_their_type_is_the_modules() -> None:
     made, x = tiny(), torch.randn(99, 32)
-    run.load(made, [("embed.weight", x)])
+    run.load_weights(made, [("embed.weight", x)])
     assert made.embed.weight.data_ptr() == x.data_ptr()
-    run.load(made, [("embed.weight", x.bfloat16())])
+    run.load_weights(made, [("embed.weight", x.bfloat16())])
     assert made.embed.weight.dtype == torch.float32
 
 
@@ -125,19 +125,19 @@ def test_gradients_are_transformers_own() -> None:
         torch.nn.functional.cross_entropy(getattr(out, "logits", out)[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()).backward()
     theirs = {name: x.grad for name, x in both.theirs.named_parameters()}
     scheme = find_family("llama").hf
-    for name, x in run.from_named(both.ours.spec, scheme, theirs):
+    for name, x in run.canonical_weights(both.ours.spec, scheme, theirs):
         assert torch.allclose(both.ours.get_parameter(name).grad, x, rtol=1e-4, atol=1e-6), name
 
 
 def test_initial_norms_change_nothing() -> None:
-    made = run.initialise(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
+    made = run.initialize(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
     x = torch.randn(2, 3, made.spec.width)
     assert torch.allclose(made.norm(x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4)
 
 
 @torch.no_grad()
 def test_more_tokens_than_learned_positions_are_refused() -> None:
-    made = run.initialise(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
+    made = run.initialize(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
     assert made(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
     with pytest.raises(LlamathError, match="learned 8 positions, and this is 9 tokens"):
         made(IDS, None, torch.tensor([3, 5, 6]))

@@ -21,7 +21,7 @@ import llamath
 from llamath.convert.convert_checkpoint import Order, convert
 from llamath.core.errors import LlamathError
 from llamath.run import memory_budget as room
-from llamath.run import opened
+from llamath.run import open_model
 from support.checkpoints import IDS, SMALL, TYPES, Q, copied, saved
 from support.gguf_files import CONVERTED, configs, shapes
 from support.gguf_files import _writer as writer
@@ -46,7 +46,7 @@ def hf(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @torch.no_grad()
 def said(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor:
-    return opened(str(path), dtype).module(ids)
+    return open_model(str(path), dtype).module(ids)
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 1}], ids=str)
@@ -117,7 +117,7 @@ def test_parts_of_a_parallel_run_are_joined(hf: Callable[..., Path], ranks: int,
     broken["norm.weight"] += 1
     torch.save(broken, folder / "consolidated.01.pth")
     with pytest.raises(LlamathError, match=r"norm\.weight should be the same in several files"):
-        opened(str(folder))
+        open_model(str(folder))
 
 
 FOLDERS = [
@@ -132,7 +132,7 @@ FOLDERS = [
 def test_a_folder_of_any_family(label: str, tmp_path: Path) -> None:
     both = pair(configs()[label])
     both.theirs.save_pretrained(tmp_path)
-    found, ids = opened(str(tmp_path)), both.ids(20)
+    found, ids = open_model(str(tmp_path)), both.ids(20)
     assert torch.equal(found.module(ids), both.ours(ids))
 
 
@@ -201,7 +201,7 @@ GGUFS = [
 def test_a_gguf_file_of_any_family(label: str, tmp_path: Path) -> None:
     both = pair(configs()[label])
     ids = both.ids(20)
-    found = opened(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
+    found = open_model(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
     assert off(found, logits(both.theirs, ids)) < 1e-5
 
 
@@ -255,15 +255,15 @@ def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_block_types_are_what_the_gguf_package_reads(kind: str, tmp_path: Path) -> None:
     numbers = quantised(tmp_path / "q.gguf", kind)
-    found = opened(str(tmp_path / "q.gguf"), "float32")
+    found = open_model(str(tmp_path / "q.gguf"), "float32")
     for name, x in found.module.state_dict().items():
-        stored = numbers[found.stored(name)]
+        stored = numbers[found.stored_name(name)]
         heads = {"q": 4, "k": 2}.get(name.split(".")[-2], 0)
         if heads:  # pairs to halves
             stored = stored.reshape(heads, 32, 2, 256).swapaxes(1, 2).reshape(stored.shape)
         assert np.array_equal(x.numpy(), stored), name
-    narrow = opened(str(tmp_path / "q.gguf"))
-    assert narrow.place.dtype == torch.bfloat16
+    narrow = open_model(str(tmp_path / "q.gguf"))
+    assert narrow.options.dtype == torch.bfloat16
     assert all(torch.equal(x, found.module.state_dict()[name].bfloat16()) for name, x in narrow.module.state_dict().items())
     assert torch.isfinite(found.module(IDS)).all()
 
@@ -273,14 +273,14 @@ def test_block_types_are_what_the_gguf_package_reads(kind: str, tmp_path: Path) 
 def test_big_endian_files_are_the_same_model(kind: str, tmp_path: Path) -> None:
     quantised(tmp_path / "little.gguf", kind)
     quantised(tmp_path / "big.gguf", kind, big=True)
-    little, big = (opened(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
+    little, big = (open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
     assert all(torch.equal(big[name], x) for name, x in little.items())
 
 
 def test_a_type_that_is_not_computed_with(tmp_path: Path) -> None:
     path = written_iq(tmp_path / "iq.gguf")
     with pytest.raises(LlamathError, match=r"token_embd\.weight is IQ4_NL, which is not computed with here"):
-        opened(str(path))
+        open_model(str(path))
 
 
 def written_iq(path: Path) -> Path:
@@ -309,7 +309,7 @@ def test_numbers_lie_in_the_file(hf: Callable[..., Path], tmp_path: Path) -> Non
     turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbours
     files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
     for place, name in files.items():
-        found = opened(str(place))
+        found = open_model(str(place))
         spans = maps(place / name if name else place)
         inside = {path for path, x in found.module.state_dict().items() if any(a <= x.data_ptr() < b for a, b in spans)}
         wanted = {
@@ -323,7 +323,7 @@ def test_numbers_lie_in_the_file(hf: Callable[..., Path], tmp_path: Path) -> Non
 def test_a_weight_that_is_changed_leaves_the_file_as_it_is(hf: Callable[..., Path]) -> None:
     source = hf() / "model.safetensors"
     before = source.read_bytes()
-    found = opened(str(hf()))
+    found = open_model(str(hf()))
     with torch.no_grad():
         for x in found.module.parameters():
             x.fill_(1.0)
@@ -342,7 +342,7 @@ def test_a_system_that_gives_no_room_for_changes(hf: Callable[..., Path], monkey
     assert torch.equal(said(hf()), wanted)
     monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
     with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
-        opened(str(hf()))
+        open_model(str(hf()))
 
 
 def resident() -> int:
@@ -367,14 +367,14 @@ def test_opening_a_large_file_takes_no_memory(tmp_path: Path, monkeypatch: pytes
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)  # 1.6 GB of nothing
     (tmp_path / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(room, "free", lambda _: 2 << 30)
+    monkeypatch.setattr(room, "free_bytes", lambda _: 2 << 30)
     before = resident()
-    found = opened(str(tmp_path))
+    found = open_model(str(tmp_path))
     assert resident() - before < 50 << 20
     assert sum(x.numel() for x in found.module.parameters()) == model.parameters.total > 8e8
     need = f"{4 * model.parameters.total:,}"
     with pytest.raises(LlamathError, match=rf"float32 takes {need} bytes \(3\.1 GiB\), and 2,147,483,648 \(2\.0 GiB\) are free on cpu"):
-        opened(str(tmp_path), "float32")
+        open_model(str(tmp_path), "float32")
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_what_verify_finds_is_the_error(
 ) -> None:
     monkeypatch.setattr("llamath.run.weights.open_model.build", lambda *_: pytest.fail("something was built"))
     with pytest.raises(LlamathError, match=message):
-        opened(str(copied(hf(), tmp_path, change)))
+        open_model(str(copied(hf(), tmp_path, change)))
 
 
 def test_a_file_that_is_cut_short(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_a_file_that_is_cut_short(hf: Callable[..., Path], tmp_path: Path) -> No
     data = place.read_bytes()
     place.write_bytes(data[:-100])
     with pytest.raises(LlamathError, match=r"model\.safetensors"):
-        opened(str(tmp_path))
+        open_model(str(tmp_path))
 
 
 def test_a_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_a_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
         if "00002-of" not in file.name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
     with pytest.raises(LlamathError, match=r"1 of the \d+ shards that the index names are missing: model-00002-of"):
-        opened(str(tmp_path))
+        open_model(str(tmp_path))
 
 
 def test_a_wrong_index_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -417,20 +417,20 @@ def test_a_wrong_index_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None
     data = json.loads(index.read_text())
     data["metadata"]["total_size"] += 1
     index.write_text(json.dumps(data))
-    assert any("the index says that all tensors have" in x for x in opened(str(tmp_path)).notes)
+    assert any("the index says that all tensors have" in x for x in open_model(str(tmp_path)).notes)
 
 
 def test_what_is_wrong_is_named_weight_by_weight(hf: Callable[..., Path], tmp_path: Path) -> None:
-    assert opened(str(hf())).flaw() == ""
+    assert open_model(str(hf())).first_nonfinite_weight() == ""
 
     def spoil(x: dict[str, Tensor]) -> None:
         x["model.layers.0.mlp.up_proj.weight"][3, 5] = torch.nan
         x[Q][0, :7] = torch.inf
 
-    found = opened(str(copied(hf(), tmp_path / "a", spoil)))
-    assert found.flaw() == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 numbers"
-    found = opened(str(copied(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf))))
-    assert found.flaw() == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 numbers"
+    found = open_model(str(copied(hf(), tmp_path / "a", spoil)))
+    assert found.first_nonfinite_weight() == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 numbers"
+    found = open_model(str(copied(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf))))
+    assert found.first_nonfinite_weight() == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 numbers"
 
 
 @pytest.mark.parametrize(
@@ -447,12 +447,12 @@ def test_what_is_wrong_is_named_weight_by_weight(hf: Callable[..., Path], tmp_pa
 )
 def test_where_it_should_go_must_be_there(hf: Callable[..., Path], dtype: Any, device: str, message: str) -> None:
     with pytest.raises(LlamathError, match=message):
-        opened(str(hf()), dtype, device)
+        open_model(str(hf()), dtype, device)
 
 
 def test_a_name_is_no_checkpoint() -> None:
     with pytest.raises(LlamathError, match="llama-3-8b is not on this machine"):
-        opened("llama-3-8b")
+        open_model("llama-3-8b")
 
 
 def test_a_scheme_that_is_not_computed_with_is_named(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -468,7 +468,7 @@ def test_a_scheme_that_is_not_computed_with_is_named(hf: Callable[..., Path], tm
         hf("F16"), tmp_path, awq, {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True}}
     )
     with pytest.raises(LlamathError, match=r"is quantised as awq \(model\.layers\.0\..*\), which is not computed with here"):
-        opened(str(place))
+        open_model(str(place))
 
 
 @torch.no_grad()
@@ -491,11 +491,11 @@ def test_eight_bit_floats_with_scales(hf: Callable[..., Path], blocks: tuple[int
 
     config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": list(blocks), "activation_scheme": "dynamic"}}
     place = copied(hf(), tmp_path, pack, config)
-    found = opened(str(place), "float32")
+    found = open_model(str(place), "float32")
     for path, x in found.module.state_dict().items():
-        if (name := found.stored(path)) in wanted:
+        if (name := found.stored_name(path)) in wanted:
             assert torch.equal(x, wanted[name]), name
-    assert opened(str(place)).place.dtype == torch.bfloat16
+    assert open_model(str(place)).options.dtype == torch.bfloat16
 
 
 @torch.no_grad()
@@ -518,14 +518,14 @@ def test_four_bit_floats_are_what_transformers_unpacks(tmp_path: Path) -> None:
     config = {"quantization_config": {"quant_method": "mxfp4"}}
     packed = copied(tmp_path, tmp_path / "packed", pack, config)
     plain = copied(tmp_path, tmp_path / "plain", lambda x: x.update({k: v.contiguous() for k, v in unpacked.items()}))
-    found, wanted = (opened(str(x), "float32").module.state_dict() for x in (packed, plain))
+    found, wanted = (open_model(str(x), "float32").module.state_dict() for x in (packed, plain))
     assert all(torch.equal(found[name], x) for name, x in wanted.items())
-    assert opened(str(packed)).place.dtype == torch.bfloat16
+    assert open_model(str(packed)).options.dtype == torch.bfloat16
 
 
 def test_what_the_files_do_not_say_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
     convert(str(hf(tie_word_embeddings=True)), str(tmp_path), Order(to="meta"))
-    found = opened(str(tmp_path))
+    found = open_model(str(tmp_path))
     assert "embedding and output share one matrix" in found.notes
     assert found.module.head is not None
     assert found.module.head.weight is found.module.embed.weight
@@ -533,7 +533,7 @@ def test_what_the_files_do_not_say_is_noted(hf: Callable[..., Path], tmp_path: P
 
 def test_progress_ends_with_everything(hf: Callable[..., Path]) -> None:
     seen: list[tuple[int, int]] = []
-    found = opened(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
+    found = open_model(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
     size = 4 * sum(x.numel() for x in found.module.parameters())
     assert seen[-1] == (size, size)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)

@@ -19,10 +19,10 @@ from llamath.core.forward_pass import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run import forward_context as step
 from llamath.run import linear_recurrence as recurrence
-from llamath.run.attention import Weighing, attend
-from llamath.run.forward_context import Mask, Sight, Step
+from llamath.run.attention import ScoreParams, attend
+from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import Tokens, recur
+from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
 from support.oracle import alike, logits, pair
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -31,7 +31,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 @pytest.fixture
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, x in (("SCORES", 1), ("FEW", 7)):
+        for name, x in (("MAX_SCORES", 1), ("MIN_QUERIES", 7)):
             patch.setattr(step, name, x)
         yield
 
@@ -62,7 +62,7 @@ def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk
     state = random(2, 6, 5, 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrence, "CHUNK", chunk)
-        found = recur(Tokens.of((q, k, v), g, s), state)
+        found = linear_recurrence(RecurrenceInputs.from_heads((q, k, v), g, s), state)
     for x, wanted in zip(found, by_the_equations(q, k, v, g, s, state), strict=True):
         torch.testing.assert_close(x, wanted, **EXACT)
 
@@ -70,32 +70,32 @@ def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk
 def test_a_long_decay_costs_no_digits() -> None:
     q, k, v, g = random(1, 64, 1, 8), random(1, 64, 1, 8), random(1, 64, 1, 8), -random(1, 64, 1).abs()
     g[:, ::3] *= 40
-    wanted, _ = recur(Tokens.of((q, k, v), g), None)
-    found, _ = recur(Tokens.of((q.float(), k.float(), v.float()), g.float()), None)
+    wanted, _ = linear_recurrence(RecurrenceInputs.from_heads((q, k, v), g), None)
+    found, _ = linear_recurrence(RecurrenceInputs.from_heads((q.float(), k.float(), v.float()), g.float()), None)
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-6
 
 
 SIGHTS = {
-    "all": Sight(AttentionWindow()),
-    "window": Sight(AttentionWindow(size=5)),
-    "chunk": Sight(AttentionWindow(chunk=6)),
-    "both ways": Sight(AttentionWindow(size=5, causal=False)),
-    "blind to nothing": Sight(AttentionWindow(causal=False)),
-    "alibi": Sight(AttentionWindow(size=9), Alibi(), 4),
+    "all": AttentionPattern(AttentionWindow()),
+    "window": AttentionPattern(AttentionWindow(size=5)),
+    "chunk": AttentionPattern(AttentionWindow(chunk=6)),
+    "both ways": AttentionPattern(AttentionWindow(size=5, causal=False)),
+    "blind to nothing": AttentionPattern(AttentionWindow(causal=False)),
+    "alibi": AttentionPattern(AttentionWindow(size=9), Alibi(), 4),
 }
 
 
-def steps(new: int, past: int, pads: list[int] | None) -> Step:
+def steps(new: int, past: int, pads: list[int] | None) -> ForwardContext:
     cache = Cache([], 0)
-    cache.length, cache.pads = past, None if pads is None else torch.tensor(pads)
-    return Step(torch.zeros(2, new, dtype=torch.long), cache)
+    cache.length, cache.padding = past, None if pads is None else torch.tensor(pads)
+    return ForwardContext(torch.zeros(2, new, dtype=torch.long), cache)
 
 
 @st.composite
-def masks(draw: st.DrawFn, sight: Sight) -> Mask:
-    new, past = draw(st.integers(2, 30)), draw(st.integers(0, 12)) if sight.reach.causal else 0
+def masks(draw: st.DrawFn, sight: AttentionPattern) -> Mask:
+    new, past = draw(st.integers(2, 30)), draw(st.integers(0, 12)) if sight.window.causal else 0
     pads = draw(st.none() | st.lists(st.integers(0, past + new - 1), min_size=2, max_size=2))
-    room = 0 if not past else past + new if sight.room is None else min(past + new, sight.room)
+    room = 0 if not past else past + new if sight.span is None else min(past + new, sight.span)
     return steps(new, past, pads).mask(sight, room)
 
 
@@ -104,22 +104,22 @@ def masks(draw: st.DrawFn, sight: Sight) -> Mask:
 @settings(max_examples=25, deadline=None)
 def test_parts_make_up_the_mask(name: str, data: st.DataObject) -> None:
     mask = data.draw(masks(SIGHTS[name]))
-    whole = mask._part(slice(None), slice(None)).values  # not the triangle, where that is all
+    whole = mask._block(slice(None), slice(None)).mask  # not the triangle, where that is all
     assert whole is not None
     nothing: Any = -torch.inf if whole.is_floating_point() else False
     found = torch.full_like(whole, nothing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "SCORES", 1)
-        patch.setattr(step, "FEW", data.draw(st.integers(1, 8)))
-        for part in mask.parts(4):
-            found[..., part.queries, part.keys] = part.values
+        patch.setattr(step, "MAX_SCORES", 1)
+        patch.setattr(step, "MIN_QUERIES", data.draw(st.integers(1, 8)))
+        for part in mask.blocks(4):
+            found[..., part.queries, part.keys] = part.mask
     assert torch.equal(found, whole)
 
 
 WEIGHINGS = {
-    "plain": Weighing(0.4),
-    "capped": Weighing(0.4, softcap=2.0),
-    "sinks": Weighing(0.4, sinks=torch.tensor([0.3, -1.0, 2.0, 0.0])),
+    "plain": ScoreParams(0.4),
+    "capped": ScoreParams(0.4, softcap=2.0),
+    "sinks": ScoreParams(0.4, sinks=torch.tensor([0.3, -1.0, 2.0, 0.0])),
 }
 
 
@@ -130,7 +130,7 @@ def test_attention_by_parts_is_attention(kind: str, name: str, pads: list[int] |
     scores, mask = WEIGHINGS[kind], steps(29, 0, pads).mask(SIGHTS[name], 0)
     q, k, v = random(2, 4, 29, 6), random(2, 2, 29, 6), random(2, 2, 29, 3)
     found = attend(q, k, v, mask, scores)
-    mask.fits = lambda *_: True  # type: ignore[method-assign]
+    mask.fits_one_block = lambda *_: True  # type: ignore[method-assign]
     torch.testing.assert_close(found, attend(q, k, v, mask, scores), rtol=1e-5, atol=1e-6)
 
 
@@ -170,9 +170,9 @@ def test_long_prompts_are_read_as_transformers_read_them(config: dict[str, Any],
     end = ids.shape[1]
     whole, pads = logits(both.theirs, ids), torch.tensor([0, 9])
     assert alike(both.ours(ids), whole, both, ids)
-    cache, cuts = both.ours.cache(end), [0, end // 2 + 3, end - 2, end - 1, end]
+    cache, cuts = both.ours.new_cache(end), [0, end // 2 + 3, end - 2, end - 1, end]
     assert alike(torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1), whole, both, ids)
-    cache = both.ours.cache(end)
+    cache = both.ours.new_cache(end)
     padded = torch.cat([both.ours(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
     assert alike(padded[:1], whole[:1], both, ids)
     assert alike(padded[1:, 9:], logits(both.theirs, ids[1:, 9:]), both, ids)

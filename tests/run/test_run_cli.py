@@ -49,8 +49,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     met: list[str] = []
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr("llamath.run.distributed.process_group.group", lambda device: met.append(device) or nullcontext())
-    monkeypatch.setattr("llamath.run.session.opened", lambda *_, **__: pytest.fail("a model was opened"))
+    monkeypatch.setattr("llamath.run.distributed.process_group.process_group", lambda device: met.append(device) or nullcontext())
+    monkeypatch.setattr("llamath.run.session.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     return met
 
 
@@ -210,7 +210,7 @@ def test_bad_input_is_a_sentence_and_exit_code_2(case: str, typed: Typed, plain:
 
 def test_a_batch_too_large_for_memory_is_refused(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Llama.open(plain)
-    monkeypatch.setattr(rooms, "free", lambda _: 200_000)
+    monkeypatch.setattr(rooms, "free_bytes", lambda _: 200_000)
     found = typed("run", plain, "--batch-file", "-", "--max-tokens", 100, "--batch", 99, stdin=b"The cat\n" * 99)
     assert found.status == 2
     assert "for 99 sequences of 103 tokens in float32" in found.err
@@ -312,7 +312,7 @@ def test_a_conversation_that_cannot_be_held(words: tuple[str, ...], stdin: bytes
 
 
 def test_turns_of_any_writing() -> None:
-    assert run.session.turned({"role": "user", "content": "hi"}) == run.session.turned(("user", "hi"))
+    assert run.session.parse_turn({"role": "user", "content": "hi"}) == run.session.parse_turn(("user", "hi"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

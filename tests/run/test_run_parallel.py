@@ -100,7 +100,7 @@ def test_what_cannot_be_cut_is_refused_by_name(two: Found) -> None:
 
 
 def test_each_process_maps_its_own_slices_of_the_file(folder: Path, two: Found) -> None:
-    one = run.opened(str(folder)).module
+    one = run.open_model(str(folder)).module
     with torch.inference_mode():
         whole = one(ids(TABLES, 2, 9))
     size = (folder / "model.safetensors").stat().st_size

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from llamath.core.errors import LlamathError
 from llamath.run import Sampling
-from llamath.run.sampling import Sampler, drawn, min_p, narrowed, penalised, top_k, top_p
+from llamath.run.sampling import Sampler, apply_repetition_penalty, filter_logits, filter_min_p, filter_top_k, filter_top_p, sample
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def test_top_k_is_transformers_own(seed: int, k: int, size: float) -> None:
     from transformers import TopKLogitsWarper
 
     x = scores(seed, size=size).bfloat16().float()  # so that some are alike
-    assert torch.equal(top_k(x, k), TopKLogitsWarper(k)(None, x))
+    assert torch.equal(filter_top_k(x, k), TopKLogitsWarper(k)(None, x))
 
 
 @pytest.mark.transformers
@@ -36,7 +36,7 @@ def test_top_p_is_transformers_own(seed: int, p: float, size: float, vocab: int)
     from transformers import TopPLogitsWarper
 
     x = scores(seed, vocab=vocab, size=size)
-    ours, theirs = top_p(x, p), TopPLogitsWarper(p)(None, x)
+    ours, theirs = filter_top_p(x, p), TopPLogitsWarper(p)(None, x)
     shares = x.softmax(-1).double()
     above = torch.stack(
         [shares[i, shares[i] > s].sum() for i, row in enumerate(shares) for s in row[ours[i].isinf() != theirs[i].isinf()]]
@@ -54,7 +54,7 @@ def test_min_p_is_transformers_own(seed: int, p: float, size: float) -> None:
     from transformers import MinPLogitsWarper
 
     x = scores(seed, size=size)
-    assert torch.equal(min_p(x, p), MinPLogitsWarper(p)(None, x))
+    assert torch.equal(filter_min_p(x, p), MinPLogitsWarper(p)(None, x))
 
 
 @pytest.mark.transformers
@@ -65,9 +65,9 @@ def test_the_repetition_penalty_is_transformers_own(seed: int, penalty: float, u
 
     x = scores(seed, rows=1)
     sampler = Sampler(Sampling(repetition_penalty=penalty), [0])
-    sampler.begin([used], 60, CPU)
+    sampler.note_prompts([used], 60, CPU)
     seen = sampler.used if sampler.used is not None else torch.zeros(1, 60, dtype=torch.bool)
-    assert torch.equal(penalised(x, seen, penalty), RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([used]), x))
+    assert torch.equal(apply_repetition_penalty(x, seen, penalty), RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([used]), x))
 
 
 @pytest.mark.transformers
@@ -76,22 +76,22 @@ def test_all_together_are_transformers_own_in_its_order() -> None:
 
     theirs = LogitsProcessorList([TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8), MinPLogitsWarper(0.1)])
     x = scores(1, rows=50)
-    assert torch.equal(narrowed(x, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1)), theirs(None, x))
+    assert torch.equal(filter_logits(x, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1)), theirs(None, x))
 
 
 def test_a_draw_is_the_token_whose_share_holds_the_number() -> None:
     shares = torch.tensor([0.5, 0.0, 0.25, 0.25, 0.0])
     x = shares.log().expand(8, -1)
-    ids, sound = drawn(x, (torch.arange(8, dtype=torch.float64)[:, None] + 0.5) / 8)
+    ids, sound = sample(x, (torch.arange(8, dtype=torch.float64)[:, None] + 0.5) / 8)
     assert ids.tolist() == [0, 0, 0, 0, 2, 2, 3, 3]
     assert sound.all()
-    assert drawn(x[:1], torch.tensor([[1 - 2**-50]], dtype=torch.float64))[0].tolist() == [3]
+    assert sample(x[:1], torch.tensor([[1 - 2**-50]], dtype=torch.float64))[0].tolist() == [3]
 
 
 def test_draws_follow_their_shares() -> None:
     x = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
     sampler = Sampler(Sampling(temperature=1.0, seed=3), [3])
-    sampler.begin([[0]], 4, CPU)
+    sampler.note_prompts([[0]], 4, CPU)
     found = torch.bincount(torch.cat([sampler(x).ids for _ in range(4000)]), minlength=4) / 4000
     assert (found - x.exp()[0]).abs().max() < 0.03
 
@@ -101,7 +101,7 @@ def test_a_row_draws_the_same_in_any_company() -> None:
     how = Sampling(temperature=1.0)
     together, alone = Sampler(how, [7, 8, 9, 10]), Sampler(how, [9])
     ids = [together(x).ids[2] for _ in range(3)]
-    together.keep(torch.tensor([1, 2]))
+    together.select_rows(torch.tensor([1, 2]))
     ids += [together(x[1:3]).ids[1] for _ in range(100)]
     assert ids == [alone(x[2:3]).ids[0] for _ in range(103)]
 
@@ -109,7 +109,7 @@ def test_a_row_draws_the_same_in_any_company() -> None:
 def test_logprobs_are_the_models_own() -> None:
     x = scores(2)
     sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], logprobs=4)
-    sampler.begin([[1], [2], [3]], 60, CPU)
+    sampler.note_prompts([[1], [2], [3]], 60, CPU)
     choice = sampler(x)
     wanted = x.log_softmax(-1)
     assert choice.logprobs == wanted.gather(1, choice.ids[:, None])[:, 0].tolist()

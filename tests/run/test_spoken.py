@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.run.detokenizer import Spoken, Stops
+from llamath.run.detokenizer import StopStringMatcher, StreamingDetokenizer
 from llamath.tokenizers import Tokenizer
 from support.speakers import words
 
@@ -34,21 +34,21 @@ def upto(text: str, stops: list[str]) -> tuple[str, str]:
 @settings(deadline=None)
 @given(st.lists(LETTERS, max_size=8), st.lists(st.text("abé🙂", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_a_stop_string_straddles_pieces(pieces: list[str], stops: list[str]) -> None:
-    ours = Stops(stops)
+    ours = StopStringMatcher(stops)
     said = ""
     for piece in pieces:
         said += ours.add(piece)
-        if ours.found:
+        if ours.matched:
             break
         assert not any(stop in said for stop in stops)
-    assert (said + ours.rest(), ours.found) == upto("".join(pieces), stops)
+    assert (said + ours.flush(), ours.matched) == upto("".join(pieces), stops)
 
 
 @given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=4))
 def test_no_more_is_held_back_than_could_become_a_stop_string(text: str, stop: str) -> None:
-    ours = Stops([stop])
+    ours = StopStringMatcher([stop])
     said = "".join(ours.add(x) for x in text)
-    if not ours.found:
+    if not ours.matched:
         held = text.removeprefix(said)
         assert stop.startswith(held)
         assert held != stop
@@ -57,24 +57,24 @@ def test_no_more_is_held_back_than_could_become_a_stop_string(text: str, stop: s
 @settings(deadline=None)
 @given(text(0, 40))
 def test_pieces_are_the_whole(text: str) -> None:
-    ours = Spoken(WORDS)
+    ours = StreamingDetokenizer(WORDS)
     pieces = [ours.add(x) for x in WORDS.encode(text, start=False)]
-    assert "".join(pieces) + ours.rest() == text
+    assert "".join(pieces) + ours.flush() == text
     assert not any(piece.endswith("\ufffd") for piece in pieces) or "\ufffd" in text
 
 
 @settings(deadline=None)
 @given(text(1, 20), text(1, 20))
 def test_text_goes_on_from_other_text(before: str, text: str) -> None:
-    ours = Spoken(WORDS, WORDS.encode(before))
-    assert "".join(ours.add(x) for x in WORDS.encode(text, start=False)) + ours.rest() == text
+    ours = StreamingDetokenizer(WORDS, WORDS.encode(before))
+    assert "".join(ours.add(x) for x in WORDS.encode(text, start=False)) + ours.flush() == text
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 319), max_size=60))
 def test_tokens_that_are_no_text_are_said_all_the_same(ids: list[int]) -> None:
-    ours = Spoken(WORDS)
-    said = "".join(ours.add(x) for x in ids) + ours.rest()
+    ours = StreamingDetokenizer(WORDS)
+    said = "".join(ours.add(x) for x in ids) + ours.flush()
     assert said.replace("\ufffd", "") == WORDS.decode(ids).replace("\ufffd", "")
 
 
@@ -85,6 +85,6 @@ def test_a_space_that_sentencepiece_puts_first_is_there_only_between_words() -> 
     engine = Engine(models.BPE(vocab={"▁a": 0, "b": 1, "▁c": 2}, merges=[]))
     engine.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     pieces = Tokenizer(engine, "test")
-    first, later = Spoken(pieces), Spoken(pieces, [0, 1])
+    first, later = StreamingDetokenizer(pieces), StreamingDetokenizer(pieces, [0, 1])
     assert [first.add(x) for x in (0, 1, 2)] == ["a", "b", " c"]
     assert [later.add(x) for x in (2, 1, 0)] == [" c", "b", " a"]

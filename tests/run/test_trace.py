@@ -27,7 +27,7 @@ from llamath.cli import main
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.parameter_count import count_parameters
-from llamath.run.debug.trace_run import Seen, Trace, trace
+from llamath.run.debug.trace_run import Trace, TracedPass, trace
 from support.speakers import speaker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -51,11 +51,11 @@ def plain() -> list[Any]:
     return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven())}.values())
 
 
-def held(seen: Seen | None) -> None:
+def held(seen: TracedPass | None) -> None:
     """Every step is the tensor that it says."""
     if seen is None:
         return
-    assert not seen.wrong
+    assert not seen.mismatches
     for stage, shapes in zip(seen.walk.stages, seen.shapes, strict=True):
         assert {x.name for x in stage.steps} - shapes.keys() <= UNSEEN
         for x in stage.steps:
@@ -65,21 +65,21 @@ def held(seen: Seen | None) -> None:
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
 def test_shapes_are_those_of_tensors(config: dict[str, Any]) -> None:
     model = llamath.load(config)
-    found = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialise(run.build(model), std=0.1))
-    assert found.numbers
+    found = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
+    assert found.has_values
     held(found.first)
-    held(found.then)
-    if found.then is not None:
-        assert found.kept.numbers == found.then.walk.keeps == kv_cache_size(model.tree, 8).elements
+    held(found.following)
+    if found.following is not None:
+        assert found.cache.elements == found.following.walk.keeps == kv_cache_size(model.tree, 8).elements
 
 
 @pytest.mark.parametrize("config", plain())
 @pytest.mark.parametrize("tokens", [1, 9])
 def test_shapes_are_those_of_tensors_without_numbers(config: dict[str, Any], tokens: int) -> None:
     found = trace(llamath.load(config), [0] * tokens)
-    assert (found.device, found.numbers, found.likely) == ("meta", False, ())
+    assert (found.device, found.has_values, found.top_tokens) == ("meta", False, ())
     held(found.first)
-    held(found.then)
+    held(found.following)
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
@@ -127,24 +127,24 @@ def test_the_largest_are_run_without_memory(slug: str) -> None:
     found = trace(llamath.load(slug), [0] * 7)
     assert found.device == "meta"
     held(found.first)
-    held(found.then)
+    held(found.following)
 
 
 def test_watching_changes_nothing() -> None:
     for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h"):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
-        made = run.initialise(run.build(model), std=0.1)
+        made = run.initialize(run.build(model), std=0.1)
         ids = [3, 1, 4, 1, 5]
         with torch.inference_mode():
             wanted = made(torch.tensor([ids]))[0, -1].softmax(-1)
-        likely = trace(model, ids, made).likely
+        likely = trace(model, ids, made).top_tokens
         assert likely[0][0] == int(wanted.argmax())
         assert all(abs(share - float(wanted[token])) < 1e-5 for token, share in likely)
 
 
 def test_a_window_is_what_the_next_token_sees() -> None:
     model = llamath.load("gemma-3-270m", changes={"sliding_window": 4, "num_hidden_layers": 6})
-    near, far = trace(model, [0] * 9).then.walk.layers  # type: ignore[union-attr]
+    near, far = trace(model, [0] * 9).following.walk.layers  # type: ignore[union-attr]
     assert [int(x.shape[1]) for stage in (near, far) for x in stage.steps if x.name == "attn.keys"] == [4, 10]
 
 
@@ -160,7 +160,7 @@ def test_a_wrong_shape_is_noticed() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     found = trace(model, [0] * 3).first
     other = walkthrough(model.tree, prompt(4))
-    assert "attn.scores should be (1, 12, 4, 4), is (1, 12, 3, 3)" in Seen(walk=other, shapes=found.shapes).wrong
+    assert "attn.scores should be (1, 12, 4, 4), is (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
 
 
 def test_where_205_billion_come_from() -> None:

@@ -25,8 +25,8 @@ from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
 from llamath.core.blocks import Decoder
 from llamath.core.errors import LlamathError
 from llamath.core.tree import fold, walk
-from llamath.run.distributed.tensor_parallel import layout, parallelize
-from llamath.run.module import own
+from llamath.run.distributed.tensor_parallel import layout_for, parallelize
+from llamath.run.module import local_tensor
 
 
 class Ended(NamedTuple):
@@ -65,7 +65,7 @@ def crew(n: int, folder: Path, jobs: dict[str, Any], patience: float = 100, most
 def model(config: dict[str, Any]) -> tuple[llamath.Model, run.Decoder]:
     """A model with numbers that are the same in every process, each of them able to make a difference."""
     known = llamath.load(config)
-    made = run.initialise(run.build(known), 1, 0.2)
+    made = run.initialize(run.build(known), 1, 0.2)
     random = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for path, x in made.state_dict().items():
@@ -84,12 +84,12 @@ def apart(x: torch.Tensor, y: torch.Tensor) -> float:
 
 def held(module: run.Decoder) -> int:
     """The bytes of the numbers that this process keeps; of a file it keeps what lies there."""
-    kept = {x.data_ptr(): (x, x.untyped_storage()) for x in map(own, module.parameters())}
+    kept = {x.data_ptr(): (x, x.untyped_storage()) for x in map(local_tensor, module.parameters())}
     return sum(whole.nbytes() if whole.resizable() else x.nbytes for x, whole in kept.values())
 
 
 def predicted(tree: Decoder, n: int, experts: Any) -> int:
-    how = layout(n, experts)
+    how = layout_for(n, experts)
     return 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, how)[0], how) if not x.buffer)
 
 
@@ -115,7 +115,7 @@ def same(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
         whole = {path: x.clone() for path, x in one.state_dict().items()}
         parallelize(several, mesh, experts)
         tokens = ids(config, 2, 9)
-        memory = [one.cache(16), several.cache(16)]
+        memory = [one.new_cache(16), several.new_cache(16)]
         decoded = [
             [m(tokens[:, :6], c, torch.tensor([2, 0])), *(m(tokens[:, i : i + 1], c) for i in (6, 7))]
             for m, c in zip((one, several), memory, strict=True)
@@ -133,8 +133,8 @@ def same(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "bytes": held(several),
                 "predicted": predicted(known.tree, mesh.size(), experts),
                 "padding": padding(known.tree, mesh),
-                "cache": memory[1].bytes,
-                "cache_predicted": ShardedModel(sizes, layout(mesh.size(), experts)).kv_cache(0, 16, 2),
+                "cache": memory[1].nbytes,
+                "cache_predicted": ShardedModel(sizes, layout_for(mesh.size(), experts)).kv_cache(0, 16, 2),
                 "parameters": [sum(x.numel() for x in m.parameters()) for m in (one, several)],
                 "joins": all(torch.equal(x, whole[path]) for path, x in joined.items()),
             }
@@ -154,7 +154,7 @@ def refused(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[str]:
 
 
 def text(module: run.Decoder, tokens: torch.Tensor, how: run.Sampling) -> list[list[int]]:
-    made = run.Generation(module, [tokens[0, :4].tolist(), tokens[1].tolist()], how, run.Limits(max_tokens=6))
+    made = run.Generation(module, [tokens[0, :4].tolist(), tokens[1].tolist()], how, run.GenerationLimits(max_tokens=6))
     for _ in made:
         pass
     return [row.ids for row in made.rows]
@@ -162,11 +162,11 @@ def text(module: run.Decoder, tokens: torch.Tensor, how: run.Sampling) -> list[l
 
 def opened(mesh: DeviceMesh, given: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint from a folder, each process its own part of it."""
-    ready = run.opened(given["folder"], device=mesh)
+    ready = run.open_model(given["folder"], device=mesh)
     with torch.inference_mode():
         logits = ready.module(ids(given["config"], 2, 9))
-    found = {"logits": logits.tolist(), "bytes": held(ready.module), "flaw": ready.flaw(), **mapped(given["file"])}
-    how = layout(mesh.size())
+    found = {"logits": logits.tolist(), "bytes": held(ready.module), "flaw": ready.first_nonfinite_weight(), **mapped(given["file"])}
+    how = layout_for(mesh.size())
     tree = ready.model.tree
     found["predicted"] = 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, how)[0], how))
     return found
@@ -188,7 +188,7 @@ def strange(mesh: DeviceMesh, given: dict[str, Any]) -> str:
     """A folder that one process cannot read: an error in all."""
     folder = given["folder"] if mesh.get_local_rank() == 0 else given["folder"] + "-missing"
     try:
-        run.opened(folder, device=mesh)
+        run.open_model(folder, device=mesh)
     except LlamathError as error:
         return str(error)
     return ""
@@ -196,12 +196,12 @@ def strange(mesh: DeviceMesh, given: dict[str, Any]) -> str:
 
 def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Two steps of training, each process with some rows of the batch."""
-    from llamath.run.distributed.fsdp import shard  # takes a second to import
+    from llamath.run.distributed.fsdp import apply_fsdp  # takes a second to import
 
     found = []
     for case in given:
         (known, one), (_, several) = model(case["config"]), model(case["config"])
-        shard(several, mesh)
+        apply_fsdp(several, mesh)
         rows = ids(case["config"], 2 * mesh.size(), case["tokens"])
         first = 2 * mesh.get_local_rank()
         parts = [(one, rows), (several, rows[first : first + 2])]
@@ -222,7 +222,7 @@ def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any
                 way.step()
                 way.zero_grad()
         said["numbers"] = [
-            sum(own(x).numel() for x in several.parameters()),
+            sum(local_tensor(x).numel() for x in several.parameters()),
             sum(x.parameters for x in walk(known.tree) if not x.weight.buffer),
         ]
         found.append(said)
@@ -238,7 +238,7 @@ def leaving(mesh: DeviceMesh, given: dict[str, Any]) -> None:
     """The last process ends, or falls asleep, while all generate."""
     _, made = model(given["config"])
     parallelize(made, mesh)
-    generation = run.Generation(made, [[1, 2, 3]], run.Sampling(), run.Limits(max_tokens=400))
+    generation = run.Generation(made, [[1, 2, 3]], run.Sampling(), run.GenerationLimits(max_tokens=400))
     for i, _ in enumerate(generation):
         if i == 3 and mesh.get_local_rank() == mesh.size() - 1:
             if given["way"] == "killed":

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
-from llamath.run import Decoder, build, from_named, load
+from llamath.run import Decoder, build, canonical_weights, load_weights
 
 torch.set_num_threads(1)  # models this small are slower with more
 
@@ -61,7 +61,7 @@ def _pair(text: str, dtype: str) -> Pair:
         tensors = load_file(f"{folder}/model.safetensors")
     model = llamath.load(config)
     ours = build(model)
-    load(ours, from_named(model.tree, model.scheme("hf"), tensors))
+    load_weights(ours, canonical_weights(model.tree, model.scheme("hf"), tensors))
     return Pair(config, theirs, ours)
 
 
@@ -81,7 +81,7 @@ def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
     from copy import deepcopy
 
     ours = build(both.ours.spec, dtype)
-    load(ours, ((name, x.to(dtype)) for name, x in both.ours.state_dict().items()))
+    load_weights(ours, ((name, x.to(dtype)) for name, x in both.ours.state_dict().items()))
     return deepcopy(both.theirs).to(dtype), ours
 
 

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 
 from llamath.core.config import Config
 from llamath.families import find_family
-from llamath.run import build, initialise
-from llamath.run.weights.load_weights import joined
+from llamath.run import build, initialize
+from llamath.run.weights.load_weights import group_by_stored_name
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 torch.set_num_threads(1)  # models this small are slower with more
@@ -53,10 +53,10 @@ def speaker(folder: Path, seed: int = 0, std: float = 0.3, template: str = "", *
     keys = CONFIG | config
     family = find_family(keys["model_type"])
     tree = family(Config(keys))
-    module = initialise(build(tree), seed, std)
+    module = initialize(build(tree), seed, std)
     numbers = module.state_dict()
     save_file(
-        {name: torch.cat([numbers[x.path] for x in leaves]) for name, leaves in joined(tree, family.hf).items()},
+        {name: torch.cat([numbers[x.path] for x in leaves]) for name, leaves in group_by_stored_name(tree, family.hf).items()},
         folder / "model.safetensors",
     )
     (folder / "config.json").write_text(json.dumps(keys))

@@ -83,7 +83,7 @@ def test_transformers_computes_the_same() -> None:
 
     theirs = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32, attn_implementation="eager").eval()
     split = AutoTokenizer.from_pretrained(FOLDER)
-    ours, text = run.opened("embedded", "float32").module, "Anna was in the garden. She had a red ball. Ünknown 17 wörds!"
+    ours, text = run.open_model("embedded", "float32").module, "Anna was in the garden. She had a red ball. Ünknown 17 wörds!"
     ids = words(embedded.path()).encode(text)
     assert split(text)["input_ids"] == ids
     with torch.inference_mode():

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
-from llamath.run import Decoder, opened
+from llamath.run import Decoder, open_model
+from tokenizers import Tokenizer
 
 from .reader import read
 from .stories import NOBODY, play
@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 def known(folder: Path) -> Known:
     """What lies in a folder, its weights as float32."""
-    return Known(opened(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    return Known(open_model(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 
 @torch.inference_mode()
@@ -56,7 +56,7 @@ def _batch(model: Known, prompts: list[str], temperature: float, dice: torch.Gen
     width = max(map(len, given))
     stops = torch.tensor([model.tokenizer.token_to_id(x) for x in (END, CLOSE)])
     ids = torch.tensor([[0] * (width - len(x)) + x for x in given])
-    cache, pads = model.module.cache(width + ROOM), torch.tensor([width - len(x) for x in given])
+    cache, pads = model.module.new_cache(width + ROOM), torch.tensor([width - len(x) for x in given])
     logits, chosen = model.module(ids, cache, pads, True), []
     over = torch.zeros(len(given), dtype=torch.bool)
     for _ in range(ROOM):

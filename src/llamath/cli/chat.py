@@ -13,7 +13,7 @@ from .generation_options import decoded, limits, opened, processes, sampling, sp
 from .output import complain, say
 
 if TYPE_CHECKING:
-    from ..run import Limits, Piece, Sampling, Talk
+    from ..run import ChatSession, GeneratedPiece, GenerationLimits, Sampling
 
 HELP = """/reset        begin anew, with the same system text
 /system TEXT  begin anew with another system text; without TEXT say what it is
@@ -28,22 +28,22 @@ PROMPT = "> "
 @speaks
 def command(model: str | None, **asked: Any) -> None:
     """Talk with MODEL, a folder or file with its weights. /help says what else can be typed; lines of a pipe are read as if typed."""
-    from ..run import Talk
+    from ..run import ChatSession
 
     if started():
         with processes(asked["device"]):  # of which the first says it
             raise click.UsageError("a conversation is held by one process: llamath run is what torchrun can start")
     llama = opened(model, asked)
-    talk = Talk(llama, llama.format(asked["form"]), asked["system"])
-    if llama.template is None and not asked["form"]:
-        say(f"note: no file says how conversations are written; taken is {talk.form.name} (--format NAME)", err=True)
+    talk = ChatSession(llama, llama.find_format(asked["form"]), asked["system"])
+    if llama.chat_template is None and not asked["form"]:
+        say(f"note: no file says how conversations are written; taken is {talk.chat_format.name} (--format NAME)", err=True)
     Conversation(talk, sampling(llama, asked), limits(llama, asked)).hold()
 
 
 class Conversation:
     """Somebody at a terminal, or a pipe, and a model."""
 
-    def __init__(self, talk: Talk, sampling: Sampling, limits: Limits) -> None:
+    def __init__(self, talk: ChatSession, sampling: Sampling, limits: GenerationLimits) -> None:
         self.talk, self.sampling, self.limits = talk, sampling, limits
         self.typed = sys.stdin.isatty()
         self.answers = self.tokens = 0
@@ -60,13 +60,13 @@ class Conversation:
     def hold(self) -> None:
         """Until somebody leaves."""
         if self.typed:
-            say(f"{self.talk.form.title}. /help says what can be typed; Ctrl-D leaves.", err=True)
+            say(f"{self.talk.chat_format.title}. /help says what can be typed; Ctrl-D leaves.", err=True)
         while (line := self._line()) is not None:
             try:
                 if not self._heard(line.strip()):
                     break
             except LlamathError as error:
-                self.talk.unheard()
+                self.talk.rollback()
                 if not self.typed:
                     complain(str(error), error.hint)
                 say(f"error: {error}" + (f"\n\nhint: {error.hint}" if error.hint else ""), err=True)
@@ -109,38 +109,38 @@ class Conversation:
         how = self.sampling
         if how.seed is not None:
             how = how.replace(seed=(how.seed + self.answers) % 2**63)
-        generation = self.talk.ask(text, how, self.limits)
+        generation = self.talk.send(text, how, self.limits)
         said: list[str] = []
 
-        def out(piece: Piece) -> None:
+        def out(piece: GeneratedPiece) -> None:
             said.append(piece.text)
             write(piece.text)
 
         stream(generation, out)
         write("\n")
-        self.talk.heard("".join(said))
+        self.talk.commit("".join(said))
         self.answers += 1
-        self.tokens += generation.tokens
-        self.seconds += generation.last - generation.began
+        self.tokens += generation.num_tokens
+        self.seconds += generation.last_token_at - generation.started_at
         finish = generation.rows[0].finish
         why = {"interrupted": ", interrupted", "length": ", cut at its longest"}.get(finish, "")
-        say(f"({generation.tokens:,} tokens, {generation.rate:,.1f} tokens/s{why})", err=True)
+        say(f"({generation.num_tokens:,} tokens, {generation.tokens_per_second:,.1f} tokens/s{why})", err=True)
 
     def _reset(self, _: str) -> bool:
-        self.talk.instruct(self.talk.system)
+        self.talk.set_system_prompt(self.talk.system_prompt)
         return True
 
     def _system(self, text: str) -> bool:
         if text:
-            self.talk.instruct(text)
+            self.talk.set_system_prompt(text)
         else:
-            say(self.talk.system or "there is no system text; /system TEXT gives one", err=True)
+            say(self.talk.system_prompt or "there is no system text; /system TEXT gives one", err=True)
         return True
 
     def _regenerate(self, _: str) -> bool:
         if self.sampling.greedy:
             say("note: the likeliest tokens are the same again; --temperature 1 draws", err=True)
-        self._answer(self.talk.again())
+        self._answer(self.talk.regenerate())
         return True
 
     def _help(self, _: str) -> bool:

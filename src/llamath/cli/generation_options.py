@@ -15,7 +15,7 @@ from ..core.errors import LlamathError, safe
 from .output import say
 
 if TYPE_CHECKING:
-    from ..run import Limits, Llama, Piece, Sampling
+    from ..run import GeneratedPiece, GenerationLimits, Llama, Sampling
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 NARROWING = ("top_k", "top_p", "min_p")
@@ -54,22 +54,22 @@ def processes(device: str) -> AbstractContextManager[Any]:
     """Where to compute: the device, or all the processes of torchrun together, of which the first alone goes on speaking."""
     if not started():
         return nullcontext(device)
-    from ..run.distributed.process_group import group
+    from ..run.distributed.process_group import process_group
 
-    return group(device)
+    return process_group(device)
 
 
 def opened(model: str | None, asked: dict[str, Any]) -> Llama:
     """The model with its tokenizer, if what is asked of it can be; what is worth knowing of it goes to stderr."""
     from ..render.progress import Bar
-    from ..run import Llama, Sampling, alone
+    from ..run import Llama, Sampling, limit_threads
     from .model_options import changed
 
     Sampling(**given(asked))
     changes = dict(changed(x) for x in asked["changes"])
     with Bar() as bar:
         found = Llama.open(model, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
-    alone(found.module)
+    limit_threads(found.module)
     known = found.model.notes if found.model is not None else ()
     for note in found.notes[len(known) :]:
         say(f"note: {note}", err=True)
@@ -93,20 +93,20 @@ def sampling(llama: Llama, asked: dict[str, Any]) -> Sampling:
     return made
 
 
-def limits(llama: Llama, asked: dict[str, Any], logprobs: int | None = None) -> Limits:
+def limits(llama: Llama, asked: dict[str, Any], logprobs: int | None = None) -> GenerationLimits:
     """Where texts are to end."""
     from ..core.units import parse_tokens
-    from ..run import Limits
+    from ..run import GenerationLimits
 
     context = parse_tokens(asked["context"]) if asked["context"] else llama.context
     if context and llama.context and context > llama.context:
         say(f"warning: {context:,} tokens are more than the model's own context, {llama.context:,}", err=True)
     if "" in asked["strings"]:
         raise click.UsageError("--stop wants some text")
-    return Limits(max_tokens=asked["max_tokens"], context=context, strings=asked["strings"], logprobs=logprobs)
+    return GenerationLimits(max_tokens=asked["max_tokens"], context=context, stop_strings=asked["strings"], logprobs=logprobs)
 
 
-def stream(pieces: Iterable[Piece], out: Callable[[Piece], None]) -> bool:
+def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None]) -> bool:
     """Every piece as it comes; whether somebody interrupted."""
     from ..run import Generation
 

@@ -13,8 +13,8 @@ from .model_options import changed
 from .output import say
 
 if TYPE_CHECKING:
-    from ..run.debug.activations import Heard
-    from ..run.weights.verified_checkpoint import Sound
+    from ..run.debug.activations import Activations
+    from ..run.weights.verified_checkpoint import VerifiedCheckpoint
 
 TEXT = (
     "The river was low that summer, and on the 14th of July the children walked across it without wetting their knees. "
@@ -38,20 +38,20 @@ TEXT = (
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: float | None, as_json: bool, **how: Any) -> None:
     """Do the checkpoints A and B compute the same? Exit code 0 yes, 1 no, 2 unreadable."""
-    from ..run.debug.compare_runs import agreement
-    from ..run.memory_budget import typed
-    from ..run.weights.verified_checkpoint import sound
+    from ..run.debug.compare_runs import compare_activations
+    from ..run.memory_budget import parse_dtype
+    from ..run.weights.verified_checkpoint import open_verified
 
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
         raise LlamathError("the prompt is empty", hint="leave it out for a text of its own, or give --ids")
-    sources = [sound(a), sound(b, dict(changed(x) for x in how.pop("changes")))]
+    sources = [open_verified(a), open_verified(b, dict(changed(x) for x in how.pop("changes")))]
     tokens, text = _tokens(sources, prompt, ids, (how.pop("tokens"), how.pop("seed")))
-    dtype = typed(how["dtype"])
+    dtype = parse_dtype(how["dtype"])
     ours, theirs = (_heard(x, tokens, dtype, how["device"]) for x in sources)
     usual = 1e-4 if dtype.itemsize > 2 else 2e-2
-    found = agreement(ours, theirs, tokens, text, usual if tolerance is None else tolerance)
+    found = compare_activations(ours, theirs, tokens, text, usual if tolerance is None else tolerance)
     if as_json:
         import json
 
@@ -65,18 +65,18 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
     sys.exit(0 if found.same else 1)
 
 
-def _heard(source: Sound, tokens: list[int], dtype: Any, device: str) -> Heard:
+def _heard(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: str) -> Activations:
     """What one of them says; nothing of it stays in memory."""
     from ..render.progress import Bar
-    from ..run.debug.activations import listen
-    from ..run.weights.open_model import filled
+    from ..run.debug.activations import capture_activations
+    from ..run.weights.open_model import load_verified
 
     with Bar() as bar:
-        found = filled(source, dtype, device, bar.update)
-    return listen(found, source.path, tokens)
+        found = load_verified(source, dtype, device, bar.update)
+    return capture_activations(found, source.path, tokens)
 
 
-def _tokens(sources: list[Sound], prompt: str | None, ids: str | None, random: tuple[int, int]) -> tuple[list[int], str]:
+def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None, random: tuple[int, int]) -> tuple[list[int], str]:
     """The ids that both read, and the text that they stand for, if there is one."""
     if ids is not None:
         found, text = _listed(ids), ""
@@ -101,7 +101,7 @@ def _listed(text: str) -> list[int]:
     return [int(x) for x in parts]
 
 
-def _read(sources: list[Sound], prompt: str | None) -> tuple[list[int], str]:
+def _read(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[int], str]:
     """The text by the tokenizer of the first that has one; nothing where neither has one and none is needed."""
     from ..tokenizers import tokenizer
 

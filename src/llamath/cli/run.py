@@ -15,7 +15,7 @@ from .generation_options import decoded, interrupted, limits, opened, processes,
 from .output import say
 
 if TYPE_CHECKING:
-    from ..run import Limits, Llama, Piece, Sampling
+    from ..run import GeneratedPiece, Generation, GenerationLimits, Llama, Sampling
 
 MOST, TOGETHER = 256, 8
 """Tokens of a text, and prompts of a file that are read together, unless it is said."""
@@ -63,16 +63,18 @@ class Job:
         top = asked["top_logprobs"]
         self.quiet = asked["quiet"]
         self.logprobs = asked["logprobs"] or top is not None
-        self.limits: Limits = limits(llama, asked | {"max_tokens": asked["max_tokens"] or MOST}, (top or 0) if self.logprobs else None)
+        self.limits: GenerationLimits = limits(
+            llama, asked | {"max_tokens": asked["max_tokens"] or MOST}, (top or 0) if self.logprobs else None
+        )
         self.sampling: Sampling = sampling(llama, asked)
         talking = asked["manner"] == "chat" or asked["form"] or self.system
         if talking and asked["manner"] == "raw":
             raise click.UsageError("--raw goes on from the prompt alone: not with --system or --format")
-        if not talking and asked["manner"] is None and llama.template:
-            talking = llama.form is not None
+        if not talking and asked["manner"] is None and llama.chat_template:
+            talking = llama.chat_format is not None
             if not talking:
                 say(f"note: {STRANGE}, so it goes on from the prompt as it stands (--format NAME answers it)", err=True)
-        self.form = llama.format(asked["form"]) if talking else None
+        self.form = llama.find_format(asked["form"]) if talking else None
 
     def ids(self, prompt: str) -> list[int]:
         """A prompt's tokens, in its conversation if it is one."""
@@ -83,16 +85,16 @@ class Job:
         turns = [*([chat.Turn("system", self.system)] if self.system else []), chat.Turn("user", prompt)]
         return chat.ids(self.form, self.llama.tokenizer, turns)
 
-    def begin(self, prompts: Sequence[str], sampling: Sampling | None = None) -> Any:
+    def begin(self, prompts: Sequence[str], sampling: Sampling | None = None) -> Generation:
         """Go on from these."""
         ids = [self.ids(x) for x in prompts]
         ends = self.limits
         if self.form is not None:
             from ..tokenizers import chat_prompt as chat
 
-            ends = ends.replace(stop=chat.stops(self.form, self.llama.tokenizer))
-        made = self.llama.begin(ids, sampling or self.sampling, ends)
-        return made.speak(self.llama.tokenizer, ids if self.form is None else None)
+            ends = ends.replace(stop_ids=chat.stops(self.form, self.llama.tokenizer))
+        made = self.llama.start(ids, sampling or self.sampling, ends)
+        return made.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
 
     def token(self, token: int) -> str:
         """A token's text."""
@@ -100,15 +102,15 @@ class Job:
 
     def live(self, prompt: str) -> None:
         """The text as it comes, the figures on stderr."""
-        from ..render.text.generation_text import drawn, ended, speed, weighed_text
+        from ..render.text.generation_text import finish_text, logprob_text, sampling_text, speed_text
 
         generation = self.begin([prompt])
 
-        def out(piece: Piece) -> None:
+        def out(piece: GeneratedPiece) -> None:
             if not self.logprobs:
                 write(piece.text)
             elif piece.logprob is not None:
-                write(weighed_text(piece.token, piece.logprob, piece.top, self.token) + "\n")
+                write(logprob_text(piece.token, piece.logprob, piece.top, self.token) + "\n")
 
         if self.form is None and not self.logprobs and sys.stdout.isatty():
             write(prompt)
@@ -117,8 +119,15 @@ class Job:
         write("" if self.logprobs else "\n")
         theirs = self.sampling.replace(seed=None) == self.llama.sampling
         how = {name: getattr(self.sampling, name) for name in self.sampling.fields}
-        figures = speed(len(row.ids), row.prompt, generation.first - generation.began, generation.rate)
-        said = [figures, ended(row.finish), drawn(how, generation.seed, theirs), *([f"as {self.form.name} has it"] if self.form else [])]
+        figures = speed_text(
+            len(row.ids), row.prompt_length, generation.first_token_at - generation.started_at, generation.tokens_per_second
+        )
+        said = [
+            figures,
+            finish_text(row.finish),
+            sampling_text(how, generation.seed, theirs),
+            *([f"as {self.form.name} has it"] if self.form else []),
+        ]
         if not self.quiet:
             say("; ".join(said), err=True)
         if broken:
@@ -127,9 +136,9 @@ class Job:
     def whole(self, prompt: str) -> None:
         """The text when it is over, with its figures."""
         from ..render.text.generation_text import completion_json
-        from ..run.session import completions
+        from ..run.session import collect_completions
 
-        (made,) = completions(self.begin([prompt]))
+        (made,) = collect_completions(self.begin([prompt]))
         say(json.dumps(completion_json(made, self.token if self.logprobs else None), ensure_ascii=False))
         if made.finish == "interrupted":
             interrupted()
@@ -137,7 +146,7 @@ class Job:
     def several(self, prompts: Sequence[str], together: int) -> None:
         """A line of JSON for each, in their order."""
         from ..render.text.generation_text import completion_json
-        from ..run.session import completions
+        from ..run.session import collect_completions
 
         for number, prompt in enumerate(prompts, 1):
             _fitting(self.limits, self.ids(prompt), number)
@@ -146,7 +155,7 @@ class Job:
             part = prompts[first : first + together]
             generation = self.begin(part, None if seed is None else self.sampling.replace(seed=(seed + first) % 2**63))
             seed = generation.seed if seed is None else seed
-            made = completions(generation)
+            made = collect_completions(generation)
             for prompt, x in zip(part, made, strict=True):
                 found = completion_json(x, self.token if self.logprobs else None)
                 say(json.dumps({"prompt": prompt} | found, ensure_ascii=False))
@@ -154,9 +163,9 @@ class Job:
                 interrupted()
 
 
-def _fitting(limits: Limits, ids: Sequence[int], number: int) -> None:
+def _fitting(limits: GenerationLimits, ids: Sequence[int], number: int) -> None:
     try:
-        limits.new(len(ids))
+        limits.max_new_tokens(len(ids))
     except LlamathError as error:
         raise LlamathError(f"prompt {number:,}: {error}", hint=error.hint) from None
 

@@ -42,9 +42,9 @@ def _trace(model: Model, *, place: str | None, prompt: str | None, asked: dict[s
         model, module, known = _read(model, place, asked)
         ids = known.encode(prompt, marks=True)
         found = trace(model, ids, module, layer, asked["top"])
-        words = Words({x: known.decode([x], marks=True) for x in (*ids, *(x for x, _ in found.likely))})
+        words = Words({x: known.decode([x], marks=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
     if asked["svg"] is not None:
-        _draw(model, found.then.walk if asked["then"] and found.then else found.first.walk, asked)
+        _draw(model, found.following.walk if asked["then"] and found.following else found.first.walk, asked)
     if asked["form"] == "json":
         from ..render.text.trace_data import trace_json
 
@@ -71,17 +71,17 @@ def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model
             raise LlamathError(f"{safe(place)} is a configuration: it has no tokenizer for the prompt", hint=hint)
         return model, None, tokenizer(place)
     from ..render.progress import Bar
-    from ..run import opened
-    from ..run.session import agree
+    from ..run import open_model
+    from ..run.session import check_tokenizer
     from ..tokenizers import tokenizer
 
     changes = dict(changed(x) for x in asked["changes"])
     with Bar() as bar:
-        found = opened(place or MODEL_NAME, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
+        found = open_model(place or MODEL_NAME, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
     for note in found.notes:
         say(f"note: {note}", err=True)
     words = tokenizer(found.folder)
-    agree(words, found.module.embed.weight.shape[0])
+    check_tokenizer(words, found.module.embed.weight.shape[0])
     return found.model, found.module, words
 
 

@@ -14,46 +14,46 @@ try:
 except ImportError:
     raise MissingExtra("torch", "run") from None
 
-from .build_module import build, initialise
-from .chat_session import Talk
-from .cpu.optimize_for_cpu import quicken
-from .generate import Generation, Limits, Piece
+from .build_module import build, initialize
+from .chat_session import ChatSession
+from .cpu.optimize_for_cpu import optimize_for_cpu
+from .generate import GeneratedPiece, Generation, GenerationLimits
 from .kv_cache import Cache
 from .layers import Decoder
-from .memory_budget import afford, alone
+from .memory_budget import check_memory_for, limit_threads
 from .sampling import Sampling
 from .session import Completion, Llama
-from .weights.load_weights import from_named, load
-from .weights.open_model import Opened, opened
+from .weights.load_weights import canonical_weights, load_weights
+from .weights.open_model import LoadedModel, open_model
 
 if TYPE_CHECKING:
-    from .distributed.fsdp import shard
+    from .distributed.fsdp import apply_fsdp
     from .distributed.tensor_parallel import parallelize
 
 __all__ = [
     "Cache",
+    "ChatSession",
     "Completion",
     "Decoder",
+    "GeneratedPiece",
     "Generation",
-    "Limits",
+    "GenerationLimits",
     "Llama",
-    "Opened",
-    "Piece",
+    "LoadedModel",
     "Sampling",
-    "Talk",
-    "afford",
-    "alone",
+    "apply_fsdp",
     "build",
-    "from_named",
-    "initialise",
-    "load",
-    "opened",
+    "canonical_weights",
+    "check_memory_for",
+    "initialize",
+    "limit_threads",
+    "load_weights",
+    "open_model",
+    "optimize_for_cpu",
     "parallelize",
-    "quicken",
-    "shard",
     "torch",
 ]
-LATE = {"parallelize": "distributed.tensor_parallel", "shard": "distributed.fsdp"}
+LATE = {"parallelize": "distributed.tensor_parallel", "apply_fsdp": "distributed.fsdp"}
 """What takes a second to import, and few need."""
 
 

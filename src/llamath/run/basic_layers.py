@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..core import blocks, mixers
-from .module import Module, own, runs
+from .module import Module, local_tensor, module_for
 
 
-@runs(blocks.Linear)
+@module_for(blocks.Linear)
 class Linear(Module):
     """y = W x + b."""
 
@@ -22,10 +22,10 @@ class Linear(Module):
     bias: Parameter | None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, own(self.weight), None if self.bias is None else own(self.bias))
+        return F.linear(x, local_tensor(self.weight), None if self.bias is None else local_tensor(self.bias))
 
 
-@runs(blocks.ProjectedLinear)
+@module_for(blocks.ProjectedLinear)
 class ProjectedLinear(Linear):
     """W (P x) + b."""
 
@@ -35,7 +35,7 @@ class ProjectedLinear(Linear):
         return super().forward(self.projection(x))
 
 
-@runs(blocks.Embedding)
+@module_for(blocks.Embedding)
 class Embedding(Module):
     """The rows of these ids, or of these positions."""
 
@@ -43,11 +43,11 @@ class Embedding(Module):
     weight: Parameter
 
     def forward(self, ids: Tensor) -> Tensor:
-        rows = F.embedding(ids + self.spec.offset if self.spec.offset else ids, own(self.weight))
+        rows = F.embedding(ids + self.spec.offset if self.spec.offset else ids, local_tensor(self.weight))
         return rows if self.spec.scale == 1.0 else rows * self.spec.scale
 
 
-@runs(blocks.ProjectedEmbedding)
+@module_for(blocks.ProjectedEmbedding)
 class ProjectedEmbedding(Embedding):
     """Narrow rows, widened."""
 
@@ -65,7 +65,7 @@ class Norm(Module):
     bias: Parameter | None
 
 
-@runs(blocks.RMSNorm)
+@module_for(blocks.RMSNorm)
 class RMSNorm(Norm):
     """x / rms(x) · (offset + w) (Zhang and Sennrich 2019, arXiv:1910.07467)."""
 
@@ -78,7 +78,7 @@ class RMSNorm(Norm):
         return F.rms_norm(x.float(), size, self.spec.offset + self.weight.float(), eps).to(x.dtype)
 
 
-@runs(mixers.GroupedRMSNorm)
+@module_for(mixers.GroupedRMSNorm)
 class GroupedRMSNorm(RMSNorm):
     """The same for each of the groups that x is cut into."""
 
@@ -88,14 +88,14 @@ class GroupedRMSNorm(RMSNorm):
         return (F.rms_norm(x.unflatten(-1, self.weight.shape), self.weight.shape[-1:], eps=self.spec.eps) * self.weight).flatten(-2)
 
 
-@runs(blocks.LayerNorm)
+@module_for(blocks.LayerNorm)
 class LayerNorm(Norm):
     """(x − mean) / std · w + b; the weight of several heads has a row for each."""
 
     def forward(self, x: Tensor) -> Tensor:
         size, eps = x.shape[-1:], self.spec.eps
         if self.weight is not None and self.weight.dim() > 1:
-            return F.layer_norm(x, size, eps=eps) * own(self.weight)
+            return F.layer_norm(x, size, eps=eps) * local_tensor(self.weight)
         return F.layer_norm(x, size, self.weight, self.bias, eps)
 
 
@@ -110,7 +110,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """By the names that configurations have for them."""
 
 
-@runs(blocks.MLP)
+@module_for(blocks.MLP)
 class MLP(Module):
     """down(act(gate x) · up x), or down(act(up x)) without a gate."""
 
@@ -124,7 +124,7 @@ class MLP(Module):
         return self.down(act(self.up(x)) if self.gate is None else act(self.gate(x)) * self.up(x))
 
 
-@runs(blocks.ClampedMLP)
+@module_for(blocks.ClampedMLP)
 class ClampedMLP(MLP):
     """down((up x + 1) · g · sigmoid(alpha · g)), with g = gate x and up x clamped."""
 

@@ -10,29 +10,29 @@ from ..core import blocks
 from ..core.tree import walk
 from .basic_layers import RMSNorm
 from .layers import Decoder
-from .module import Place, grow, tie
+from .module import TensorOptions, make_module, tie_weights
 from .moe import MoE  # noqa: F401  this module and that of states register what they run
-from .recurrent_mixers import StateMixer  # noqa: F401
+from .recurrent_mixers import RecurrentMixer  # noqa: F401
 
 
-class Known(Protocol):
+class HasTree(Protocol):
     """What `llamath.load` returns."""
 
     @property
     def tree(self) -> blocks.Decoder: ...
 
 
-def build(model: blocks.Decoder | Known, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Decoder:
+def build(model: blocks.Decoder | HasTree, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Decoder:
     """The module of a model's tree, its numbers not set; on the meta device it takes no memory."""
     tree = model if isinstance(model, blocks.Decoder) else model.tree
-    made = grow(tree, Place(dtype, torch.device(device)))
+    made = make_module(tree, TensorOptions(dtype, torch.device(device)))
     assert isinstance(made, Decoder)
-    tie(made, tree)
+    tie_weights(made, tree)
     return made
 
 
 @torch.no_grad()
-def initialise(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
+def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
     """First numbers: matrices from a normal distribution, norms that change nothing, no biases."""
     random = torch.Generator(next(module.parameters()).device).manual_seed(seed)
     numbers = module.state_dict()

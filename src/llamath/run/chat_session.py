@@ -5,53 +5,53 @@ from __future__ import annotations
 from ..core.errors import LlamathError
 from ..tokenizers.chat_formats import Format
 from ..tokenizers.chat_prompt import Turn
-from .batch import Past
-from .generate import Generation, Limits
+from .batch import PrefixCache
+from .generate import Generation, GenerationLimits
 from .sampling import Sampling
 from .session import Llama
 
 
-class Talk:
+class ChatSession:
     """Turns so far, the system's first. `ask` gives an answer piece by piece, `heard` notes what was said of it."""
 
     def __init__(self, llama: Llama, form: Format, system: str = "") -> None:
-        self.llama, self.form = llama, form
+        self.llama, self.chat_format = llama, form
         self.turns: list[Turn] = []
-        self._past: Past | None = None
+        self._prefix: PrefixCache | None = None
         self._answer: Generation | None = None
-        self.instruct(system)
+        self.set_system_prompt(system)
 
-    def instruct(self, system: str) -> None:
+    def set_system_prompt(self, system: str) -> None:
         """Begin anew, with this for the system's text; none if it is empty."""
         self.turns = [Turn("system", system)] if system else []
 
     @property
-    def system(self) -> str:
+    def system_prompt(self) -> str:
         """The system's text."""
         return self.turns[0].text if self.turns and self.turns[0].role == "system" else ""
 
-    def ask(self, text: str, sampling: Sampling | None, limits: Limits) -> Generation:
+    def send(self, text: str, sampling: Sampling | None, limits: GenerationLimits) -> Generation:
         """The answer to one more turn of the user, which counts only if it can be read."""
         turns = [*self.turns, Turn("user", text)]
-        answer = self.llama.reply(turns, self.form, sampling, limits)
-        if self._past is not None:
-            answer.resume(self._past)
+        answer = self.llama.reply(turns, self.chat_format, sampling, limits)
+        if self._prefix is not None:
+            answer.resume(self._prefix)
         self.turns, self._answer = turns, answer
         return answer
 
-    def heard(self, text: str) -> None:
+    def commit(self, text: str) -> None:
         """The answer, as far as it went."""
         self.turns.append(Turn("assistant", text))
         if self._answer is not None:
-            self._past, self._answer = self._answer.past, None
+            self._prefix, self._answer = self._answer.prefix_cache, None
 
-    def unheard(self) -> None:
+    def rollback(self) -> None:
         """Take back a question that was not answered."""
         if self.turns and self.turns[-1].role == "user":
             self.turns.pop()
-        self._past = self._answer = None
+        self._prefix = self._answer = None
 
-    def again(self) -> str:
+    def regenerate(self) -> str:
         """Take back the last question and its answer, to ask it again."""
         if len(self.turns) < 2 or self.turns[-1].role != "assistant":
             raise LlamathError("there is no answer yet to be given again")

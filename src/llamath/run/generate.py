@@ -12,23 +12,23 @@ from torch import Tensor
 
 from ..core.errors import LlamathError
 from ..core.record_type import Record
-from .batch import Batch, Past
-from .debug.explain_nonfinite import blame
-from .detokenizer import Spoken, Stops, Words
+from .batch import Batch, PrefixCache
+from .debug.explain_nonfinite import explain_nonfinite
+from .detokenizer import StopStringMatcher, StreamingDetokenizer, TokenDecoder
 from .layers import Decoder
-from .sampling import Choice, Sampler, Sampling
+from .sampling import SampledTokens, Sampler, Sampling
 
 STOP, LENGTH, STRING, INTERRUPTED = "stop", "length", "string", "interrupted"
 """Why a text is over: a token that ends texts, as long as it may be, a stop string, somebody had enough."""
 
 
-class Limits(Record):
+class GenerationLimits(Record):
     """Where texts end, and what is told of their tokens."""
 
     max_tokens: int | None = None  # None: as many as the context has room for
     context: int | None = None  # tokens of prompt and text together; None: any number
-    stop: frozenset[int] = frozenset()  # tokens
-    strings: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()  # tokens
+    stop_strings: tuple[str, ...] = ()
     logprobs: int | None = None  # 0: of each token that is taken; n: of the n likeliest as well
 
     def __init__(self, **values: object) -> None:
@@ -39,7 +39,7 @@ class Limits(Record):
         if self.logprobs is not None and self.logprobs < 0:
             raise LlamathError(f"logprobs is {self.logprobs}, and should be 0 or more")
 
-    def new(self, tokens: int) -> int | None:
+    def max_new_tokens(self, tokens: int) -> int | None:
         """How many tokens may follow a prompt of so many."""
         if self.context is None:
             return self.max_tokens
@@ -52,7 +52,7 @@ class Limits(Record):
         return min(self.context - tokens, self.context if self.max_tokens is None else self.max_tokens)
 
 
-class Piece(NamedTuple):
+class GeneratedPiece(NamedTuple):
     """What one more token of one text brings: some text, perhaps none yet; in its last piece, why it is over."""
 
     row: int
@@ -63,48 +63,48 @@ class Piece(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class Row:
+class SequenceState:
     """One text: how far it has come."""
 
-    def __init__(self, number: int, prompt: Sequence[int], limits: Limits) -> None:
-        self.number, self.limits, self.most = number, limits, limits.new(len(prompt))
-        self.prompt, self.ids, self.finish = len(prompt), list[int](), ""
-        self.spoken: Spoken | None = None
-        self.stops = Stops(limits.strings)
+    def __init__(self, number: int, prompt: Sequence[int], limits: GenerationLimits) -> None:
+        self.index, self.limits, self.max_new_tokens = number, limits, limits.max_new_tokens(len(prompt))
+        self.prompt_length, self.ids, self.finish = len(prompt), list[int](), ""
+        self.detokenizer: StreamingDetokenizer | None = None
+        self.stop_matcher = StopStringMatcher(limits.stop_strings)
 
-    def take(self, token: int) -> tuple[str, str]:
+    def add_token(self, token: int) -> tuple[str, str]:
         """The text that a token brings, and why it is the last, if it is."""
         self.ids.append(token)
-        if token in self.limits.stop:
-            return self.end(STOP)
-        text = self.stops.add(self.spoken.add(token)) if self.spoken else ""
-        if self.stops.found:
+        if token in self.limits.stop_ids:
+            return self.finish_with(STOP)
+        text = self.stop_matcher.add(self.detokenizer.add(token)) if self.detokenizer else ""
+        if self.stop_matcher.matched:
             self.finish = STRING
-        elif len(self.ids) == self.most:
-            rest, _ = self.end(LENGTH)
+        elif len(self.ids) == self.max_new_tokens:
+            rest, _ = self.finish_with(LENGTH)
             text += rest
         return text, self.finish
 
-    def end(self, why: str) -> tuple[str, str]:
+    def finish_with(self, why: str) -> tuple[str, str]:
         """Whatever was held back, which may end with a stop string after all."""
         self.finish = why
-        text = (self.stops.add(self.spoken.rest()) if self.spoken else "") + self.stops.rest()
-        self.finish = STRING if self.stops.found else why
+        text = (self.stop_matcher.add(self.detokenizer.flush()) if self.detokenizer else "") + self.stop_matcher.flush()
+        self.finish = STRING if self.stop_matcher.matched else why
         return text, self.finish
 
 
-def _fresh() -> int:
+def _random_seed() -> int:
     """A seed that nobody has chosen, short enough to be typed."""
     return int.from_bytes(os.urandom(4), "little")
 
 
-def known(module: Decoder) -> int:
+def vocab_size(module: Decoder) -> int:
     """How many tokens the model can read; it may give logits for more."""
     tables = [module.embed, *([module.per_layer.embed] if module.per_layer is not None else [])]
     return min(x.weight.shape[0] for x in tables)
 
 
-def _checked(prompts: Sequence[Sequence[int]], known: int) -> None:
+def _check_prompts(prompts: Sequence[Sequence[int]], known: int) -> None:
     if not prompts:
         raise LlamathError("there are no prompts")
     for prompt in prompts:
@@ -121,101 +121,101 @@ def _checked(prompts: Sequence[Sequence[int]], known: int) -> None:
 class Generation:
     """Prompts being continued; each text depends on its own prompt and seed alone, however many are read together."""
 
-    def __init__(self, module: Decoder, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: Limits) -> None:
-        self._known = known(module)
-        _checked(prompts, self._known)
-        self.rows = [Row(i, prompt, limits) for i, prompt in enumerate(prompts)]
-        room, grows = self._room()
+    def __init__(self, module: Decoder, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits) -> None:
+        self._vocab_size = vocab_size(module)
+        _check_prompts(prompts, self._vocab_size)
+        self.rows = [SequenceState(i, prompt, limits) for i, prompt in enumerate(prompts)]
+        room, grows = self._max_length()
         self.batch = Batch(module, prompts, room, grows)
-        self.seed = sampling.seed if sampling.seed is not None else module.agreed(_fresh())
+        self.seed = sampling.seed if sampling.seed is not None else module.broadcast_int(_random_seed())
         self.sampler = Sampler(sampling, [(self.seed + i) % 2**63 for i in range(len(prompts))], limits.logprobs)
-        self.sampler.begin(prompts, min(module.spec.vocab, self._known), self.batch.device)
-        self.began = self.first = self.last = perf_counter()
-        self._live = list(self.rows)
+        self.sampler.note_prompts(prompts, min(module.spec.vocab, self._vocab_size), self.batch.device)
+        self.started_at = self.first_token_at = self.last_token_at = perf_counter()
+        self._active = list(self.rows)
 
-    def _room(self) -> tuple[int, bool]:
+    def _max_length(self) -> tuple[int, bool]:
         """How many tokens the longest row may come to, and whether the cache had better grow up to there."""
-        longest = max(row.prompt for row in self.rows)
-        known = [row.most for row in self.rows if row.most is not None]
+        longest = max(row.prompt_length for row in self.rows)
+        known = [row.max_new_tokens for row in self.rows if row.max_new_tokens is not None]
         limits = self.rows[0].limits
         return longest + max(known) if known else 2**62, limits.max_tokens is None
 
-    def speak(self, words: Words, before: Sequence[Sequence[int]] | None = None) -> Generation:
+    def attach_tokenizer(self, words: TokenDecoder, before: Sequence[Sequence[int]] | None = None) -> Generation:
         """Give text as well as tokens; `before` are the tokens whose text comes first, on which a space may depend."""
         for row, known in zip(self.rows, before or [()] * len(self.rows), strict=True):
-            row.spoken = Spoken(words, known)
+            row.detokenizer = StreamingDetokenizer(words, known)
         return self
 
-    def resume(self, past: Past) -> Generation:
+    def resume(self, past: PrefixCache) -> Generation:
         """Read only what an earlier reading has not."""
         self.batch.resume(past)
         return self
 
     @property
-    def past(self) -> Past | None:
+    def prefix_cache(self) -> PrefixCache | None:
         """What has been read of the only text, for another to go on from."""
         cache = self.batch.cache
-        return None if cache is None or cache.pads is not None else Past(self.batch.texts[0][: cache.length], cache)
+        return None if cache is None or cache.padding is not None else PrefixCache(self.batch.sequences[0][: cache.length], cache)
 
     @property
-    def tokens(self) -> int:
+    def num_tokens(self) -> int:
         """How many there are so far, all texts together."""
         return sum(len(row.ids) for row in self.rows)
 
     @property
-    def rate(self) -> float:
+    def tokens_per_second(self) -> float:
         """Tokens a second after the first ones; with those where there are no others."""
-        later = self.tokens - sum(1 for row in self.rows if row.ids)
-        n, seconds = (later, self.last - self.first) if later else (self.tokens, self.last - self.began)
+        later = self.num_tokens - sum(1 for row in self.rows if row.ids)
+        n, seconds = (later, self.last_token_at - self.first_token_at) if later else (self.num_tokens, self.last_token_at - self.started_at)
         return n / seconds if seconds else 0.0
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[GeneratedPiece]:
         try:
-            logits = self.batch.read()
+            logits = self.batch.prefill()
             while True:
-                choice = self.sampler(logits[:, : self._known])
+                choice = self.sampler(logits[:, : self._vocab_size])
                 taken = choice.ids.tolist()
                 yield from self._pieces(choice, taken)
-                live = [i for i, row in enumerate(self._live) if not row.finish]
+                live = [i for i, row in enumerate(self._active) if not row.finish]
                 if not live:
                     return
-                ids, taken = self._kept(choice.ids, taken, live)
-                logits = self.batch.step(ids, taken)
+                ids, taken = self._drop_finished(choice.ids, taken, live)
+                logits = self.batch.decode(ids, taken)
         except KeyboardInterrupt:
             self.batch.cache = None  # some layers may have read more than others
             yield from self.interrupt()
         except (RuntimeError, MemoryError) as error:
             if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
                 raise
-            said = f"{self.batch.device} has no memory left after {self.tokens:,} tokens"
+            said = f"{self.batch.device} has no memory left after {self.num_tokens:,} tokens"
             raise LlamathError(said, hint="fewer prompts at once, a shorter context, or a smaller --dtype takes less") from None
 
-    def _pieces(self, choice: Choice, taken: list[int]) -> Iterator[Piece]:
+    def _pieces(self, choice: SampledTokens, taken: list[int]) -> Iterator[GeneratedPiece]:
         now = perf_counter()
-        self.first, self.last = (self.first if self.tokens else now), now
-        for i, (row, token) in enumerate(zip(self._live, taken, strict=True)):
+        self.first_token_at, self.last_token_at = (self.first_token_at if self.num_tokens else now), now
+        for i, (row, token) in enumerate(zip(self._active, taken, strict=True)):
             if row.finish:
                 continue
             if token < 0:
-                raise blame(self.batch.module, self.batch.texts[i])
-            text, finish = row.take(token)
+                raise explain_nonfinite(self.batch.module, self.batch.sequences[i])
+            text, finish = row.add_token(token)
             logprob = None if choice.logprobs is None else choice.logprobs[i]
-            yield Piece(row.number, token, text, finish, logprob, tuple(choice.top[i]) if choice.top else ())
+            yield GeneratedPiece(row.index, token, text, finish, logprob, tuple(choice.top[i]) if choice.top else ())
 
-    def _kept(self, ids: Tensor, taken: list[int], live: list[int]) -> tuple[Tensor, list[int]]:
+    def _drop_finished(self, ids: Tensor, taken: list[int], live: list[int]) -> tuple[Tensor, list[int]]:
         """The batch without texts that are over: at once where their positions are at an end, else when there are enough of them."""
-        few = 4 * len(live) <= 3 * len(self._live) or self.batch.module.positions is not None
-        if not few or len(live) == len(self._live):
+        few = 4 * len(live) <= 3 * len(self._active) or self.batch.module.positions is not None
+        if not few or len(live) == len(self._active):
             return ids, taken
-        which = self.batch.keep(live)
-        self.sampler.keep(which)
-        self._live = [self._live[i] for i in live]
+        which = self.batch.select_rows(live)
+        self.sampler.select_rows(which)
+        self._active = [self._active[i] for i in live]
         return ids[which], [taken[i] for i in live]
 
-    def interrupt(self) -> Iterator[Piece]:
+    def interrupt(self) -> Iterator[GeneratedPiece]:
         """Stop here: what is left to say of texts that are not over."""
         for row in self.rows:
             if not row.finish:
-                text, finish = row.end(INTERRUPTED)
-                yield Piece(row.number, -1, text, finish)
-        self._live = []
+                text, finish = row.finish_with(INTERRUPTED)
+                yield GeneratedPiece(row.index, -1, text, finish)
+        self._active = []

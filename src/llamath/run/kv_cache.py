@@ -13,57 +13,57 @@ from torch import Tensor
 from ..core.errors import LlamathError
 
 
-class Keys:
+class KVCache:
     """Keys and values of the last `room` tokens, `(B, K, room, h)` each; a newer one takes the place of the oldest.
 
     With no room it hands on what it is given: a pass without a cache.
     """
 
     def __init__(self, room: int) -> None:
-        self.room = room
-        self.rows: tuple[Tensor, ...] = ()
-        self.held: tuple[Tensor, ...] = ()  # what this pass may look at, in the order of `seen`
+        self.capacity = room
+        self.buffers: tuple[Tensor, ...] = ()
+        self.visible: tuple[Tensor, ...] = ()  # what this pass may look at, in the order of `seen`
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """What is remembered."""
-        return self.rows
+        return self.buffers
 
-    def add(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
+    def update(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
         """Remember T more tokens after `past` others: those that this pass may look at."""
-        if not self.room:
-            self.held = new
+        if not self.capacity:
+            self.visible = new
             return new
-        if not self.rows:
-            self.rows = tuple(x.new_zeros(*x.shape[:-2], self.room, x.shape[-1]) for x in new)
+        if not self.buffers:
+            self.buffers = tuple(x.new_zeros(*x.shape[:-2], self.capacity, x.shape[-1]) for x in new)
         end = past + new[0].shape[-2]
-        fits = end <= self.room or new[0].shape[-2] == 1
-        before = () if fits else self._before(past)
-        for rows, x in zip(self.rows, new, strict=True):
-            _place(rows, x, past)
+        fits = end <= self.capacity or new[0].shape[-2] == 1
+        before = () if fits else self._oldest_first(past)
+        for rows, x in zip(self.buffers, new, strict=True):
+            _write(rows, x, past)
         if fits:
-            self.held = tuple(rows[..., : min(end, self.room), :] for rows in self.rows)
+            self.visible = tuple(rows[..., : min(end, self.capacity), :] for rows in self.buffers)
         else:
-            self.held = tuple(torch.cat(both, -2) for both in zip(before, new, strict=True))
-        return self.held
+            self.visible = tuple(torch.cat(both, -2) for both in zip(before, new, strict=True))
+        return self.visible
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Forget the other rows of the batch."""
-        self.rows, self.held = tuple(x[rows] for x in self.rows), ()
+        self.buffers, self.visible = tuple(x[rows] for x in self.buffers), ()
 
     def grow(self, room: int) -> None:
         """Take more room, while nothing has been forgotten yet."""
-        more = room - self.room
-        self.rows = tuple(torch.cat((x, x.new_zeros(*x.shape[:-2], more, x.shape[-1])), -2) if more else x for x in self.rows)
-        self.room, self.held = room, ()
+        more = room - self.capacity
+        self.buffers = tuple(torch.cat((x, x.new_zeros(*x.shape[:-2], more, x.shape[-1])), -2) if more else x for x in self.buffers)
+        self.capacity, self.visible = room, ()
 
-    def _before(self, past: int) -> tuple[Tensor, ...]:
+    def _oldest_first(self, past: int) -> tuple[Tensor, ...]:
         """What is remembered so far, oldest first."""
-        order = seen(0, past, self.room) % self.room
-        return tuple(rows[..., order.to(rows.device), :] for rows in self.rows)
+        order = key_positions(0, past, self.capacity) % self.capacity
+        return tuple(rows[..., order.to(rows.device), :] for rows in self.buffers)
 
 
-def _place(rows: Tensor, x: Tensor, past: int) -> None:
+def _write(rows: Tensor, x: Tensor, past: int) -> None:
     """Write tokens from `past` on into their places, the last ones if there is no room for all."""
     room, end = rows.shape[-2], past + x.shape[-2]
     first = max(past, end - room)
@@ -75,74 +75,76 @@ def _place(rows: Tensor, x: Tensor, past: int) -> None:
         rows[..., :wrapped, :] = x[..., straight:, :]
 
 
-def seen(new: int, past: int, room: int) -> Tensor:
+def key_positions(new: int, past: int, room: int) -> Tensor:
     """For which tokens, counted from the first, the keys stand that a memory gives to a pass over `new` tokens."""
     if new == 1 and room and past >= room:
         return past - (past - torch.arange(room)) % room
     return torch.arange(past - min(past, room or past), past + new)
 
 
-class State:
+class RecurrentState:
     """What a mixer carries from token to token, of a size that does not grow: the convolution's last inputs, and the state."""
 
     def __init__(self) -> None:
-        self.taps: Tensor | None = None
-        self.state: Tensor | None = None
+        self.conv_state: Tensor | None = None
+        self.recurrent_state: Tensor | None = None
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Forget the other rows of the batch."""
-        self.taps, self.state = (None if x is None else x[rows] for x in (self.taps, self.state))
+        self.conv_state, self.recurrent_state = (None if x is None else x[rows] for x in (self.conv_state, self.recurrent_state))
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """What is remembered."""
-        return tuple(x for x in (self.taps, self.state) if x is not None)
+        return tuple(x for x in (self.conv_state, self.recurrent_state) if x is not None)
 
 
-Memory = Keys | State | None
+LayerCache = KVCache | RecurrentState | None
 
 
 class Cache:
     """The memories of all layers, with how many tokens they are of, and how many of each row's are padding on the left."""
 
-    def __init__(self, memories: Sequence[Memory], room: int) -> None:
-        self.memories = list(memories)
-        self.room = room
-        self.length = self.first = 0  # of all that was read, and of the first pass
-        self.pads: Tensor | None = None  # (B,)
+    def __init__(self, memories: Sequence[LayerCache], room: int) -> None:
+        self.layers = list(memories)
+        self.capacity = room
+        self.length = self.prefill_length = 0  # of all that was read, and of the first pass
+        self.padding: Tensor | None = None  # (B,)
 
-    def admit(self, new: int, pads: Tensor | None) -> None:
+    def reserve(self, new: int, padding: Tensor | None) -> None:
         """Refuse what there is no room for; padding comes with the first tokens."""
-        if self.room and self.length + new > self.room:
-            raise LlamathError(f"{self.length + new} tokens do not fit a cache for {self.room}", hint="a shorter prompt, or a larger cache")
-        self.first = self.first or new
-        if pads is not None:
+        if self.capacity and self.length + new > self.capacity:
+            raise LlamathError(
+                f"{self.length + new} tokens do not fit a cache for {self.capacity}", hint="a shorter prompt, or a larger cache"
+            )
+        self.prefill_length = self.prefill_length or new
+        if padding is not None:
             assert not self.length, "padding stands before the first token"
-            self.pads = pads
+            self.padding = padding
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Go on with these rows of the batch alone."""
-        for memory in self.memories:
+        for memory in self.layers:
             if memory is not None:
-                memory.keep(rows)
-        self.pads = None if self.pads is None else self.pads[rows]
+                memory.select_rows(rows)
+        self.padding = None if self.padding is None else self.padding[rows]
 
     def grow(self, larger: Cache) -> None:
         """Take the room of an empty cache that has more of it."""
-        for memory, other in zip(self.memories, larger.memories, strict=True):
-            if isinstance(memory, Keys) and isinstance(other, Keys):
-                memory.grow(other.room)
-        self.room = larger.room
+        for memory, other in zip(self.layers, larger.layers, strict=True):
+            if isinstance(memory, KVCache) and isinstance(other, KVCache):
+                memory.grow(other.capacity)
+        self.capacity = larger.capacity
 
-    def cut(self, length: int) -> bool:
+    def truncate(self, length: int) -> bool:
         """Forget what comes after so many tokens; False, and nothing done, where what came before is no longer there."""
-        if length < self.length and any(not isinstance(m, Keys) or self.length > m.room for m in self.memories if m is not None):
+        if length < self.length and any(not isinstance(m, KVCache) or self.length > m.capacity for m in self.layers if m is not None):
             return False
         self.length = length
         return True
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """What it takes."""
-        kept = {id(x): x.kept for x in self.memories if x is not None}
+        kept = {id(x): x.tensors for x in self.layers if x is not None}
         return sum(x.nbytes for rows in kept.values() for x in rows)

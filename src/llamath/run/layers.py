@@ -14,18 +14,18 @@ from ..core.errors import LlamathError
 from ..core.positions import LongRope
 from .attention import Mixer
 from .basic_layers import ACTIVATIONS, Embedding, Linear, Norm
-from .cpu.weight_packing import Laying
-from .forward_context import Step
+from .cpu.weight_packing import PackedWeights
+from .forward_context import ForwardContext
 from .kv_cache import Cache
-from .module import Module, runs
+from .module import Module, module_for
 
 
-def through(part: Module | None, x: Tensor) -> Tensor:
+def apply_norm(part: Module | None, x: Tensor) -> Tensor:
     """What a norm makes of x, if there is a norm."""
     return x if part is None else part(x)
 
 
-@runs(blocks.Layer)
+@module_for(blocks.Layer)
 class Layer(Module):
     """x += mixer(norm x); x += mlp(norm x)."""
 
@@ -37,75 +37,75 @@ class Layer(Module):
     mlp: Module | None
     mlp_out_norm: Norm | None
 
-    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
-        read = through(self.attn_norm, x)
-        mixed = x if self.attn is None else x + self.mixed(read, step, i)
+    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+        read = apply_norm(self.attn_norm, x)
+        mixed = x if self.attn is None else x + self.attn_branch(read, step, i)
         if self.mlp is None:
             return mixed
         if self.spec.parallel:
-            return mixed + self.fed(read if self.mlp_norm is None else self.mlp_norm(x))
-        return mixed + self.fed(through(self.mlp_norm, mixed))
+            return mixed + self.mlp_branch(read if self.mlp_norm is None else self.mlp_norm(x))
+        return mixed + self.mlp_branch(apply_norm(self.mlp_norm, mixed))
 
-    def mixed(self, x: Tensor, step: Step, i: int) -> Tensor:
+    def attn_branch(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
         """The branch in which tokens meet."""
         assert self.attn is not None
-        return self._weighed(through(self.attn_out_norm, self.attn(x, step, i)))
+        return self._scale_residual(apply_norm(self.attn_out_norm, self.attn(x, step, i)))
 
-    def fed(self, x: Tensor) -> Tensor:
+    def mlp_branch(self, x: Tensor) -> Tensor:
         """The branch in which each token is alone."""
         assert self.mlp is not None
-        return self._weighed(through(self.mlp_out_norm, self.mlp(x)))
+        return self._scale_residual(apply_norm(self.mlp_out_norm, self.mlp(x)))
 
-    def _weighed(self, y: Tensor) -> Tensor:
+    def _scale_residual(self, y: Tensor) -> Tensor:
         return y if self.spec.residual_multiplier == 1.0 else y * self.spec.residual_multiplier
 
 
-@runs(blocks.PostNormLayer)
+@module_for(blocks.PostNormLayer)
 class PostNormLayer(Layer):
     """x = attn_norm(x + mixer x); x = mlp_norm(x + mlp x)."""
 
-    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
-        x = through(self.attn_norm, x + self.mixed(x, step, i))
-        return through(self.mlp_norm, x + self.fed(x))
+    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+        x = apply_norm(self.attn_norm, x + self.attn_branch(x, step, i))
+        return apply_norm(self.mlp_norm, x + self.mlp_branch(x))
 
 
-@runs(blocks.NormedResidualLayer)
+@module_for(blocks.NormedResidualLayer)
 class NormedResidualLayer(Layer):
     """What is added to is the normed x that the branch has read."""
 
-    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
-        x = through(self.attn_norm, x)
-        x = through(self.mlp_norm, x + self.mixed(x, step, i))
-        return x + self.fed(x)
+    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+        x = apply_norm(self.attn_norm, x)
+        x = apply_norm(self.mlp_norm, x + self.attn_branch(x, step, i))
+        return x + self.mlp_branch(x)
 
 
-@runs(blocks.TwoNormLayer)
+@module_for(blocks.TwoNormLayer)
 class TwoNormLayer(Layer):
     """x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x)."""
 
     attn_branch_norm: Norm
     mlp_branch_norm: Norm
 
-    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
-        return x + self.mixed(self.attn_branch_norm(x), step, i) + self.fed(self.mlp_branch_norm(x))
+    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+        return x + self.attn_branch(self.attn_branch_norm(x), step, i) + self.mlp_branch(self.mlp_branch_norm(x))
 
 
-@runs(blocks.ScaledLayer)
+@module_for(blocks.ScaledLayer)
 class ScaledLayer(Layer):
     """A third branch, and a result that is multiplied by one stored number."""
 
     per_layer: PerLayerInput | None
     scalar: Tensor
 
-    def forward(self, x: Tensor, step: Step, i: int) -> Tensor:
+    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
         x = super().forward(x, step, i)
         if self.per_layer is not None:
-            assert step.beside is not None
-            x = x + self.per_layer(x, step.beside[:, :, i])
+            assert step.per_layer_inputs is not None
+            x = x + self.per_layer(x, step.per_layer_inputs[:, :, i])
         return x * self.scalar.to(x.dtype)
 
 
-@runs(blocks.PerLayerInput)
+@module_for(blocks.PerLayerInput)
 class PerLayerInput(Module):
     """norm(out(act(gate x) · e))."""
 
@@ -118,7 +118,7 @@ class PerLayerInput(Module):
         return self.norm(self.out(ACTIVATIONS[self.spec.activation](self.gate(x)) * e))
 
 
-@runs(blocks.PerLayerEmbedding)
+@module_for(blocks.PerLayerEmbedding)
 class PerLayerEmbedding(Module):
     """(row of `embed` + norm(projection(x) · factor)) / √2 for each token and layer, `(B, T, L, p)`."""
 
@@ -134,7 +134,7 @@ class PerLayerEmbedding(Module):
         return (self.embed(ids).unflatten(-1, size) + told) * 2**-0.5
 
 
-@runs(blocks.Decoder)
+@module_for(blocks.Decoder)
 class Decoder(Module):
     """The whole model: ids `(B, T)` → logits `(B, T, V)`, or the normed stream `(B, T, d)` of a model without a head."""
 
@@ -148,67 +148,67 @@ class Decoder(Module):
     head: Linear | None
 
     mesh: DeviceMesh | None = None  # of the processes that compute it together
-    flaws: Any = None  # what has been looked at, and found wrong, of its weights
-    laying: Laying | None = None  # how its quick parts keep their weights
+    nonfinite_check: Any = None  # what has been looked at, and found wrong, of its weights
+    packed_weights: PackedWeights | None = None  # how its quick parts keep their weights
 
-    def agreed(self, number: int) -> int:
+    def broadcast_int(self, number: int) -> int:
         """A number on which all of them agree: the first one's."""
         if self.mesh is None:
             return number
-        from .distributed.collectives import first
+        from .distributed.collectives import broadcast
 
-        return first(self.mesh, number)
+        return broadcast(self.mesh, number)
 
-    def heard(self, text: str) -> str:
+    def first_from_any_rank(self, text: str) -> str:
         """What the first of them has to say that has anything to say."""
         if self.mesh is None:
             return text
-        from .distributed.collectives import told
+        from .distributed.collectives import all_gather_text
 
-        return next((x for x in told(self.mesh, text) if x), "")
+        return next((x for x in all_gather_text(self.mesh, text) if x), "")
 
-    def forward(self, ids: Tensor, cache: Cache | None = None, pads: Tensor | None = None, last: bool = False) -> Tensor:
+    def forward(self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False) -> Tensor:
         """Read these tokens after those that `cache` remembers; `pads` says how many of each row are padding on the left.
 
         With `last` the logits are those of the last token alone, `(B, 1, V)`.
         """
-        cache = self.cache(0) if cache is None else cache
-        cache.admit(ids.shape[1], pads)
-        step = Step(ids, cache)
-        x = self.embedded(ids, step)
+        cache = self.new_cache(0) if cache is None else cache
+        cache.reserve(ids.shape[1], padding)
+        step = ForwardContext(ids, cache)
+        x = self.embed_tokens(ids, step)
         for i, layer in enumerate(self.layers):
             x = layer(x, step, i)
-        cache.length += step.new
-        return self.logits(x[:, -1:] if last else x)
+        cache.length += step.new_length
+        return self.compute_logits(x[:, -1:] if last_only else x)
 
-    def embedded(self, ids: Tensor, step: Step) -> Tensor:
+    def embed_tokens(self, ids: Tensor, step: ForwardContext) -> Tensor:
         """What the first layer reads."""
         x = self.embed(ids)
         if self.positions is not None:
-            if (end := step.length) > (room := self.positions.weight.shape[0] - self.positions.spec.offset):
+            if (end := step.max_length) > (room := self.positions.weight.shape[0] - self.positions.spec.offset):
                 raise LlamathError(f"the model has learned {room} positions, and this is {end} tokens", hint="shorten the prompt")
             x = x + self.positions(step.positions)
         if self.per_layer is not None:
-            step.beside = self.per_layer(ids, x)
-        return through(self.embed_norm, x)
+            step.per_layer_inputs = self.per_layer(ids, x)
+        return apply_norm(self.embed_norm, x)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def compute_logits(self, x: Tensor) -> Tensor:
         """What the last layer's stream says of the next token."""
-        x = through(self.norm, x)
+        x = apply_norm(self.norm, x)
         if self.head is None:
             return x
         y = self.head(x) if self.spec.logit_scale == 1.0 else self.head(x) * self.spec.logit_scale
         cap = self.spec.softcap
         return y if cap is None else cap * torch.tanh(y / cap)
 
-    def cache(self, room: int) -> Cache:
+    def new_cache(self, room: int) -> Cache:
         """An empty cache for `room` tokens in each row."""
         mixers = [layer.attn for layer in self.layers]
-        return Cache([None if x is None else x.memory(room) for x in mixers], room)
+        return Cache([None if x is None else x.new_cache(room) for x in mixers], room)
 
-    def outgrown(self, cache: Cache, new: int) -> bool:
+    def crosses_long_rope_switch(self, cache: Cache, new: int) -> bool:
         """Whether `new` more tokens change the angles of those that were read, so that all should be read again (LongRoPE)."""
-        pads = [0] if cache.pads is None else cache.pads.tolist()
+        pads = [0] if cache.padding is None else cache.padding.tolist()
         rows = [(cache.length - pad, cache.length + new - pad) for pad in pads if cache.length > pad]
         ropes = {id(x): x for layer in self.layers if isinstance(x := getattr(layer.spec.attn, "rope", None), LongRope)}
         return any(before <= x.original_context < after for x in ropes.values() for before, after in rows)

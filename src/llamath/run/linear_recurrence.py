@@ -19,54 +19,54 @@ CHUNK = 32
 """Tokens at a time: with more, most of the work is between tokens; with fewer, on the state."""
 
 
-class Tokens(NamedTuple):
+class RecurrenceInputs(NamedTuple):
     """What tokens, or a chunk of them, ask and write: q and k `(B, G, 1, T, n)`, v `(B, G, r, T, m)`, g and s `(B, G, r, T)`."""
 
     q: Tensor
     k: Tensor
     v: Tensor  # u itself where there is no s
     g: Tensor
-    s: Tensor | None = None
+    beta: Tensor | None = None
 
     @classmethod
-    def of(cls, qkv: tuple[Tensor, Tensor, Tensor], g: Tensor, s: Tensor | None = None) -> Tokens:
+    def from_heads(cls, qkv: tuple[Tensor, Tensor, Tensor], g: Tensor, s: Tensor | None = None) -> RecurrenceInputs:
         """From q and k `(B, T, G, n)`, v `(B, T, G · r, m)`, g and s `(B, T, G · r)`."""
         q, k, v = (x.transpose(1, 2) for x in qkv)
         groups = (q.shape[1], -1)
         each = (x.mT.unflatten(1, groups) for x in (g, s) if x is not None)
         return cls(q[:, :, None], k[:, :, None], v.unflatten(1, groups), *each)
 
-    def chunks(self) -> list[Tokens]:
+    def chunks(self) -> list[RecurrenceInputs]:
         """The tokens in their order, the last chunk as short as it is."""
         parts = zip(*(x.split(CHUNK, 3) for x in self if x is not None), strict=True)
-        return [Tokens(*part) for part in parts]
+        return [RecurrenceInputs(*part) for part in parts]
 
 
-def recur(tokens: Tokens, state: Tensor | None) -> tuple[Tensor, Tensor]:
+def linear_recurrence(tokens: RecurrenceInputs, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """What is read from the state by each token, `(B, T, G · r, m)`, and the state after the last, `(B, G · r, n, m)`."""
     shape = *tokens.v.shape[:3], tokens.k.shape[-1], tokens.v.shape[-1]
     carried = tokens.v.new_zeros(shape) if state is None else state.view(shape)
     given = []
     for chunk in tokens.chunks():
-        y, carried = _through(chunk, carried)
+        y, carried = _chunk(chunk, carried)
         given.append(y)
     return torch.cat(given, 3).flatten(1, 2).transpose(1, 2), carried.flatten(1, 2)
 
 
-def _through(x: Tokens, state: Tensor) -> tuple[Tensor, Tensor]:
+def _chunk(x: RecurrenceInputs, state: Tensor) -> tuple[Tensor, Tensor]:
     """A chunk's y, and the state after it."""
-    kept = _kept(x.g)  # (B, G, r, T, T)
+    kept = _decay_matrix(x.g)  # (B, G, r, T, T)
     since = x.g.cumsum(-1).exp()[..., None]  # (B, G, r, T, 1), of what was there before the chunk
-    if x.s is None:
+    if x.beta is None:
         u = x.v
     else:
-        s = x.s[..., None]
+        s = x.beta[..., None]
         u = torch.linalg.solve_triangular(s * (x.k @ x.k.mT) * kept, s * (x.v - since * (x.k @ state)), upper=False, unitriangular=True)
     y = since * (x.q @ state) + ((x.q @ x.k.mT) * kept) @ u
     return y, since[..., -1:, :] * state + x.k.mT @ (kept[..., -1, :, None] * u)
 
 
-def _kept(g: Tensor) -> Tensor:
+def _decay_matrix(g: Tensor) -> Tensor:
     """At t and i what is left after t of what i has written, e to the sum of g over i + 1 … t; 0 before i.
 
     Each sum is its own: differences of sums over all would lose the digits that long decays have in common.

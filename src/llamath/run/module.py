@@ -15,7 +15,7 @@ from ..core.expr import Dim
 from ..core.tree import Block, Stack, Weight, walk
 
 
-class Place(NamedTuple):
+class TensorOptions(NamedTuple):
     """Where numbers lie, and of what type they are."""
 
     dtype: torch.dtype
@@ -30,7 +30,7 @@ class Module(nn.Module):
 
     spec: Any
 
-    def __init__(self, spec: Block, place: Place) -> None:
+    def __init__(self, spec: Block, place: TensorOptions) -> None:
         super().__init__()
         numbers = {name: int(x) for name in spec.fields if isinstance(x := getattr(spec, name), Dim)}
         self.spec = spec.replace(**numbers) if numbers else spec
@@ -39,13 +39,13 @@ class Module(nn.Module):
             if name in spec.excluded or part is None:
                 setattr(self, name, None)
             elif isinstance(part, Weight):
-                self._weigh(name, part, place)
+                self._add_weight(name, part, place)
             elif isinstance(part, Block):
-                setattr(self, name, grow(part, place))
+                setattr(self, name, make_module(part, place))
             elif isinstance(part, Stack):
-                setattr(self, name, nn.ModuleList(grow(x, place) for x in part))
+                setattr(self, name, nn.ModuleList(make_module(x, place) for x in part))
 
-    def _weigh(self, name: str, weight: Weight, place: Place) -> None:
+    def _add_weight(self, name: str, weight: Weight, place: TensorOptions) -> None:
         """Room for a weight; one that is another's gets it in `tie`, and buffers, which correct what is close, stay in float32."""
         if weight.tied:
             self.register_parameter(name, None)
@@ -56,14 +56,14 @@ class Module(nn.Module):
 
     def extra_repr(self) -> str:
         own = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
-        return ", ".join(f"{name} {_shape(x)}" for name, x in own if isinstance(x, Weight))
+        return ", ".join(f"{name} {_format_shape(x)}" for name, x in own if isinstance(x, Weight))
 
     if TYPE_CHECKING:
 
         def __call__(self, *args: Any) -> Tensor: ...
 
 
-def _shape(weight: Weight) -> str:
+def _format_shape(weight: Weight) -> str:
     """With letters and numbers: `(V, d) = (32000, 4096)`; a tied one says whose it is."""
     if weight.tied:
         return f"is {weight.tied}"
@@ -72,42 +72,42 @@ def _shape(weight: Weight) -> str:
 
 
 M = TypeVar("M", bound=type[Module])
-RUNNERS: dict[type[Block], type[Module]] = {}
+MODULE_TYPES: dict[type[Block], type[Module]] = {}
 
 
-def runs(kind: type[Block]) -> Callable[[M], M]:
+def module_for(kind: type[Block]) -> Callable[[M], M]:
     """Register the class that runs this kind of block, and those derived from it that have none of their own."""
 
     def register(runner: M) -> M:
-        RUNNERS[kind] = runner
+        MODULE_TYPES[kind] = runner
         return runner
 
     return register
 
 
-def grow(spec: Block, place: Place) -> Module:
+def make_module(spec: Block, place: TensorOptions) -> Module:
     """The module of a block, by the block's type."""
-    return next(RUNNERS[kind] for kind in type(spec).__mro__ if kind in RUNNERS)(spec, place)
+    return next(MODULE_TYPES[kind] for kind in type(spec).__mro__ if kind in MODULE_TYPES)(spec, place)
 
 
-def own(x: Tensor) -> Tensor:
+def local_tensor(x: Tensor) -> Tensor:
     """What this process holds of a weight: all of it, unless `parallelize` has cut it."""
     return x.to_local() if hasattr(x, "to_local") else x
 
 
-def numbers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def local_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What this process holds of every weight, by its path; a tied one once."""
-    yield from ((path, own(x)) for path, x in (*module.named_parameters(), *module.named_buffers()))
+    yield from ((path, local_tensor(x)) for path, x in (*module.named_parameters(), *module.named_buffers()))
 
 
-def tie(module: Module, spec: Block) -> None:
+def tie_weights(module: Module, spec: Block) -> None:
     """Let every weight that shares another's numbers be that other's Parameter."""
     for leaf in walk(spec):
         if leaf.weight.tied:
-            put(module, leaf.path, module.get_parameter(leaf.weight.tied))
+            set_weight(module, leaf.path, module.get_parameter(leaf.weight.tied))
 
 
-def put(module: nn.Module, path: str, x: Tensor | nn.Parameter) -> None:
+def set_weight(module: nn.Module, path: str, x: Tensor | nn.Parameter) -> None:
     """Make x the weight at this path."""
     owner, _, name = path.rpartition(".")
     setattr(module.get_submodule(owner), name, x)

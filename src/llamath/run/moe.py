@@ -8,10 +8,10 @@ from torch.nn import ModuleList, Parameter
 
 from ..core import blocks
 from .basic_layers import MLP, Linear, Norm
-from .module import Module, runs
+from .module import Module, module_for
 
 
-@runs(blocks.MoE)
+@module_for(blocks.MoE)
 class MoE(Module):
     """Σ share · expert(x) over the `top_k` experts that the router chooses for a token, and what every token passes besides."""
 
@@ -23,7 +23,7 @@ class MoE(Module):
     shared_gate: Linear | None
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.mix(x, *self.route(x))
+        y = self.combine_experts(x, *self.route(x))
         if self.shared is not None:
             always = self.shared(x)
             y = y + (always if self.shared_gate is None else torch.sigmoid(self.shared_gate(x)) * always)
@@ -33,13 +33,13 @@ class MoE(Module):
         """Which experts each token goes to, and each one's share, `(B, T, k)`."""
         s, logits = self.spec, self.router(x).float()
         scores = logits.sigmoid() if s.scoring == "sigmoid" else logits.softmax(-1)
-        chosen = self.choice(scores).topk(s.top_k, -1).indices
+        chosen = self.ranking_scores(scores).topk(s.top_k, -1).indices
         shares = scores.gather(-1, chosen)
         if s.norm_topk_prob and s.routing != "input":
             shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)
         return chosen, shares * s.routed_scaling_factor
 
-    def choice(self, scores: Tensor) -> Tensor:
+    def ranking_scores(self, scores: Tensor) -> Tensor:
         """What experts are ranked by: their scores, corrected, and zero in all groups but the best."""
         if self.correction is not None:
             scores = scores + self.correction
@@ -51,7 +51,7 @@ class MoE(Module):
         there = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, first, True)
         return grouped.masked_fill(~there[..., None], 0.0).flatten(-2)
 
-    def mix(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    def combine_experts(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Each expert reads its tokens; what it gives is weighed, or what it reads, if `routing` says so."""
         tokens, chosen, shares = x.flatten(0, -2), chosen.flatten(0, -2), shares.flatten(0, -2)
         if x.is_meta:  # nobody knows who is chosen: as many as there would be
@@ -65,7 +65,7 @@ class MoE(Module):
         return y.to(x.dtype).view(x.shape)
 
 
-@runs(blocks.SparseMixerMoE)
+@module_for(blocks.SparseMixerMoE)
 class SparseMixerMoE(MoE):
     """Two experts, one after the other; each one's share is its softmax among the logits that come near it (arXiv:2409.12136)."""
 
@@ -83,18 +83,18 @@ class SparseMixerMoE(MoE):
         return torch.cat(chosen, -1), torch.cat(shares, -1)
 
 
-@runs(blocks.LatentMoE)
+@module_for(blocks.LatentMoE)
 class LatentMoE(MoE):
     """The experts read a narrower x, and their sum is widened again."""
 
     latent_down: Linear
     latent_up: Linear
 
-    def mix(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        return self.latent_up(super().mix(self.latent_down(x), chosen, shares))
+    def combine_experts(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        return self.latent_up(super().combine_experts(self.latent_down(x), chosen, shares))
 
 
-@runs(blocks.ScaledMoE)
+@module_for(blocks.ScaledMoE)
 class ScaledMoE(MoE):
     """Router and experts read x through norms of their own, and each expert's share has a scale."""
 
@@ -107,11 +107,11 @@ class ScaledMoE(MoE):
         chosen, shares = super().route(self.router_norm(x) * self.spec.factor)
         return chosen, shares * self.expert_scale[chosen]
 
-    def mix(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        return super().mix(self.expert_norm(x), chosen, shares)
+    def combine_experts(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        return super().combine_experts(self.expert_norm(x), chosen, shares)
 
 
-@runs(blocks.DenseAndMoE)
+@module_for(blocks.DenseAndMoE)
 class DenseAndMoE(Module):
     """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x)."""
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
 
-STRETCHING = (DynamicRope, QwenDynamicRope, LongRope)
+LENGTH_DEPENDENT = (DynamicRope, QwenDynamicRope, LongRope)
 """The kinds whose angles depend on how long the sequence is; a key keeps the angle that it had when it was read, as in transformers."""
 
 
-class Turn(NamedTuple):
+class RopeCosSin(NamedTuple):
     """Cosines and sines of some positions' angles, `(…, T, 1, dim / 2)`, and which numbers of a head are pairs."""
 
     cos: Tensor
@@ -23,7 +23,7 @@ class Turn(NamedTuple):
     interleaved: bool
 
 
-def rotate(x: Tensor, turn: Turn | None) -> Tensor:
+def apply_rope(x: Tensor, turn: RopeCosSin | None) -> Tensor:
     """Each pair (a, b) of x `(B, T, H, h)` becomes (a cos − b sin, b cos + a sin), in float32; what is past the last pair stays."""
     if turn is None:
         return x
@@ -36,74 +36,74 @@ def rotate(x: Tensor, turn: Turn | None) -> Tensor:
     return turned if rest is None else torch.cat((turned, rest), -1)
 
 
-def angles(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Cosine and sine of every pair's angle at these positions in a sequence of this length, `(…, dim / 2)`."""
-    speeds, scale = _known(rope, length if isinstance(rope, STRETCHING) else 0)
+    speeds, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
     angle = positions[..., None].float() * speeds.to(positions.device)
     return angle.cos() * scale, angle.sin() * scale
 
 
 @singledispatch
-def frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
+def inverse_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
     """By how much each pair turns from one position to the next, and what cosines and sines are multiplied by."""
-    return plain(rope.theta, rope.dim), 1.0
+    return base_frequencies(rope.theta, rope.dim), 1.0
 
 
 @lru_cache(maxsize=64)
-def _known(rope: Rope, length: int) -> tuple[Tensor, float]:
+def _cached_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
     with torch.inference_mode(False), torch.device("cpu"):
-        return frequencies(rope, length)
+        return inverse_frequencies(rope, length)
 
 
-def plain(theta: float, dim: int, over: int = 0) -> Tensor:
+def base_frequencies(theta: float, dim: int, over: int = 0) -> Tensor:
     """θ^(−2i / over) for the dim / 2 pairs; `over` is dim unless it is said (Su et al. 2021, arXiv:2104.09864)."""
     return 1.0 / theta ** (torch.arange(0, dim, 2).float() / (over or dim))
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: LinearRope, length: int) -> tuple[Tensor, float]:
-    return plain(rope.theta, rope.dim) / rope.factor, 1.0
+    return base_frequencies(rope.theta, rope.dim) / rope.factor, 1.0
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: ProportionalRope, length: int) -> tuple[Tensor, float]:
     still = torch.zeros((rope.head_dim - rope.dim) // 2)
-    return torch.cat((plain(rope.theta, rope.dim, rope.head_dim), still)) / rope.factor, 1.0
+    return torch.cat((base_frequencies(rope.theta, rope.dim, rope.head_dim), still)) / rope.factor, 1.0
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: DynamicRope, length: int) -> tuple[Tensor, float]:
     stretch = rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1)
-    return plain(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
+    return base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: QwenDynamicRope, length: int) -> tuple[Tensor, float]:
     stretch = 2 ** ceil(log2(length / rope.original_context) + 1) - 1 if length > rope.original_context else 1
-    return plain(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
+    return base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: Llama3Rope, length: int) -> tuple[Tensor, float]:
-    speeds = plain(rope.theta, rope.dim)
+    speeds = base_frequencies(rope.theta, rope.dim)
     turns = rope.original_context / (2 * pi / speeds)  # while the original context goes by
     kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
     return (1 - kept) * speeds / rope.factor + kept * speeds, 1.0
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: YarnRope, length: int) -> tuple[Tensor, float]:
-    speeds = plain(rope.theta, rope.dim)
+    speeds = base_frequencies(rope.theta, rope.dim)
     low, high = (
         rope.dim * log(rope.original_context / (turns * 2 * pi)) / (2 * log(rope.theta)) for turns in (rope.beta_fast, rope.beta_slow)
     )
     low, high = (floor(low), ceil(high)) if rope.truncate else (low, high)
     low, high = max(low, 0), min(high, rope.dim - 1)
     slowed = ((torch.arange(rope.dim // 2).float() - low) / (high - low or 0.001)).clamp(0, 1)
-    return speeds / rope.factor * slowed + speeds * (1 - slowed), _loudness(rope)
+    return speeds / rope.factor * slowed + speeds * (1 - slowed), _yarn_attention_factor(rope)
 
 
-def _loudness(rope: YarnRope) -> float:
+def _yarn_attention_factor(rope: YarnRope) -> float:
     """By how much longer cosines and sines are, so that attention stays as sharp over more positions."""
 
     def grown(by: float) -> float:
@@ -116,7 +116,7 @@ def _loudness(rope: YarnRope) -> float:
     return grown(1.0)
 
 
-@frequencies.register
+@inverse_frequencies.register
 def _(rope: LongRope, length: int) -> tuple[Tensor, float]:
     long = length > rope.original_context
     factor = rope.context / rope.original_context if rope.factor is None else rope.factor
@@ -125,4 +125,4 @@ def _(rope: LongRope, length: int) -> tuple[Tensor, float]:
         scale = rope.mscales[long]
     if rope.attention_factor is not None:
         scale = rope.attention_factor
-    return plain(rope.theta, rope.dim) / torch.tensor(rope.long_factor if long else rope.short_factor), scale
+    return base_frequencies(rope.theta, rope.dim) / torch.tensor(rope.long_factor if long else rope.short_factor), scale

@@ -12,11 +12,11 @@ from torch import Tensor
 from ..core.errors import LlamathError
 from ..core.record_type import Record
 
-FEW = 1024
+TOP_P_CANDIDATES = 1024
 """Tokens that top-p puts in order at first; eight times as many if these are not enough."""
-BLOCK = 64
+RANDOM_BLOCK = 64
 """Random numbers that a row draws at once."""
-BELOW_ONE, LEAST = 1 - 2**-50, 1e-6
+MAX_UNIFORM, MIN_TEMPERATURE = 1 - 2**-50, 1e-6
 """The largest random number, and the least temperature at which something is drawn."""
 
 
@@ -32,7 +32,7 @@ class Sampling(Record):
 
     def __init__(self, **values: float | None) -> None:
         super().__init__(**values)
-        for name, (low, high, what) in LIMITS.items():
+        for name, (low, high, what) in RANGES.items():
             x = getattr(self, name)
             if x is not None and not (math.isfinite(x) and low <= x <= high):
                 raise LlamathError(f"{name} is {x}, and should be {what}", hint=HINTS.get(name, ""))
@@ -42,10 +42,10 @@ class Sampling(Record):
     @property
     def greedy(self) -> bool:
         """Whether nothing is drawn."""
-        return self.temperature < LEAST or self.top_k == 1
+        return self.temperature < MIN_TEMPERATURE or self.top_k == 1
 
 
-LIMITS: dict[str, tuple[float, float, str]] = {
+RANGES: dict[str, tuple[float, float, str]] = {
     "temperature": (0, math.inf, "0 or more"),
     "top_k": (0, math.inf, "0 or more"),
     "top_p": (0, 1, "from 0 to 1"),
@@ -60,21 +60,21 @@ HINTS = {
 }
 
 
-def penalised(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
+def apply_repetition_penalty(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
     """Tokens that were used, made less likely (CTRL: Keskar et al. 2019, arXiv:1909.05858)."""
     return torch.where(used, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def top_k(logits: Tensor, k: int) -> Tensor:
+def filter_top_k(logits: Tensor, k: int) -> Tensor:
     """The k likeliest, and what is as likely as the last of them (Fan et al. 2018, arXiv:1805.04833)."""
     least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
     return logits.masked_fill(logits < least, -torch.inf)
 
 
-def top_p(logits: Tensor, p: float) -> Tensor:
+def filter_top_p(logits: Tensor, p: float) -> Tensor:
     """The likeliest that have p of the whole together, the last of them included (Holtzman et al. 2020, arXiv:1904.09751)."""
     shares = logits.softmax(-1)
-    few, whole = FEW, shares.shape[-1]
+    few, whole = TOP_P_CANDIDATES, shares.shape[-1]
     best = shares.topk(min(few, whole)).values
     while few < whole and bool((best.sum(-1) < p).any()):
         few *= 8
@@ -83,30 +83,30 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     return logits.masked_fill(shares < best.gather(-1, kept - 1), -torch.inf)
 
 
-def min_p(logits: Tensor, p: float) -> Tensor:
+def filter_min_p(logits: Tensor, p: float) -> Tensor:
     """Those that have at least p of the likeliest's share (Nguyen et al. 2024, arXiv:2407.01082)."""
     shares = logits.softmax(-1)
     return logits.masked_fill(shares < p * shares.amax(-1, keepdim=True), -torch.inf)
 
 
-def narrowed(logits: Tensor, how: Sampling) -> Tensor:
+def filter_logits(logits: Tensor, how: Sampling) -> Tensor:
     """What there is to draw from: logits of the tokens that are left, −∞ for the others."""
     logits = logits / how.temperature
     if how.top_k:
-        logits = top_k(logits, how.top_k)
+        logits = filter_top_k(logits, how.top_k)
     if how.top_p < 1:
-        logits = top_p(logits, how.top_p)
-    return min_p(logits, how.min_p) if how.min_p else logits
+        logits = filter_top_p(logits, how.top_p)
+    return filter_min_p(logits, how.min_p) if how.min_p else logits
 
 
-def drawn(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """The token at which the shares, summed up in the vocabulary's order, pass u of the whole; and whether there are any shares."""
     mass = logits.softmax(-1, dtype=torch.float64).cumsum(-1)
     whole = mass[:, -1:]
     return torch.searchsorted(mass, u * whole, right=True)[:, 0], torch.isfinite(whole[:, 0])
 
 
-class Choice(NamedTuple):
+class SampledTokens(NamedTuple):
     """The next token of each row, −1 where the logits are no numbers; and what the model itself thought of it."""
 
     ids: Tensor  # (B,)
@@ -118,52 +118,54 @@ class Sampler:
     """Chooses for the rows of a batch, each with random numbers of its own, so that its company makes no difference."""
 
     def __init__(self, how: Sampling, seeds: Sequence[int], logprobs: int | None = None) -> None:
-        self.how, self.logprobs = how, logprobs
-        self.random = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.sampling, self.num_logprobs = how, logprobs
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.used: Tensor | None = None  # (B, V), where there is a penalty
-        self._drawn, self._at = torch.empty(0), BLOCK
+        self._uniforms, self._next_column = torch.empty(0), RANDOM_BLOCK
 
-    def begin(self, prompts: Sequence[Sequence[int]], vocab: int, device: torch.device) -> None:
+    def note_prompts(self, prompts: Sequence[Sequence[int]], vocab: int, device: torch.device) -> None:
         """Note the tokens that are there already."""
-        if self.how.repetition_penalty != 1:
+        if self.sampling.repetition_penalty != 1:
             self.used = torch.zeros(len(prompts), vocab, dtype=torch.bool, device=device)
             for row, prompt in zip(self.used, prompts, strict=True):
                 row[torch.tensor(prompt, device=device)] = True
 
-    def __call__(self, logits: Tensor) -> Choice:
+    def __call__(self, logits: Tensor) -> SampledTokens:
         """The next tokens, from logits `(B, V)`."""
         logits = logits.float()
-        penalty = self.how.repetition_penalty
-        y = logits if self.used is None else penalised(logits, self.used, penalty)
-        if self.how.greedy:
+        penalty = self.sampling.repetition_penalty
+        y = logits if self.used is None else apply_repetition_penalty(logits, self.used, penalty)
+        if self.sampling.greedy:
             best, ids = y.max(-1)
             sound = torch.isfinite(best)
         else:
-            ids, sound = drawn(narrowed(y, self.how), self._next().to(y.device))
+            ids, sound = sample(filter_logits(y, self.sampling), self._next_uniform().to(y.device))
         ids = ids.where(sound, -1)
         if self.used is not None:
             self.used.scatter_(1, ids.clamp(min=0)[:, None], True)
-        return Choice(ids) if self.logprobs is None else self._weighed(logits, ids, self.logprobs)
+        return SampledTokens(ids) if self.num_logprobs is None else self._with_logprobs(logits, ids, self.num_logprobs)
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Go on with these rows alone."""
-        self.random = [self.random[i] for i in rows.tolist()]
+        self.generators = [self.generators[i] for i in rows.tolist()]
         if self.used is not None:
             self.used = self.used[rows]
-        if self._at < BLOCK:
-            self._drawn = self._drawn[rows.cpu()]
+        if self._next_column < RANDOM_BLOCK:
+            self._uniforms = self._uniforms[rows.cpu()]
 
-    def _next(self) -> Tensor:
+    def _next_uniform(self) -> Tensor:
         """A number from 0 to 1 for each row, `(B, 1)`."""
-        if self._at == BLOCK:
-            self._drawn = torch.stack([torch.rand(BLOCK, generator=x, dtype=torch.float64) for x in self.random]).clamp(max=BELOW_ONE)
-            self._at = 0
-        self._at += 1
-        return self._drawn[:, self._at - 1 : self._at]
+        if self._next_column == RANDOM_BLOCK:
+            self._uniforms = torch.stack([torch.rand(RANDOM_BLOCK, generator=x, dtype=torch.float64) for x in self.generators]).clamp(
+                max=MAX_UNIFORM
+            )
+            self._next_column = 0
+        self._next_column += 1
+        return self._uniforms[:, self._next_column - 1 : self._next_column]
 
-    def _weighed(self, logits: Tensor, ids: Tensor, most: int) -> Choice:
+    def _with_logprobs(self, logits: Tensor, ids: Tensor, most: int) -> SampledTokens:
         logprobs = logits.log_softmax(-1)
         own = logprobs.gather(-1, ids.clamp(min=0)[:, None])[:, 0].tolist()
         best = logprobs.topk(min(most, logits.shape[-1]))
         top = [list(zip(i, x, strict=True)) for i, x in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-        return Choice(ids, own, top)
+        return SampledTokens(ids, own, top)

@@ -20,17 +20,17 @@ from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import Format
 from ..tokenizers.find_tokenizer import FILES
 from ..tokenizers.template_lookup import settings, template
-from .batch import CHUNK, Batch
-from .cpu.optimize_for_cpu import hasten, quicken
-from .cpu.weight_packing import LONG
-from .generate import Generation, Limits, Piece
+from .batch import PREFILL_CHUNK, Batch
+from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
+from .cpu.weight_packing import LONG_GENERATION
+from .generate import GeneratedPiece, Generation, GenerationLimits
 from .layers import Decoder
-from .memory_budget import WORDS, afford, afford_part
-from .module import Place
+from .memory_budget import MEMORY_DTYPES, check_memory_for, check_memory_for_rank
+from .module import TensorOptions
 from .sampling import Sampling
-from .weights.open_model import Opened, everywhere, opened
+from .weights.open_model import LoadedModel, on_all_ranks, open_model
 
-MOST = 256
+DEFAULT_MAX_TOKENS = 256
 """Tokens of a text, unless it is said."""
 
 
@@ -50,14 +50,14 @@ class Llama:
     """An open model. `module` computes, `tokenizer` knows its words, `sampling` is how its publisher would draw tokens."""
 
     def __init__(self, module: Decoder, words: Tokenizer, model: Model | None = None) -> None:
-        agree(words, module.embed.weight.shape[0])
+        check_tokenizer(words, module.embed.weight.shape[0])
         self.module, self.tokenizer, self.model = module, words, model
         self.context = module.spec.context
         self.sampling = Sampling()
-        self.form: Format | None = None  # of a conversation
-        self.template: str | None = None  # for conversations, as its file has it; empty where there might be one and is none
+        self.chat_format: Format | None = None  # of a conversation
+        self.chat_template: str | None = None  # for conversations, as its file has it; empty where there might be one and is none
         self.notes: tuple[str, ...] = ()
-        self._forget: Callable[[], object] = lambda: None  # the pages of its files
+        self._release_pages: Callable[[], object] = lambda: None  # the pages of its files
 
     @classmethod
     def open(cls, path: str | os.PathLike[str] | None = None, dtype: Any = None, device: Any = "cpu", **how: Any) -> Llama:
@@ -67,24 +67,24 @@ class Llama:
         """
         place = embedded.path() if path is None else os.fspath(path)
         if dtype != "int8":
-            return cls.of(opened(place, dtype, device, **how))
-        found = opened(place, None, device, **how)
-        if found.place.dtype not in (torch.float32, torch.bfloat16):
-            found = opened(place, torch.bfloat16, device, **how)
-        made = cls.of(found)
-        quicken(made.module, "int8", made._forget)
+            return cls.from_loaded(open_model(place, dtype, device, **how))
+        found = open_model(place, None, device, **how)
+        if found.options.dtype not in (torch.float32, torch.bfloat16):
+            found = open_model(place, torch.bfloat16, device, **how)
+        made = cls.from_loaded(found)
+        optimize_for_cpu(made.module, "int8", made._release_pages)
         return made
 
     @classmethod
-    def of(cls, found: Opened) -> Llama:
+    def from_loaded(cls, found: LoadedModel) -> Llama:
         """A checkpoint that is open already."""
-        made = cls(found.module, _words(found.folder), found.model)
+        made = cls(found.module, _find_tokenizer(found.folder), found.model)
         said, usual = template(found.folder), found.model.family.chat
-        made.template = said
-        made.form = None if said == "" else chats.recognise(made.tokenizer, said or "", "" if said else usual)
+        made.chat_template = said
+        made.chat_format = None if said == "" else chats.recognise(made.tokenizer, said or "", "" if said else usual)
         made.notes = found.notes
-        made.sampling = _wanted(found.folder)
-        made._forget = found.files.forget
+        made.sampling = _publisher_sampling(found.folder)
+        made._release_pages = found.files.release_pages
         return made
 
     def parallelize(self, mesh: DeviceMesh) -> Llama:
@@ -100,21 +100,25 @@ class Llama:
             raise LlamathError("the prompt is empty", hint="a model goes on from some text: llamath run MODEL PROMPT")
         return self.tokenizer.encode(prompt, marks=True)
 
-    def begin(self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: Limits | None = None) -> Generation:
+    def start(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: GenerationLimits | None = None
+    ) -> Generation:
         """Go on from these ids; what there is no memory for is refused first."""
-        limits = Limits(max_tokens=MOST) if limits is None else limits
+        limits = GenerationLimits(max_tokens=DEFAULT_MAX_TOKENS) if limits is None else limits
         context = self.context if limits.context is None else limits.context
-        limits = limits.replace(context=context, stop=limits.stop | self.tokenizer.stop)
+        limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop)
         made = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
-        tokens = max(LONG if row.most is None else row.most for row in made.rows)
-        hasten(self.module, tokens, len(made.rows), self._forget)
-        made.batch.afford = partial(self._afford, made.batch)
+        tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in made.rows)
+        maybe_pack(self.module, tokens, len(made.rows), self._release_pages)
+        made.batch.check_memory = partial(self._check_memory, made.batch)
         return made
 
     def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Any) -> Generation:
         """How a plain text goes on, piece by piece; `limits` are those of `Limits`."""
         ids = self.encode(prompt)
-        return self.begin([ids], sampling, Limits(**{"max_tokens": MOST} | limits)).speak(self.tokenizer, [ids])
+        return self.start([ids], sampling, GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS} | limits)).attach_tokenizer(
+            self.tokenizer, [ids]
+        )
 
     @overload
     def generate(self, prompt: str, *, sampling: Sampling | None = None, **limits: Any) -> Completion: ...
@@ -126,48 +130,59 @@ class Llama:
         """How a plain text goes on, or several do."""
         several = [prompt] if isinstance(prompt, str) else list(prompt)
         ids = [self.encode(x) for x in several]
-        found = self.begin(ids, sampling, Limits(**{"max_tokens": MOST} | limits)).speak(self.tokenizer, ids)
-        made = completions(found)
+        found = self.start(ids, sampling, GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS} | limits)).attach_tokenizer(
+            self.tokenizer, ids
+        )
+        made = collect_completions(found)
         return made[0] if isinstance(prompt, str) else made
 
     def chat(
         self, turns: Sequence[tuple[str, str] | Mapping[str, str]], *, form: str = "", sampling: Sampling | None = None, **limits: Any
     ) -> Completion:
         """The answer to a conversation: (role, text) each, or {"role", "content"}."""
-        made = self.reply([turned(x) for x in turns], self.format(form), sampling, Limits(**{"max_tokens": MOST} | limits))
-        return completions(made)[0]
+        made = self.reply(
+            [parse_turn(x) for x in turns],
+            self.find_format(form),
+            sampling,
+            GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS} | limits),
+        )
+        return collect_completions(made)[0]
 
-    def reply(self, turns: Sequence[chats.Turn], form: Format, sampling: Sampling | None, limits: Limits) -> Generation:
+    def reply(self, turns: Sequence[chats.Turn], form: Format, sampling: Sampling | None, limits: GenerationLimits) -> Generation:
         """The answer to a conversation, piece by piece."""
-        limits = limits.replace(stop=limits.stop | chats.stops(form, self.tokenizer))
-        return self.begin([chats.ids(form, self.tokenizer, turns)], sampling, limits).speak(self.tokenizer)
+        limits = limits.replace(stop_ids=limits.stop_ids | chats.stops(form, self.tokenizer))
+        return self.start([chats.ids(form, self.tokenizer, turns)], sampling, limits).attach_tokenizer(self.tokenizer)
 
-    def format(self, name: str = "") -> Format:
+    def find_format(self, name: str = "") -> Format:
         """The chat format of this name, or the model's own."""
-        if name or self.form is not None:
-            return chats.find(name) if name or self.form is None else self.form
+        if name or self.chat_format is not None:
+            return chats.find(name) if name or self.chat_format is None else self.chat_format
         near = chats.recognise(self.tokenizer, "", self.model.family.chat if self.model else "")
-        why = "a base model, it seems: it has no chat template" if self.template == "" else "its chat template is none that is known here"
+        why = (
+            "a base model, it seems: it has no chat template"
+            if self.chat_template == ""
+            else "its chat template is none that is known here"
+        )
         hint = (
             f"--format {near.name} would be likely" if near else "llamath run goes on from a plain text; --format NAME talks all the same"
         )
         raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no format for conversations: {why}", hint=hint)
 
-    def _afford(self, batch: Batch, rows: int, room: int) -> None:
+    def _check_memory(self, batch: Batch, rows: int, room: int) -> None:
         """Refuse what there is no memory for; prompts are read whole where angles depend on how long they are."""
         if self.model is None:
             return
         first, mesh = next(self.module.parameters()), self.module.mesh
-        chunk = rows * room if batch.stretching else CHUNK
-        asked = MemoryRequest(context=room, batch=rows, kv_dtype=WORDS[first.dtype], chunk=chunk)
-        place = Place(first.dtype, first.device)
+        chunk = rows * room if batch.has_length_dependent_rope else PREFILL_CHUNK
+        asked = MemoryRequest(context=room, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk)
+        place = TensorOptions(first.dtype, first.device)
         if mesh is None:
-            afford(self.model, asked, place, loaded=True)
+            check_memory_for(self.model, asked, place, loaded=True)
         else:
-            everywhere(mesh, partial(afford_part, self.model, asked, place, self.module))
+            on_all_ranks(mesh, partial(check_memory_for_rank, self.model, asked, place, self.module))
 
 
-def _wanted(place: str) -> Sampling:
+def _publisher_sampling(place: str) -> Sampling:
     """How the publisher would have tokens drawn."""
     try:
         return Sampling(**settings(place)) if os.path.isdir(place) else Sampling()
@@ -175,7 +190,7 @@ def _wanted(place: str) -> Sampling:
         raise LlamathError(f"{safe(place)}: generation_config.json: {error}", hint=error.hint) from None
 
 
-def _words(place: str) -> Tokenizer:
+def _find_tokenizer(place: str) -> Tokenizer:
     """The tokenizer of a folder or a GGUF file; one beside the file, where its own vocabulary cannot be used."""
     try:
         return tokenizer(place)
@@ -186,7 +201,7 @@ def _words(place: str) -> Tokenizer:
         return tokenizer(folder)
 
 
-def agree(words: Tokenizer, rows: int) -> None:
+def check_tokenizer(words: Tokenizer, rows: int) -> None:
     """Refuse a tokenizer that is not the model's: it has more words than the embedding has rows, or not half as many."""
     own = words.engine.get_vocab_size(with_added_tokens=False)
     if own > rows or 2 * words.size < rows:
@@ -197,7 +212,7 @@ def agree(words: Tokenizer, rows: int) -> None:
         )
 
 
-def turned(said: tuple[str, str] | Mapping[str, str]) -> chats.Turn:
+def parse_turn(said: tuple[str, str] | Mapping[str, str]) -> chats.Turn:
     """A turn in any writing."""
     if isinstance(said, Mapping):
         if not isinstance(said.get("role"), str) or not isinstance(said.get("content"), str):
@@ -206,11 +221,11 @@ def turned(said: tuple[str, str] | Mapping[str, str]) -> chats.Turn:
     return chats.Turn(*said)
 
 
-def completions(generation: Generation, each: Callable[[Piece], object] = lambda _piece: None) -> list[Completion]:
+def collect_completions(generation: Generation, each: Callable[[GeneratedPiece], object] = lambda _piece: None) -> list[Completion]:
     """All the texts, when they are over; what there is of them, if somebody interrupts; `each` is given the pieces on the way."""
-    pieces: list[list[Piece]] = [[] for _ in generation.rows]
+    pieces: list[list[GeneratedPiece]] = [[] for _ in generation.rows]
 
-    def note(piece: Piece) -> None:
+    def note(piece: GeneratedPiece) -> None:
         pieces[piece.row].append(piece)
         each(piece)
 
@@ -228,8 +243,8 @@ def completions(generation: Generation, each: Callable[[Piece], object] = lambda
                 text="".join(x.text for x in own),
                 ids=tuple(row.ids),
                 finish=row.finish,
-                prompt_tokens=row.prompt,
-                tokens_per_second=generation.rate,
+                prompt_tokens=row.prompt_length,
+                tokens_per_second=generation.tokens_per_second,
                 logprobs=tuple(x.logprob for x in tokens if x.logprob is not None),
                 top=tuple(x.top for x in tokens if x.top),
             )

@@ -48,12 +48,12 @@ class LogitsComparison(Record):
     text: str  # that the tokens stand for, if they stand for one
     dtype: str
     tolerance: float
-    largest: float  # logit of A, whatever its sign
-    maximum: float  # difference
-    mean: float
-    divergence: float  # Kullback-Leibler, of B from A in nats, on average over the tokens
-    worst: float  # the same, of the token with most
-    top: int  # of how many tokens the likeliest next one is the same
+    largest_logit: float  # logit of A, whatever its sign
+    max_difference: float  # difference
+    mean_difference: float
+    kl_mean: float  # Kullback-Leibler, of B from A in nats, on average over the tokens
+    kl_max: float  # the same, of the token with most
+    same_top1: int  # of how many tokens the likeliest next one is the same
     losses: tuple[float, float] | None  # nats a token that either needs for the text
     layers: tuple[float, ...]  # the difference after each
     first: FirstDifference | None
@@ -63,12 +63,12 @@ class LogitsComparison(Record):
     @property
     def identical(self) -> bool:
         """To the last bit."""
-        return self.maximum == 0
+        return self.max_difference == 0
 
     @property
     def relative(self) -> float:
         """The largest difference as a share of the largest logit."""
-        return self.maximum / self.largest if self.largest else float(self.maximum > 0)
+        return self.max_difference / self.largest_logit if self.largest_logit else float(self.max_difference > 0)
 
     @property
     def same(self) -> bool:
@@ -79,45 +79,45 @@ class LogitsComparison(Record):
 def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
     """What two trees have otherwise besides numbers in files: each fact once, with how many layers it is so in."""
     found: dict[tuple[str, str, str], TreeDifference] = {}
-    for path, x, y in _differing(a, b, "", {}):
+    for path, x, y in _differences(a, b, "", {}):
         key = (path, repr(x), repr(y))
         found[key] = found[key].replace(layers=found[key].layers + 1) if key in found else TreeDifference(path=path, a=x, b=y)
     return tuple(found.values())
 
 
-SILENT = frozenset(("context",))
+IGNORED_FIELDS = frozenset(("context",))
 """Facts that change no logits."""
 Seen = dict[tuple[int, int], list[tuple[str, object, object]]]
 
 
-def _differing(a: Record, b: Record, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
+def _differences(a: Record, b: Record, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
     if type(a) is not type(b):
         yield prefix.rstrip(".") or "model", type(a).__name__, type(b).__name__
         return
     for name in a.fields:
-        if name in SILENT:
+        if name in IGNORED_FIELDS:
             continue
         x, y = getattr(a, name), getattr(b, name)
         if isinstance(x, Stack) and isinstance(y, Stack):
-            yield from _stacked(x, y, f"{prefix}{name}.", seen)
+            yield from _stack_differences(x, y, f"{prefix}{name}.", seen)
         elif isinstance(x, Weight) or isinstance(y, Weight):
             if (x is None) != (y is None):
-                yield prefix + name, _short(x), _short(y)
+                yield prefix + name, _display_value(x), _display_value(y)
         elif isinstance(x, Record) and isinstance(y, Record):
-            yield from _differing(x, y, f"{prefix}{name}.", seen)
+            yield from _differences(x, y, f"{prefix}{name}.", seen)
         elif x != y:
-            yield prefix + name, _short(x), _short(y)
+            yield prefix + name, _display_value(x), _display_value(y)
 
 
-def _short(x: object) -> object:
+def _display_value(x: object) -> object:
     """A fact as it is; of what has parts, its kind."""
     return type(x).__name__ if isinstance(x, (Record, Stack)) else x
 
 
-def _stacked(a: Stack, b: Stack, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
+def _stack_differences(a: Stack, b: Stack, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
     if len(a) != len(b):
         yield prefix.rstrip("."), len(a), len(b)
     for x, y in zip(a, b, strict=False):
         if (id(x), id(y)) not in seen:
-            seen[id(x), id(y)] = list(_differing(x, y, prefix, seen))
+            seen[id(x), id(y)] = list(_differences(x, y, prefix, seen))
         yield from seen[id(x), id(y)]

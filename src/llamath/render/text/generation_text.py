@@ -10,7 +10,7 @@ from ...core.errors import safe
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that steer a terminal rather than stand on it; a line's end and a tab may do so."""
-WHY = {
+FINISH_REASONS = {
     "stop": "the model ended it",
     "length": "cut at its longest",
     "string": "a stop string ended it",
@@ -24,18 +24,18 @@ def printable(text: str) -> str:
     return CONTROL.sub("\ufffd", text)
 
 
-def speed(tokens: int, prompt: int, seconds: float, rate: float) -> str:
+def speed_text(tokens: int, prompt: int, seconds: float, rate: float) -> str:
     """`41 tokens, 93.4 tokens/s; prompt of 12 tokens read in 0.05 s`."""
     several = f"{tokens:,} token{'s' if tokens != 1 else ''}"
     return f"{several}, {rate:,.1f} tokens/s; prompt of {prompt:,} token{'s' if prompt != 1 else ''} read in {seconds:.2f} s"
 
 
-def ended(finish: str) -> str:
+def finish_text(finish: str) -> str:
     """Why a text is over, in words."""
-    return WHY[finish]
+    return FINISH_REASONS[finish]
 
 
-def drawn(how: Mapping[str, float | None], seed: int, theirs: bool) -> str:
+def sampling_text(how: Mapping[str, float | None], seed: int, theirs: bool) -> str:
     """How tokens were drawn: what differs from taking the likeliest, and the seed to have them again."""
     usual = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
     said = [f"{name.replace('_', '-')} {how[name]:g}" for name, x in usual.items() if how[name] != x]
@@ -44,12 +44,12 @@ def drawn(how: Mapping[str, float | None], seed: int, theirs: bool) -> str:
     return f"{', '.join(said)}{' (generation_config.json)' if theirs else ''}, seed {seed}"
 
 
-Words = Callable[[int], str]
+TokenText = Callable[[int], str]
 """A token's text."""
 Top = Sequence[tuple[int, float]]
 
 
-def completion_json(made: Any, words: Words | None = None) -> dict[str, Any]:
+def completion_json(made: Any, words: TokenText | None = None) -> dict[str, Any]:
     """`--json`: the text and its figures; with `words` each token with its logarithm of a probability."""
     found = {
         "text": made.text,
@@ -61,16 +61,16 @@ def completion_json(made: Any, words: Words | None = None) -> dict[str, Any]:
     }
     if words is not None:
         tops = made.top or [()] * len(made.ids)
-        found["logprobs"] = [_weighed(*x, words) for x in zip(made.ids, made.logprobs, tops, strict=True)]
+        found["logprobs"] = [_logprob_json(*x, words) for x in zip(made.ids, made.logprobs, tops, strict=True)]
     return found
 
 
-def _weighed(token: int, logprob: float, top: Top, words: Words) -> dict[str, Any]:
+def _logprob_json(token: int, logprob: float, top: Top, words: TokenText) -> dict[str, Any]:
     others = [{"id": i, "token": words(i), "logprob": round(x, 6)} for i, x in top]
     return {"id": token, "token": words(token), "logprob": round(logprob, 6)} | ({"top": others} if top else {})
 
 
-def weighed_text(token: int, logprob: float, top: Top, words: Words) -> str:
+def logprob_text(token: int, logprob: float, top: Top, words: TokenText) -> str:
     """One token on a line: its logarithm of a probability, its text, the likeliest others."""
     others = "  ".join(f"{_quoted(words(i))} {x:.2f}" for i, x in top if i != token)
     return f"{logprob:8.3f}  {_quoted(words(token)):<16}{f'  {others}' if others else ''}".rstrip()

@@ -54,9 +54,14 @@ def _read(found: LogitsComparison) -> str:
 
 def _rows(found: LogitsComparison) -> Iterator[tuple[str, ...]]:
     yield "", "mean", "largest"
-    yield "difference of logits", f"{found.mean:.3g}", f"{found.maximum:.3g}", f"the largest logit is {found.largest:.3g}"
-    yield "KL(A‖B), nats", f"{found.divergence:.3g}", f"{found.worst:.3g}"
-    yield "same likeliest token", f"{found.top:,}", f"of {len(found.tokens):,}"
+    yield (
+        "difference of logits",
+        f"{found.mean_difference:.3g}",
+        f"{found.max_difference:.3g}",
+        f"the largest logit is {found.largest_logit:.3g}",
+    )
+    yield "KL(A‖B), nats", f"{found.kl_mean:.3g}", f"{found.kl_max:.3g}"
+    yield "same likeliest token", f"{found.same_top1:,}", f"of {len(found.tokens):,}"
     if found.losses:
         yield "nats a token, A and B", f"{found.losses[0]:.3f}", f"{found.losses[1]:.3f}"
 
@@ -93,9 +98,9 @@ def logits_json(found: LogitsComparison) -> dict[str, Any]:
         "b": {name: getattr(found.b, name) for name in found.b.fields},
         "tokens": list(found.tokens),
         "text": found.text,
-        "logits": {"max": found.maximum, "mean": found.mean, "relative": found.relative, "largest": found.largest},
-        "kl": {"mean": found.divergence, "max": found.worst},
-        "top1": {"same": found.top, "of": len(found.tokens)},
+        "logits": {"max": found.max_difference, "mean": found.mean_difference, "relative": found.relative, "largest": found.largest_logit},
+        "kl": {"mean": found.kl_mean, "max": found.kl_max},
+        "top1": {"same": found.same_top1, "of": len(found.tokens)},
         "losses": list(found.losses) if found.losses else None,
         "first": first and {"module": first.module, "layer": first.layer, "difference": first.difference, "stored": list(first.stored)},
         "layers": list(found.layers),

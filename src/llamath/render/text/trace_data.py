@@ -12,7 +12,7 @@ from ..numbers import format_ranges
 from .trace_text import Words, notes
 
 if TYPE_CHECKING:
-    from ...run.debug.trace_run import Seen, Trace
+    from ...run.debug.trace_run import Trace, TracedPass
 
 
 def trace_json(model: Model, found: Trace, words: Words) -> dict[str, Any]:
@@ -21,19 +21,19 @@ def trace_json(model: Model, found: Trace, words: Words) -> dict[str, Any]:
         "model": model.name,
         "family": model.family.name,
         "source": model.source,
-        "numbers": found.numbers,
+        "numbers": found.has_values,
         "dtype": found.dtype,
         "device": found.device,
         "tokens": [{"id": x, "text": words.texts.get(x)} for x in found.ids],
         "prompt": _seen(found.first),
-        "next": None if found.then is None else _seen(found.then),
-        "cached": {"tokens": found.kept.tokens, "numbers": found.kept.numbers, "bytes": found.kept.bytes},
-        "likely": [{"id": x, "text": words.texts.get(x), "probability": share} for x, share in found.likely],
+        "next": None if found.following is None else _seen(found.following),
+        "cached": {"tokens": found.cache.tokens, "numbers": found.cache.elements, "bytes": found.cache.nbytes},
+        "likely": [{"id": x, "text": words.texts.get(x), "probability": share} for x, share in found.top_tokens],
         "notes": list(notes(model, found)),
     }
 
 
-def _seen(found: Seen) -> dict[str, Any]:
+def _seen(found: TracedPass) -> dict[str, Any]:
     return walk_json(found.walk, found.shapes)
 
 

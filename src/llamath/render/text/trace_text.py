@@ -47,7 +47,7 @@ WHOLE = Shown()
 
 def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
     """One pass, and in short the one after it."""
-    walk = found.then.walk if shown.then and found.then is not None else found.first.walk
+    walk = found.following.walk if shown.then and found.following is not None else found.first.walk
     lines = [bold(x) for x in wrap(f"{model.name}: {_heading(found, shown.then)}", indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     lines += [dim(x) for x in wrap(_witness(found), indent="")]
@@ -66,7 +66,7 @@ def _heading(found: Trace, then: bool) -> str:
 
 
 def _witness(found: Trace) -> str:
-    what = f"tensors in {found.dtype} on {found.device}" if found.numbers else "tensors on the meta device, which have no numbers"
+    what = f"tensors in {found.dtype} on {found.device}" if found.has_values else "tensors on the meta device, which have no numbers"
     return f"shapes are those of {what}"
 
 
@@ -174,25 +174,25 @@ def letters(model: Model, walk: Walkthrough) -> list[str]:
 
 def _after(found: Trace) -> list[str]:
     """The one token more, where it differs, and what is cached."""
-    lines, kept = [], found.kept
-    if found.then is not None:
-        walk = found.then.walk
+    lines, kept = [], found.cache
+    if found.following is not None:
+        walk = found.following.walk
         steps = walk.layers[0].steps if walk.layers else ()
         lines.append(bold(f"one token more: {format_si(walk.flops)} FLOPs (all its steps: --next)"))
         lines += align([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
     if kept.tokens:
         states = any(x.kind == "state" for stage in found.first.walk.layers for x in stage.steps)
         wide = f"{found.dtype}, states in float32" if states else found.dtype
-        lines += wrap(f"cached after {kept.tokens:,} tokens: {kept.numbers:,} numbers, {kept.bytes:,} bytes ({wide})", indent="")
+        lines += wrap(f"cached after {kept.tokens:,} tokens: {kept.elements:,} numbers, {kept.nbytes:,} bytes ({wide})", indent="")
     return [*lines, ""] if lines else []
 
 
 def _likely(found: Trace, words: Words) -> list[str]:
-    if not found.likely:
+    if not found.top_tokens:
         return []
     from fractions import Fraction
 
-    rows = [("next token", "probability"), *((words(token), format_percent(Fraction(share))) for token, share in found.likely)]
+    rows = [("next token", "probability"), *((words(token), format_percent(Fraction(share))) for token, share in found.top_tokens)]
     lines = align(rows, right=(1,))
     return [bold(lines[0]), *lines[1:], ""]
 
@@ -202,9 +202,9 @@ def notes(model: Model, found: Trace) -> Iterator[str]:
     yield from model.notes
     if (wires := wiring(model.tree)) is not None:
         yield _wired(wires)
-    if found.then is None and found.kept.tokens:
+    if found.following is None and found.cache.tokens:
         yield "the prompt fills the context, so there is no token after it"
-    elif found.then is None:
+    elif found.following is None:
         yield "its queries look ahead, so nothing is cached and there is no reading on token by token"
 
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
 from ...core.tree import fill_pattern, walk
-from ..memory_budget import word
-from .activations import Heard
-from .rope_permutation import hinted
+from ..memory_budget import dtype_name
+from .activations import Activations
+from .rope_permutation import permutation_hint
 
 
-def agreement(a: Heard, b: Heard, ids: Sequence[int], text: str, tolerance: float) -> LogitsComparison:
+def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text: str, tolerance: float) -> LogitsComparison:
     """What came out; `text` is what the tokens stand for."""
     width = min(a.logits.shape[-1], b.logits.shape[-1])
     ours, theirs = a.logits[:, :width].double(), b.logits[:, :width].double()
@@ -27,14 +27,14 @@ def agreement(a: Heard, b: Heard, ids: Sequence[int], text: str, tolerance: floa
         b=b.side,
         tokens=tuple(ids),
         text=text,
-        dtype=word(next(iter(a.outputs.values())).dtype),
+        dtype=dtype_name(next(iter(a.outputs.values())).dtype),
         tolerance=tolerance,
-        largest=float(ours.abs().max()),
-        maximum=float(apart.max()),
-        mean=float(apart.mean()),
-        divergence=max(0.0, float(divergence.mean())),
-        worst=max(0.0, float(divergence.max())),
-        top=int((ours.argmax(-1) == theirs.argmax(-1)).sum()),
+        largest_logit=float(ours.abs().max()),
+        max_difference=float(apart.max()),
+        mean_difference=float(apart.mean()),
+        kl_mean=max(0.0, float(divergence.mean())),
+        kl_max=max(0.0, float(divergence.max())),
+        same_top1=int((ours.argmax(-1) == theirs.argmax(-1)).sum()),
         losses=losses,
         layers=tuple(_layers(a, b)),
         first=_first(a, b, tolerance),
@@ -58,7 +58,7 @@ def _gap(x: Tensor, y: Tensor) -> float:
     return apart / most if most else float(apart > 0)
 
 
-def _layers(a: Heard, b: Heard) -> Iterator[float]:
+def _layers(a: Activations, b: Activations) -> Iterator[float]:
     """The difference of the stream after each layer, where both have it."""
     for i in range(min(len(a.tree.layers), len(b.tree.layers))):
         x, y = a.outputs.get(f"layers.{i}"), b.outputs.get(f"layers.{i}")
@@ -66,7 +66,7 @@ def _layers(a: Heard, b: Heard) -> Iterator[float]:
             yield _gap(x, y)
 
 
-def _first(a: Heard, b: Heard, tolerance: float) -> FirstDifference | None:
+def _first(a: Activations, b: Activations, tolerance: float) -> FirstDifference | None:
     """The first module, in the order in which they speak, that says something else; or the one in which others meet."""
     for path, x in a.outputs.items():
         y = b.outputs.get(path)
@@ -82,7 +82,7 @@ def _first(a: Heard, b: Heard, tolerance: float) -> FirstDifference | None:
     return None
 
 
-def _stored(side: Heard, path: str) -> str:
+def _stored(side: Activations, path: str) -> str:
     """What a file calls the tensor with this weight; empty where there is none."""
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
     path = leaf.weight.tied or path if leaf else path
@@ -90,9 +90,9 @@ def _stored(side: Heard, path: str) -> str:
     return fill_pattern(side.scheme.stored(leaf.pattern), leaf.indices) if leaf else ""
 
 
-def _hints(found: LogitsComparison, a: Heard, b: Heard) -> Iterator[str]:
+def _hints(found: LogitsComparison, a: Activations, b: Activations) -> Iterator[str]:
     """What could be the cause."""
-    order = list(hinted(a, b, found))
+    order = list(permutation_hint(a, b, found))
     yield from order
     if found.facts:
         yield "the two are configured otherwise, by what is listed above"
@@ -109,7 +109,7 @@ def _hints(found: LogitsComparison, a: Heard, b: Heard) -> Iterator[str]:
         yield f"the parts of {first.module} say the same, and together they do not"
 
 
-def _parts(a: Heard, b: Heard, module: str) -> float:
+def _parts(a: Activations, b: Activations, module: str) -> float:
     """By how much the parts of a module are apart, those that speak before they meet."""
     inside = [x for x in a.outputs if x.startswith(f"{module}.") and x in b.outputs and x not in a.inputs]
     return max((_gap(a.outputs[x], b.outputs[x]) for x in inside), default=0.0)

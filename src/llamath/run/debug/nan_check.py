@@ -14,31 +14,31 @@ from torch import Tensor, nn
 
 from ...core.errors import LlamathError
 from ..layers import Decoder
-from ..module import Module, numbers
+from ..module import Module, local_tensors
 
 HINT = "the file is damaged, or was written in too small a type"
 
 
-def wrong(x: Tensor) -> bool:
+def has_nonfinite(x: Tensor) -> bool:
     """Whether a number in x is NaN or infinite. A sum says so if one is; one that is too large for its type is looked into."""
     return not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all())
 
 
-def described(x: Tensor) -> str:
+def describe_nonfinite(x: Tensor) -> str:
     """What is wrong with numbers, in words."""
     what = "NaN" if bool(torch.isnan(x).any()) else "infinite"
     return f"is {what} in {int((~torch.isfinite(x)).sum()):,} of its {x.numel():,} numbers"
 
 
-def flaws(module: Decoder) -> Flaws:
+def nonfinite_check(module: Decoder) -> NonFiniteCheck:
     """Those of a module: what has been looked at is not looked at again."""
-    if module.flaws is None:
-        module.flaws = Flaws(module)
-    found: Flaws = module.flaws
+    if module.nonfinite_check is None:
+        module.nonfinite_check = NonFiniteCheck(module)
+    found: NonFiniteCheck = module.nonfinite_check
     return found
 
 
-class Flaws:
+class NonFiniteCheck:
     """Sums of what has been read and not yet judged. Processes that share a model look at all that they hold at once, experts included."""
 
     def __init__(self, module: Decoder) -> None:
@@ -48,17 +48,17 @@ class Flaws:
         for name, part in module.named_children():
             parts = [(f"{name}.{i}", x) for i, x in enumerate(part)] if isinstance(part, nn.ModuleList) else [(name, part)]
             for path, one in parts:
-                self._await(path, one, dict(_experts(path, one)) if module.mesh is None else {})
+                self._watch(path, one, dict(_expert_modules(path, one)) if module.mesh is None else {})
 
-    def _await(self, path: str, part: nn.Module, later: dict[str, nn.Module]) -> None:
+    def _watch(self, path: str, part: nn.Module, later: dict[str, nn.Module]) -> None:
         """Look at a part when it is first run, and at those inside it that not every token meets when they are."""
         for name, one in later.items():
-            self._await(name, one, {})
+            self._watch(name, one, {})
         inside = tuple(f"{name}." for name in later)
 
         def look(part: nn.Module, _given: object) -> None:
             handle.remove()
-            for name, x in numbers(part):
+            for name, x in local_tensors(part):
                 full = f"{path}.{name}"
                 at = x.data_ptr(), x.numel()
                 if not x.is_meta and at not in self._seen and not full.startswith(inside):
@@ -68,22 +68,26 @@ class Flaws:
         handle = part.register_forward_pre_hook(look)
 
     @property
-    def sound(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether the sums of what was read are numbers; one that is too large for its type is none either."""
         return not self._sums or bool(torch.isfinite(torch.stack([x.float() for *_, x in self._sums])).all())
 
-    def judge(self) -> None:
+    def raise_if_bad(self) -> None:
         """An error that names the first weight that is no number, of those that were read since this was last asked."""
         if not self._sums:
             return
-        said = "" if self.sound else next((f"the weight {path} {described(x)}" for path, x, _ in self._sums if wrong(x)), "")
+        said = (
+            ""
+            if self.is_clean
+            else next((f"the weight {path} {describe_nonfinite(x)}" for path, x, _ in self._sums if has_nonfinite(x)), "")
+        )
         self._sums = []
         module = self._module()
-        if module is not None and (said := module.heard(said)):
+        if module is not None and (said := module.first_from_any_rank(said)):
             raise LlamathError(said, hint=HINT)
 
 
-def _experts(path: str, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _expert_modules(path: str, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """What a part has that a token meets only if it is sent there."""
     for name, inner in part.named_modules():
         for field in inner.spec.expert_parallel if isinstance(inner, Module) else ():

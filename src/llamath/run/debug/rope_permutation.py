@@ -14,24 +14,24 @@ from torch import Tensor
 from ...analysis.verify.logits_agreement import LogitsComparison
 from ...checkpoint.naming.rotary_layouts import halves, pairs
 from ...core.blocks import Attention
-from ..weights.stored_layouts import reordered
-from .activations import Heard
+from ..weights.stored_layouts import reorder_rows
+from .activations import Activations
 
-CLOSE = 0.2
+SAME_ROWS_TOLERANCE = 0.2
 """Rows that are apart by less than this share of the largest number are the same rows, rounding and quantisation apart."""
-ASIDE, KNOWS = 0.5, 0.8
+MIN_LOSS_GAP, MAX_LOSS_FRACTION = 0.5, 0.8
 """A model that needs so many nats a token more for a text has something wrong, if the other needs less than this share of guessing's."""
 
 
-def hinted(a: Heard, b: Heard, found: LogitsComparison) -> Iterator[str]:
+def permutation_hint(a: Activations, b: Activations, found: LogitsComparison) -> Iterator[str]:
     """A hint, if q or k of one model are the other's with their rows in another order."""
-    ways = {path: way for path in a.rows if (way := _way(a, b, path))}
+    ways = {path: way for path in a.rows if (way := _direction(a, b, path))}
     for way in dict.fromkeys(ways.values()):
         mine = [path for path, x in ways.items() if x == way]
         what = " and ".join(x for x in "qk" if any(path.endswith(f".{x}.weight") for path in mine))
         n = len({path.split(".")[1] for path in mine})
         verb = "are" if " and " in what else "is"
-        ours, theirs = _said(a, -way), _said(b, way)
+        ours, theirs = _describe_permutation(a, -way), _describe_permutation(b, way)
         blame = f"B's {'look' if verb == 'are' else 'looks'} {theirs}, or A's {ours}"
         if worse := _worse(found, log(a.logits.shape[-1])):
             blame = f"{worse}'s {'look' if verb == 'are' else 'looks'} {theirs if worse == 'B' else ours}"
@@ -40,12 +40,12 @@ def hinted(a: Heard, b: Heard, found: LogitsComparison) -> Iterator[str]:
 
 def _worse(found: LogitsComparison, guessing: float) -> str:
     """Which of the two does not know the text that the other knows."""
-    if found.losses is None or min(found.losses) > KNOWS * guessing or abs(found.losses[0] - found.losses[1]) < ASIDE:
+    if found.losses is None or min(found.losses) > MAX_LOSS_FRACTION * guessing or abs(found.losses[0] - found.losses[1]) < MIN_LOSS_GAP:
         return ""
     return "B" if found.losses[1] > found.losses[0] else "A"
 
 
-def _way(a: Heard, b: Heard, path: str) -> int:
+def _direction(a: Activations, b: Activations, path: str) -> int:
     """1: B's rows are A's taken from pairs to halves; -1: from halves to pairs; 0: neither, or no difference."""
     x, y = a.rows[path], b.rows.get(path)
     block = a.tree.layers[int(path.split(".")[1])].attn  # type: ignore[attr-defined]
@@ -54,14 +54,14 @@ def _way(a: Heard, b: Heard, path: str) -> int:
     size = int(block.head_dim)
     if size % 2 or _near(x, y):
         return 0
-    return 1 if _near(x, reordered(y, pairs(size))) else -1 if _near(x, reordered(y, halves(size))) else 0
+    return 1 if _near(x, reorder_rows(y, pairs(size))) else -1 if _near(x, reorder_rows(y, halves(size))) else 0
 
 
 def _near(x: Tensor, y: Tensor) -> bool:
-    return float((x - y).abs().max()) <= CLOSE * float(x.abs().max())
+    return float((x - y).abs().max()) <= SAME_ROWS_TOLERANCE * float(x.abs().max())
 
 
-def _said(side: Heard, way: int) -> str:
+def _describe_permutation(side: Activations, way: int) -> str:
     """What it means that a model's rows are the right ones taken to halves (1) or to pairs (-1) once too often."""
     turned = "rotary" in side.scheme.layout("layers.{l}.attn.q.weight")
     return "unpermuted" if (way > 0) == turned else "permuted twice"

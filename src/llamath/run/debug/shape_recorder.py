@@ -15,33 +15,33 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from ..attention import Attention, LatentAttention, Weighing, attend, weigh
-from ..forward_context import Mask, Part
-from ..kv_cache import Cache, Keys, State
+from ..attention import Attention, LatentAttention, ScoreParams, attend, attention_probs
+from ..forward_context import Mask, MaskBlock
+from ..kv_cache import Cache, KVCache, RecurrentState
 from ..layers import Decoder
 from ..moe import MoE
 
 Shape = tuple[int, ...]
-PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
-WHOLE = 1 << 25
+MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+MAX_REAL_SCORES = 1 << 25
 """Scores of more numbers than this are worked out on the meta device, beside the fused kernel."""
 
 
-class WatchedKeys(Keys):
+class RecordingKVCache(KVCache):
     """A memory that tells what it is given and what it gives."""
 
     def __init__(self, room: int, told: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]) -> None:
         super().__init__(room)
         self._told = told
 
-    def add(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
+    def update(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
         """Remember, and tell."""
-        held = super().add(new, past)
+        held = super().update(new, past)
         self._told(new, held)
         return held
 
 
-class Watch(TorchFunctionMode):
+class ShapeRecorder(TorchFunctionMode):
     """Shapes by place: `layers.0.attn.q>` is what that module gives, `>…` what it reads, `layers.0.attn:scores` what is made inside."""
 
     def __init__(self, module: Decoder, layers: Iterable[int]) -> None:
@@ -51,21 +51,21 @@ class Watch(TorchFunctionMode):
         self._inside: list[tuple[str, nn.Module]] = []
         self._handles: list[RemovableHandle] = []
 
-    def cache(self, room: int) -> Cache:
+    def new_cache(self, room: int) -> Cache:
         """A cache whose memories are watched."""
-        made = self._module.cache(room)
-        for i, memory in enumerate(made.memories):
-            if isinstance(memory, Keys):
-                made.memories[i] = WatchedKeys(memory.room, self._remembering(i))
+        made = self._module.new_cache(room)
+        for i, memory in enumerate(made.layers):
+            if isinstance(memory, KVCache):
+                made.layers[i] = RecordingKVCache(memory.capacity, self._remembering(i))
         return made
 
-    def states(self, cache: Cache) -> None:
+    def record_states(self, cache: Cache) -> None:
         """Note the states that are carried on."""
-        for i, memory in enumerate(cache.memories):
-            if isinstance(memory, State) and memory.state is not None:
-                self._note(f"layers.{i}.attn:state", memory.state)
+        for i, memory in enumerate(cache.layers):
+            if isinstance(memory, RecurrentState) and memory.recurrent_state is not None:
+                self._note(f"layers.{i}.attn:state", memory.recurrent_state)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ShapeRecorder:
         self.shapes = {}
         for name, part in self._module.named_modules():
             if not name.startswith("layers.") or self._watched(name):
@@ -136,13 +136,13 @@ class Watch(TorchFunctionMode):
 
         return told
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: Weighing) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: ScoreParams) -> Tensor:
         """What attention gives, its shares made before it; of very long prompts the shares' shape alone."""
         name, part = self._inside[-1]
-        if q.shape[:-1].numel() * k.shape[-2] > WHOLE:
-            shares, y = weigh(q.to("meta"), k.to("meta"), Part(), scores._replace(sinks=None)), attend(q, k, v, mask, scores)
+        if q.shape[:-1].numel() * k.shape[-2] > MAX_REAL_SCORES:
+            shares, y = attention_probs(q.to("meta"), k.to("meta"), MaskBlock(), scores._replace(sinks=None)), attend(q, k, v, mask, scores)
         else:
-            shares = weigh(q, k, mask.whole, scores)
+            shares = attention_probs(q, k, mask.full_block, scores)
             y = (shares.to(v.dtype).unflatten(1, (k.shape[1], -1)) @ v[:, :, None]).flatten(1, 2)
         if isinstance(part, LatentAttention):
             self._note(f"{name}:place", q[..., q.shape[-1] - part.spec.rope_dim :].transpose(1, 2))
@@ -158,7 +158,7 @@ class Watch(TorchFunctionMode):
         if isinstance(part, MoE):
             if func in (torch.Tensor.topk, torch.cat):
                 self._note(f"{name}:chosen", out.indices if func is torch.Tensor.topk else out)
-        elif func in PRODUCTS and isinstance(part, LatentAttention):
+        elif func in MATMULS and isinstance(part, LatentAttention):
             self._note(f"{name}:{'unpacked' if f'{name}:mixed' in self.shapes else 'absorbed'}", out)
         elif func is torch.Tensor.flatten and args[1:] == (2,):
             self._note(f"{name}:joined", out)

@@ -18,23 +18,23 @@ from ...core.record_type import Record
 from ...core.tree import Block, sequence
 from ...model import Model
 from ..build_module import build
-from ..generate import known
+from ..generate import vocab_size
 from ..layers import Decoder
-from ..memory_budget import WORDS, afford, require, word
-from ..module import Place
-from .explain_nonfinite import blame
-from .nan_check import flaws
-from .shape_recorder import Shape, Watch
+from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
+from ..module import TensorOptions
+from .explain_nonfinite import explain_nonfinite
+from .nan_check import nonfinite_check
+from .shape_recorder import Shape, ShapeRecorder
 
 
-class Seen(Record):
+class TracedPass(Record):
     """One pass: its steps, and for those whose result is met as a tensor, that tensor's shape."""
 
     walk: Walkthrough
     shapes: tuple[Mapping[str, Shape], ...]  # for each stage, by the step's name
 
     @property
-    def wrong(self) -> list[str]:
+    def mismatches(self) -> list[str]:
         """Steps whose tensors have another shape than they say: none, unless there is a mistake here."""
         pairs = [
             (x, shapes[x.name])
@@ -42,31 +42,31 @@ class Seen(Record):
             for x in stage.steps
             if x.name in shapes
         ]
-        return [f"{step.name} should be {ints(step)}, is {found}" for step, found in pairs if ints(step) != found]
+        return [f"{step.name} should be {int_shape(step)}, is {found}" for step, found in pairs if int_shape(step) != found]
 
 
-class Kept(NamedTuple):
+class CacheSize(NamedTuple):
     """What the cache holds after both passes."""
 
     tokens: int
-    numbers: int
-    bytes: int
+    elements: int
+    nbytes: int
 
 
 class Trace(Record):
     """A prompt from end to end, and the one token after it."""
 
     ids: tuple[int, ...]
-    numbers: bool  # whether there were any: else all is shape, on the meta device
+    has_values: bool  # whether there were any: else all is shape, on the meta device
     dtype: str
     device: str
-    first: Seen
-    then: Seen | None  # None where the model cannot read on
-    kept: Kept
-    likely: tuple[tuple[int, float], ...] = ()  # the tokens that come next with their probabilities, the likeliest first
+    first: TracedPass
+    following: TracedPass | None  # None where the model cannot read on
+    cache: CacheSize
+    top_tokens: tuple[tuple[int, float], ...] = ()  # the tokens that come next with their probabilities, the likeliest first
 
 
-def ints(step: Operation) -> Shape:
+def int_shape(step: Operation) -> Shape:
     """A step's shape without its letters."""
     return tuple(map(int, step.shape))
 
@@ -77,38 +77,40 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
     On the meta device one layer of each kind is built: the others would say the same.
     """
     tree, cached = model.tree, reads_on(model.tree)
-    _fits(tree, ids)
+    _check_ids(tree, ids)
     goes_on = cached and len(ids) != tree.context
     walk = walkthrough(tree, prompt(len(ids)), layer=layer)
     told = [x.layer for x in walk.layers if x.layer is not None]
-    runs, at = (module, {i: i for i in told}) if module is not None else _on_meta(tree, told)
+    runs, at = (module, {i: i for i in told}) if module is not None else _build_on_meta(tree, told)
     first = next(runs.parameters())
     if module is not None:
-        _afford(model, Place(first.dtype, first.device), len(ids), len(ids) + goes_on)
-    run = Run(runs, at, len(ids) + goes_on if cached else 0)
+        _check_memory(model, TensorOptions(first.dtype, first.device), len(ids), len(ids) + goes_on)
+    run = TraceRun(runs, at, len(ids) + goes_on if cached else 0)
     seen = run.read(walk, ids)
-    likely = run.likely(ids, top) if module is not None and runs.head is not None else ()
+    likely = run.top_tokens(ids, top) if module is not None and runs.head is not None else ()
     then = run.read(walkthrough(tree, following(len(ids)), layer=layer), [likely[0][0] if likely else 0]) if goes_on else None
     return Trace(
         ids=tuple(ids),
-        numbers=module is not None,
-        dtype=word(first.dtype),
+        has_values=module is not None,
+        dtype=dtype_name(first.dtype),
         device=first.device.type,
         first=seen,
-        then=then,
-        kept=run.kept(walk),
-        likely=likely,
+        following=then,
+        cache=run.cache_size(walk),
+        top_tokens=likely,
     )
 
 
-def _afford(model: Model, place: Place, tokens: int, context: int) -> None:
+def _check_memory(model: Model, place: TensorOptions, tokens: int, context: int) -> None:
     """Refuse what there is no memory for: the cache, activations, and the logits of every token."""
-    asked = MemoryRequest(context=context, chunk=tokens, kv_dtype=WORDS[place.dtype])
+    asked = MemoryRequest(context=context, chunk=tokens, kv_dtype=MEMORY_DTYPES[place.dtype])
     logits = tokens * int(model.tree.vocab) * place.dtype.itemsize
-    require(afford(model, asked, place, loaded=True) + logits, f"a pass with the logits of all {tokens:,} tokens", place.device)
+    check_memory(
+        check_memory_for(model, asked, place, loaded=True) + logits, f"a pass with the logits of all {tokens:,} tokens", place.device
+    )
 
 
-def _fits(tree: Tree, ids: Sequence[int]) -> None:
+def _check_ids(tree: Tree, ids: Sequence[int]) -> None:
     if not ids:
         raise LlamathError("the prompt is empty", hint="a pass needs at least one token")
     if tree.context is not None and len(ids) > tree.context:
@@ -123,16 +125,16 @@ def _fits(tree: Tree, ids: Sequence[int]) -> None:
         )
 
 
-def _on_meta(tree: Tree, told: Sequence[int]) -> tuple[Decoder, dict[int, int]]:
+def _build_on_meta(tree: Tree, told: Sequence[int]) -> tuple[Decoder, dict[int, int]]:
     """A module without numbers of the layers that are told alone, and where they stand in it."""
     blocks = {i: tree.layers[i] for i in told}
-    blocks |= {i: tree.layers[i] for block in list(blocks.values()) if (i := _giver(block)) is not None}
+    blocks |= {i: tree.layers[i] for block in list(blocks.values()) if (i := _kv_source(block)) is not None}
     at = {i: new for new, i in enumerate(sorted(blocks))}
-    kept = [_moved(blocks[i], at) for i in sorted(blocks)]
+    kept = [_renumber_kv_source(blocks[i], at) for i in sorted(blocks)]
     return build(tree.replace(layers=sequence(kept)), torch.bfloat16, "meta"), at
 
 
-def _giver(block: Block) -> int | None:
+def _kv_source(block: Block) -> int | None:
     """The layer whose keys and values a layer reads, if it has none of its own."""
     found: int | None = getattr(_mixer(block), "kv_layer", None)
     return found
@@ -143,36 +145,36 @@ def _mixer(block: Block) -> Block:
     return block.attn or block
 
 
-def _moved(block: Block, at: Mapping[int, int]) -> Block:
-    giver = _giver(block)
+def _renumber_kv_source(block: Block, at: Mapping[int, int]) -> Block:
+    giver = _kv_source(block)
     return block if giver is None else block.replace(attn=_mixer(block).replace(kv_layer=at[giver]))
 
 
-class Run:
+class TraceRun:
     """A module being watched: `read` some tokens after those before."""
 
     def __init__(self, module: Decoder, at: Mapping[int, int], room: int) -> None:
         self.module, self.at = module, at
-        flaws(module)
-        self.watch = Watch(module, at.values())
-        self.cache = self.watch.cache(room)
+        nonfinite_check(module)
+        self.recorder = ShapeRecorder(module, at.values())
+        self.cache = self.recorder.new_cache(room)
         self.logits: Tensor | None = None
 
     @torch.inference_mode()
-    def read(self, walk: Walkthrough, ids: Sequence[int]) -> Seen:
+    def read(self, walk: Walkthrough, ids: Sequence[int]) -> TracedPass:
         """One pass."""
         where = next(self.module.parameters()).device
         rows = torch.tensor([list(ids)], device=where)
-        with self.watch:
+        with self.recorder:
             self.logits = self.module(rows, self.cache)
-        flaws(self.module).judge()
-        self.watch.states(self.cache)
+        nonfinite_check(self.module).raise_if_bad()
+        self.recorder.record_states(self.cache)
         if self.module.head is not None:
-            self.watch.shapes["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
-        found = self.watch.shapes
+            self.recorder.shapes["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
+        found = self.recorder.shapes
         shapes = [{x.name: found[at] for x in stage.steps if (at := self._place(x, stage.layer)) in found} for stage in walk.stages]
-        seen = Seen(walk=walk, shapes=tuple(shapes))
-        assert not seen.wrong, seen.wrong
+        seen = TracedPass(walk=walk, shapes=tuple(shapes))
+        assert not seen.mismatches, seen.mismatches
         return seen
 
     def _place(self, step: Operation, layer: int | None) -> str:
@@ -181,22 +183,22 @@ class Run:
         full = f"{prefix}.{path}".strip(".")
         return f">{full}" if step.seen.startswith(">") and path else f"{full}>" if step.seen.endswith(">") else full
 
-    def likely(self, ids: Sequence[int], top: int) -> tuple[tuple[int, float], ...]:
+    def top_tokens(self, ids: Sequence[int], top: int) -> tuple[tuple[int, float], ...]:
         """The tokens that come next."""
         assert self.logits is not None
-        last = self.logits[0, -1, : known(self.module)].float()
+        last = self.logits[0, -1, : vocab_size(self.module)].float()
         if not bool(torch.isfinite(last).all()):
-            raise blame(self.module, ids)
+            raise explain_nonfinite(self.module, ids)
         shares = self.logits[0, -1].float().softmax(-1)[: len(last)]
         found = shares.topk(min(top, len(shares)))
         return tuple(zip(found.indices.tolist(), found.values.tolist(), strict=True))
 
-    def kept(self, walk: Walkthrough) -> Kept:
+    def cache_size(self, walk: Walkthrough) -> CacheSize:
         """What the memories of the layers told hold, each as often as there are layers of its kind."""
         numbers = size = 0
         for stage in walk.layers:
-            memory = None if stage.layer is None else self.cache.memories[self.at[stage.layer]]
+            memory = None if stage.layer is None else self.cache.layers[self.at[stage.layer]]
             if memory is not None:
-                numbers += stage.times * sum(x.numel() for x in memory.kept)
-                size += stage.times * sum(x.nbytes for x in memory.kept)
-        return Kept(self.cache.length, numbers, size)
+                numbers += stage.times * sum(x.numel() for x in memory.tensors)
+                size += stage.times * sum(x.nbytes for x in memory.tensors)
+        return CacheSize(self.cache.length, numbers, size)

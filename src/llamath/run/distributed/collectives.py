@@ -15,23 +15,23 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 from ...core.errors import LlamathError
 
 T = TypeVar("T")
-WORDS = 4096
+MAX_MESSAGE_BYTES = 4096
 """The most bytes of a message to all."""
 
 
-def span(size: int, at: int, n: int) -> tuple[int, int]:
+def shard_bounds(size: int, at: int, n: int) -> tuple[int, int]:
     """Where the part of one of n processes begins and ends; where they do not divide it, the last ones have less."""
     step = -(-size // n)
     return min(at * step, size), min((at + 1) * step, size)
 
 
-def part(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> Tensor:
+def local_shard(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> Tensor:
     """What this process holds of a weight: in place where that is one piece of a file, else with nothing of the rest kept."""
     place = mesh.get_coordinate()
     assert place is not None
     for at, n, each in zip(place, mesh.shape, how, strict=True):
         if isinstance(each, Shard):
-            first, last = span(x.shape[each.dim], at, n)
+            first, last = shard_bounds(x.shape[each.dim], at, n)
             x = x.narrow(each.dim, first, last - first)
         elif isinstance(each, Partial) and at:
             x = torch.zeros_like(x)
@@ -40,29 +40,29 @@ def part(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> Tensor:
     return x.clone() if kept.resizable() and x.nbytes < kept.nbytes() else x
 
 
-def spread(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> DTensor:
+def distribute(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> DTensor:
     """A weight that every process has whole, as one that each has its part of."""
-    return _joined(part(x, mesh, how), x, mesh, how)
+    return _make_dtensor(local_shard(x, mesh, how), x, mesh, how)
 
 
-def _joined(own: Tensor, whole: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> DTensor:
+def _make_dtensor(own: Tensor, whole: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> DTensor:
     strides = torch.empty(whole.shape, device="meta").stride()
     return DTensor.from_local(own, mesh, how, run_check=False, shape=whole.shape, stride=strides)
 
 
-def mine(module: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def iter_local_shards(module: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Of the weights of a module that has been cut, what this process holds; of others nothing is read but where they begin."""
     known = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
     for path, x in weights:
         there = known.get(path)
         if isinstance(there, DTensor):
-            yield path, spread(x, there.device_mesh, there.placements)
+            yield path, distribute(x, there.device_mesh, there.placements)
         elif there is not None:
             yield path, x
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def translate_dist_errors() -> Iterator[None]:
     """Say it in words when the others do not take part."""
     try:
         yield
@@ -73,38 +73,38 @@ def together() -> Iterator[None]:
         ) from error
 
 
-def summed(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+def all_reduce_hook(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     """A hook: what the module gives is one of several parts of a sum."""
     group = mesh.get_group()
 
     def add(_module: nn.Module, _given: Any, y: Tensor) -> Tensor:
         y = y.contiguous()
         if not y.is_meta:
-            with together():
+            with translate_dist_errors():
                 dist.all_reduce(y, group=group)
         return y
 
     return add
 
 
-def gathered(mesh: DeviceMesh, size: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+def all_gather_hook(mesh: DeviceMesh, size: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     """A hook: what the module gives are some of `size` numbers side by side."""
-    return lambda _module, _given, y: joined(y, mesh, [Shard(0)], size)
+    return lambda _module, _given, y: all_gather_outputs(y, mesh, [Shard(0)], size)
 
 
-def last(how: Sequence[Placement], y: Tensor) -> list[Placement]:
+def output_placements(how: Sequence[Placement], y: Tensor) -> list[Placement]:
     """As the outputs of a map lie whose rows lie like this."""
     return [Shard(y.dim() - 1) if isinstance(x, Shard) else x for x in how]
 
 
-def joined(y: Tensor, mesh: DeviceMesh, how: Sequence[Placement], size: int) -> Tensor:
+def all_gather_outputs(y: Tensor, mesh: DeviceMesh, how: Sequence[Placement], size: int) -> Tensor:
     """The `size` outputs, side by side, of a map whose rows lie like this."""
     whole = y.new_empty(*y.shape[:-1], size, device="meta")
-    with together():
-        return _joined(y, whole, mesh, last(how, y)).full_tensor()
+    with translate_dist_errors():
+        return _make_dtensor(y, whole, mesh, output_placements(how, y)).full_tensor()
 
 
-class Seen:
+class GatherHooks:
     """Hooks around a part that is to see all of `size` numbers side by side, of which each process has some and wants no more back."""
 
     def __init__(self, mesh: DeviceMesh, how: Sequence[Placement], size: int) -> None:
@@ -112,19 +112,19 @@ class Seen:
 
     def before(self, _module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The numbers of all."""
-        return (joined(given[0], self.mesh, self.how, self.size),)
+        return (all_gather_outputs(given[0], self.mesh, self.how, self.size),)
 
     def after(self, _module: nn.Module, _given: Any, y: Tensor) -> Tensor:
         """Those of this process."""
-        return part(y, self.mesh, last(self.how, y))
+        return local_shard(y, self.mesh, output_placements(self.how, y))
 
 
-class Rows:
+class VocabParallelHooks:
     """Hooks around a table of which this process has the rows from `first` up to `last`: the others are zero here, and all are added."""
 
     def __init__(self, mesh: DeviceMesh, size: int) -> None:
-        self.first, self.last = span(size, mesh.get_local_rank(), mesh.size())
-        self.sum = summed(mesh)
+        self.first, self.last = shard_bounds(size, mesh.get_local_rank(), mesh.size())
+        self.sum = all_reduce_hook(mesh)
         self.elsewhere = torch.empty(0)
 
     def before(self, _module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -137,15 +137,15 @@ class Rows:
         return self.sum(module, given, y.masked_fill(self.elsewhere[..., None], 0.0))
 
 
-def first(mesh: DeviceMesh, number: int) -> int:
+def broadcast(mesh: DeviceMesh, number: int) -> int:
     """The number that the first process has."""
     told = torch.tensor([number], device=mesh.device_type)
-    with together():
+    with translate_dist_errors():
         dist.broadcast(told, group=mesh.get_group(), group_src=0)
     return int(told)
 
 
-def agreed(mesh: DeviceMesh, work: Callable[[], T]) -> T:
+def run_on_all_ranks(mesh: DeviceMesh, work: Callable[[], T]) -> T:
     """What `work` gives, once it has come to an end everywhere; what is wrong in one process is an error in all."""
     wrong: LlamathError | None = None
     made: list[T] = []
@@ -153,7 +153,7 @@ def agreed(mesh: DeviceMesh, work: Callable[[], T]) -> T:
         made.append(work())
     except LlamathError as error:
         wrong = error
-    said = told(mesh, "" if wrong is None else f"{wrong}\0{wrong.hint}")
+    said = all_gather_text(mesh, "" if wrong is None else f"{wrong}\0{wrong.hint}")
     found = next(((i, x) for i, x in enumerate(said) if x), None)
     if found is not None:
         message, _, hint = found[1].partition("\0")
@@ -161,13 +161,13 @@ def agreed(mesh: DeviceMesh, work: Callable[[], T]) -> T:
     return made[0]
 
 
-def told(mesh: DeviceMesh, text: str) -> list[str]:
+def all_gather_text(mesh: DeviceMesh, text: str) -> list[str]:
     """What each process says."""
-    words = torch.zeros(WORDS, dtype=torch.uint8)
-    data = text.encode()[:WORDS]
+    words = torch.zeros(MAX_MESSAGE_BYTES, dtype=torch.uint8)
+    data = text.encode()[:MAX_MESSAGE_BYTES]
     words[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
     own = words.to(mesh.device_type)
     found = [torch.empty_like(own) for _ in range(mesh.size())]
-    with together():
+    with translate_dist_errors():
         dist.all_gather(found, own, group=mesh.get_group())
     return [bytes(x.tolist()).rstrip(b"\0").decode(errors="ignore") for x in found]

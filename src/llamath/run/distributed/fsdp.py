@@ -12,7 +12,7 @@ from ..layers import Decoder
 from ..moe import MoE
 
 
-def shard(module: Decoder, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> Decoder:
+def apply_fsdp(module: Decoder, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> Decoder:
     """Let each process of a mesh keep its rows of every weight; a layer's are gathered while it computes (ZeRO-3, arXiv:1910.02054).
 
     Every process reads a batch of its own, and gradients are the mean of all; parameters become DTensors, so make the optimiser afterwards.
@@ -23,14 +23,14 @@ def shard(module: Decoder, mesh: DeviceMesh, dtype: torch.dtype | None = None) -
     policy = MixedPrecisionPolicy() if dtype is None else MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for part in module.modules():
         if isinstance(part, MoE):
-            part.register_forward_hook(_all)
+            part.register_forward_hook(_touch_all_experts)
     for layer in module.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(module, mesh=mesh, mp_policy=policy)
     return module
 
 
-def _all(part: MoE, _given: object, y: Tensor) -> Tensor:
+def _touch_all_experts(part: MoE, _given: object, y: Tensor) -> Tensor:
     """Give every expert a gradient, if of zeros: processes choose different ones, and exchange the same."""
     if not torch.is_grad_enabled():
         return y

@@ -15,20 +15,20 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ...core.errors import LlamathError, safe
-from .collectives import together
+from .collectives import translate_dist_errors
 
-KEYS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells the processes that it starts."""
-LAST_WORDS = 2.0
+FAILURE_GRACE_S = 2.0
 """Seconds that the first process has for saying what is wrong."""
-PATIENCE = 300.0
+TIMEOUT_S = 300.0
 """Seconds that a process waits for the others before it gives up."""
 
 
 @contextmanager
-def group(device: str = "cpu", patience: float = PATIENCE) -> Iterator[DeviceMesh]:
+def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator[DeviceMesh]:
     """The mesh of all processes, to be given as a device. All but the first say nothing more, but for what nobody has foreseen."""
-    if missing := [key for key in KEYS if key not in os.environ]:
+    if missing := [key for key in TORCHRUN_VARIABLES if key not in os.environ]:
         raise LlamathError(
             f"{missing[0]} is not set in the environment", hint="torchrun sets it: torchrun --nproc-per-node 2 -m llamath run"
         )
@@ -41,20 +41,20 @@ def group(device: str = "cpu", patience: float = PATIENCE) -> Iterator[DeviceMes
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if os.environ["RANK"] != "0":
-        _hush()
-    with together():
-        dist.init_process_group(dist.get_default_backend_for_device(kind), timeout=timedelta(seconds=patience))
+        silence_rank()
+    with translate_dist_errors():
+        dist.init_process_group(dist.get_default_backend_for_device(kind), timeout=timedelta(seconds=timeout_s))
         mesh = init_device_mesh(kind, (dist.get_world_size(),), mesh_dim_names=("tp",))
     try:
         yield mesh
     except Exception:
         if dist.get_rank():
-            sleep(LAST_WORDS)  # when one process ends badly, torchrun ends the others at once
+            sleep(FAILURE_GRACE_S)  # when one process ends badly, torchrun ends the others at once
         raise
     dist.destroy_process_group()
 
 
-def _hush() -> None:
+def silence_rank() -> None:
     """Say nothing more, here and in what is said at the end, but for what nobody has foreseen."""
     nobody = open(os.devnull, "w")  # noqa: SIM115  it is for as long as the process lives
     sys.stdout = sys.stderr = nobody

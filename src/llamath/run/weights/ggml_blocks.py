@@ -13,14 +13,14 @@ from torch import Tensor
 from ...checkpoint.formats.dtypes import DTYPES
 
 
-def plain(data: Tensor, kind: str) -> Tensor:
+def dequantize_blocks(data: Tensor, kind: str) -> Tensor:
     """The numbers in these bytes, flat."""
-    if kind not in KINDS:
+    if kind not in DEQUANTIZERS:
         raise KeyError(kind)
-    return KINDS[kind](data.reshape(-1, DTYPES[kind].bytes)).flatten()
+    return DEQUANTIZERS[kind](data.reshape(-1, DTYPES[kind].bytes)).flatten()
 
 
-def _half(x: Tensor) -> Tensor:
+def _float16(x: Tensor) -> Tensor:
     """Two bytes a row as one number, `[blocks, 1]`."""
     return x.contiguous().view(torch.float16).float()
 
@@ -37,30 +37,30 @@ def _bits(x: Tensor) -> Tensor:
 
 def q8_0(x: Tensor) -> Tensor:
     """A scale and 32 signed bytes."""
-    return _half(x[:, :2]) * x[:, 2:].contiguous().view(torch.int8).float()
+    return _float16(x[:, :2]) * x[:, 2:].contiguous().view(torch.int8).float()
 
 
 def q4_0(x: Tensor) -> Tensor:
     """A scale and 32 numbers of 4 bits, 8 being zero."""
-    return _half(x[:, :2]) * (_nibbles(x[:, 2:]).float() - 8)
+    return _float16(x[:, :2]) * (_nibbles(x[:, 2:]).float() - 8)
 
 
 def q4_1(x: Tensor) -> Tensor:
     """A scale, the least value, and 32 numbers of 4 bits."""
-    return _half(x[:, :2]) * _nibbles(x[:, 4:]).float() + _half(x[:, 2:4])
+    return _float16(x[:, :2]) * _nibbles(x[:, 4:]).float() + _float16(x[:, 2:4])
 
 
 def q5_0(x: Tensor) -> Tensor:
     """As q4_0, with a fifth bit for each number apart, 16 being zero."""
-    return _half(x[:, :2]) * ((_nibbles(x[:, 6:]) | (_bits(x[:, 2:6]) << 4)).float() - 16)
+    return _float16(x[:, :2]) * ((_nibbles(x[:, 6:]) | (_bits(x[:, 2:6]) << 4)).float() - 16)
 
 
 def q5_1(x: Tensor) -> Tensor:
     """As q4_1, with a fifth bit for each number apart."""
-    return _half(x[:, :2]) * (_nibbles(x[:, 8:]) | (_bits(x[:, 4:8]) << 4)).float() + _half(x[:, 2:4])
+    return _float16(x[:, :2]) * (_nibbles(x[:, 8:]) | (_bits(x[:, 4:8]) << 4)).float() + _float16(x[:, 2:4])
 
 
-def _six(x: Tensor) -> tuple[Tensor, Tensor]:
+def _six_bit_scales(x: Tensor) -> tuple[Tensor, Tensor]:
     """Twelve bytes as eight scales and eight least values of 6 bits: the first four whole, the last four in two pieces."""
     first, second, third = x[:, :4], x[:, 4:8], x[:, 8:]
     scale = torch.cat((first & 63, (third & 15) | ((first >> 6) << 4)), -1)
@@ -70,8 +70,8 @@ def _six(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _affine(x: Tensor, numbers: Tensor) -> Tensor:
     """256 numbers in eight groups, each with a scale and a least value in the block's own scales."""
-    scale, least = _six(x[:, 4:16])
-    scale, least = _half(x[:, :2]) * scale, _half(x[:, 2:4]) * least
+    scale, least = _six_bit_scales(x[:, 4:16])
+    scale, least = _float16(x[:, :2]) * scale, _float16(x[:, 2:4]) * least
     return (scale.unsqueeze(-1) * numbers - least.unsqueeze(-1)).flatten(1)
 
 
@@ -96,11 +96,11 @@ def q6_k(x: Tensor) -> Tensor:
     low, high = x[:, :128].reshape(-1, 2, 64), x[:, 128:192].reshape(-1, 2, 1, 32)
     upper = (high >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8).view(1, 1, 4, 1)) & 3
     numbers = _nibbles(low).view(-1, 2, 4, 32) | (upper << 4)
-    scale = _half(x[:, 208:]) * x[:, 192:208].contiguous().view(torch.int8).float()
+    scale = _float16(x[:, 208:]) * x[:, 192:208].contiguous().view(torch.int8).float()
     return (scale.unsqueeze(-1) * (numbers.reshape(-1, 16, 16).float() - 32)).flatten(1)
 
 
-KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+DEQUANTIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "Q8_0": q8_0,
     "Q4_0": q4_0,
     "Q4_1": q4_1,
@@ -112,13 +112,13 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """The types that can be read, by ggml's names."""
 
-HALVES = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+FLOAT16_OFFSETS = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
 """Where in a block of each type a number of two bytes begins; everything else in it is single bytes."""
 
 
-def little(data: Tensor, kind: str) -> Tensor:
+def to_little_endian(data: Tensor, kind: str) -> Tensor:
     """Blocks of a big-endian file, `[blocks, bytes]`, as a little-endian one has them."""
     turned = data.clone()
-    for at in HALVES.get(kind, ()):
+    for at in FLOAT16_OFFSETS.get(kind, ()):
         turned[:, at : at + 2] = data[:, at : at + 2].flip(1)
     return turned

@@ -17,7 +17,7 @@ from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block
 
 
-class Facts(NamedTuple):
+class LayoutParams(NamedTuple):
     """What the layouts need to know of the block that weights belong to."""
 
     groups: int = 1  # key/value heads, or what stands for them
@@ -28,7 +28,7 @@ class Facts(NamedTuple):
     offset: float = 0.0  # of a norm
 
 
-def facts(block: Block, outer: Facts) -> Facts:
+def layout_params(block: Block, outer: LayoutParams) -> LayoutParams:
     """Those of a block, inside another."""
     if isinstance(block, Attention):
         return outer._replace(groups=block.kv_heads, heads=block.heads, size=block.head_dim)
@@ -40,7 +40,7 @@ def facts(block: Block, outer: Facts) -> Facts:
     return outer._replace(offset=block.offset) if isinstance(block, RMSNorm) else outer
 
 
-def parted(x: Tensor, shapes: Sequence[tuple[int, ...]], layout: str, known: Facts) -> Sequence[Tensor]:
+def split_tensor(x: Tensor, shapes: Sequence[tuple[int, ...]], layout: str, known: LayoutParams) -> Sequence[Tensor]:
     """The weights of these shapes that x joins."""
     words = layout.split()
     if "unit" in words:
@@ -60,29 +60,29 @@ def parted(x: Tensor, shapes: Sequence[tuple[int, ...]], layout: str, known: Fac
     return [part.flatten(0, 1) for part in x.unflatten(0, (groups, -1)).split([n // groups for n in rows], 1)]
 
 
-def straight(x: Tensor, layout: str, known: Facts, leaf: str) -> Tensor:
+def undo_layout(x: Tensor, layout: str, known: LayoutParams, leaf: str) -> Tensor:
     """One weight with its own rows or numbers as the tree has them."""
     words = layout.split()
     if "rotary" in words:
-        x = reordered(x, halves(known.size))
+        x = reorder_rows(x, halves(known.size))
     if "shifted" in words:
         x = x - known.offset
     if "decay" in words:
         x = torch.log(-x)
     if "tiled" in words:
-        return untiled(x, known, leaf)
+        return untile_heads(x, known, leaf)
     return x
 
 
-def reordered(x: Tensor, order: Sequence[int]) -> Tensor:
+def reorder_rows(x: Tensor, order: Sequence[int]) -> Tensor:
     """The rows of each head in this order."""
     return x.unflatten(0, (-1, len(order)))[:, order].flatten(0, 1)
 
 
-def untiled(x: Tensor, known: Facts, leaf: str) -> Tensor:
+def untile_heads(x: Tensor, known: LayoutParams, leaf: str) -> Tensor:
     """Value heads key head by key head: rows of x, its columns where it reads what they give, its last channels in the convolution."""
     if leaf == "out.weight":
-        return untiled(x.mT, known, "").mT
+        return untile_heads(x.mT, known, "").mT
     n = known.channels if leaf.startswith("conv.") else x.shape[0]
     first, own = x[: x.shape[0] - n], x[x.shape[0] - n :]
     own = own.unflatten(0, (known.values, known.groups, -1)).transpose(0, 1).flatten(0, 2)

@@ -21,32 +21,32 @@ from ...embedded import named
 from ...loading import load
 from ...model import Model
 
-HARMLESS = frozenset(("dtype", "total_size", "index", "vocabulary"))
+NON_FATAL = frozenset(("dtype", "total_size", "index", "vocabulary"))
 """Findings of `verify` that do not keep the weights from being what they are."""
 Tensors = Mapping[str, list[Tensor]]
 
 
-class Held(NamedTuple):
+class StoredTensors(NamedTuple):
     """What a checkpoint has: its tensors, those that are packed, and what their configuration says of them."""
 
-    wholes: Mapping[str, Whole]
+    tensors: Mapping[str, Whole]
     packings: Mapping[str, Packing] = {}
-    block: tuple[int, ...] = ()  # rows and columns that share a scale
+    scale_block: tuple[int, ...] = ()  # rows and columns that share a scale
 
 
-class Sound(Record):
+class VerifiedCheckpoint(Record):
     """A checkpoint and the model that it holds."""
 
     path: str
     model: Model
     manifest: Manifest
     scheme: Scheme
-    held: Held
+    stored: StoredTensors
     folder: str  # where a tokenizer may lie; of a GGUF file, the file
     notes: tuple[str, ...]
 
 
-def sound(path: str, changes: Mapping[str, Any] = {}) -> Sound:
+def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
     """The checkpoint in this folder or file."""
     path = named(path)
     if not os.path.lexists(path):
@@ -57,8 +57,10 @@ def sound(path: str, changes: Mapping[str, Any] = {}) -> Sound:
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
     model = _model(folder, checkpoint, found, changes, notes)
-    scheme, held = _held(checkpoint, model, found, notes)
-    return Sound(path=path, model=model, manifest=manifest, scheme=scheme, held=held, folder=folder, notes=(*model.notes, *notes))
+    scheme, held = _stored_tensors(checkpoint, model, found, notes)
+    return VerifiedCheckpoint(
+        path=path, model=model, manifest=manifest, scheme=scheme, stored=held, folder=folder, notes=(*model.notes, *notes)
+    )
 
 
 def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
@@ -75,7 +77,7 @@ def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: M
     return load(folder, changes={**changes, **{key: x for key, (x, _) in said.items()}}, vocab_size=size)
 
 
-def _held(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]) -> tuple[Scheme, Held]:
+def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]) -> tuple[Scheme, StoredTensors]:
     """The naming that the tensors have, and the tensors, those of several files made whole."""
     manifest = checkpoint.manifest
     cut = manifest.format == "torch" and model.family.meta is not None and any(len(x) > 1 for x in found.values())
@@ -87,19 +89,19 @@ def _held(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: lis
     said = checkpoint.quantization_config or {}
     promise = expectation_of(model, checkpoint)
     verdict = verify_tensors(promise, manifest, quantization=said)
-    _judged(checkpoint.name, verdict.findings, notes)
+    _raise_findings(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in promise.schemes if x is not None and x.name == verdict.scheme)
     block = said.get("weight_block_size")
     block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
-    return scheme, Held(wholes, find_packings(manifest, said), block)
+    return scheme, StoredTensors(wholes, find_packings(manifest, said), block)
 
 
-def _judged(path: str, findings: Sequence[Finding], notes: list[str]) -> None:
+def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:
     """Refuse what is not whole; note what is only worth knowing."""
-    wrong = [x for x in findings if x.severity != "info" and x.code not in HARMLESS]
+    wrong = [x for x in findings if x.severity != "info" and x.code not in NON_FATAL]
     if wrong:
         first, more = wrong[0], f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise LlamathError(
             f"{safe(path)} is not what its configuration says: {first.message}{more}", hint=first.hint or "llamath verify says more"
         )
-    notes += [x.message for x in findings if x.code in HARMLESS]
+    notes += [x.message for x in findings if x.code in NON_FATAL]
