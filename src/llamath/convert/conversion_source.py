@@ -13,16 +13,16 @@ from ..checkpoint.formats import gguf
 from ..checkpoint.formats.manifest import Manifest, Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import from_gguf
+from ..checkpoint.meta_shards import same, settled, unsaid, vocabulary, whole
 from ..checkpoint.naming.scheme import Scheme, Unnamed
 from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ..checkpoint.tensor_reader import Files, Whole
 from ..core.errors import ConvertError, safe
 from ..core.record_type import Record
 from ..loading import load
 from ..model import Model
 from .float_cast import WIDTHS
 from .llama3_rope import NAME, scaling
-from .merge_shards import same, settled, unsaid, vocabulary, whole
-from .tensor_reader import Files, Whole
 
 ARCHS = frozenset({"llama", "qwen2"})
 """What can be converted, by the name that GGUF has for it."""

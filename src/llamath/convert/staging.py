@@ -13,9 +13,9 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from ..checkpoint.tensor_reader import Files
 from ..core.errors import ConvertError, safe
 from .target_files import Target
-from .tensor_reader import Files
 
 HIDDEN = ".llamath-convert"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..checkpoint.tensor_reader import Files
 from .tensor_plan import Entry, chunks
-from .tensor_reader import Files
 
 
 class Sink(Protocol):

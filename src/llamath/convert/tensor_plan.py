@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..checkpoint.formats.dtypes import PLAIN
 from ..checkpoint.naming.rotary_layouts import halves, pairs
 from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.tensor_reader import CHUNK, Files, Whole
 from ..core.errors import ConvertError, safe
 from ..core.positions import Llama3Rope
 from ..core.record_type import Record
@@ -18,7 +19,6 @@ from ..core.tree import Leaf, fill_pattern, walk
 from .conversion_source import Origin
 from .float_cast import blocks, exact, numpy
 from .llama3_rope import NAME, divisors
-from .tensor_reader import CHUNK, Files, Whole
 
 
 class Copy(NamedTuple):

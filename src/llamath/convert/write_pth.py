@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 from zlib import crc32
 
+from ..checkpoint.tensor_reader import Files
 from .target_files import Sink, made_of
 from .tensor_plan import Entry, chunks
-from .tensor_reader import Files
 
 ALIGNMENT = 64
 STORAGES = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}

@@ -14,7 +14,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.manifest import Tensor as Entry
 from ...checkpoint.formats.source import LocalFile
-from ...convert.tensor_reader import Whole
+from ...checkpoint.tensor_reader import Whole
 from ...core.errors import FormatError, LlamathError, safe
 from .dequantize import PackedWeight, dequantize, scales_name
 from .ggml_blocks import dequantize_blocks, to_little_endian

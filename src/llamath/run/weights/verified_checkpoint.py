@@ -10,11 +10,11 @@ from ...analysis.verify.check_checkpoint import expectation_of
 from ...analysis.verify.listing import find_packings
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
+from ...checkpoint.meta_shards import unsaid, vocabulary, whole
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization.packed_tensors import Packing
-from ...convert.merge_shards import unsaid, vocabulary, whole
-from ...convert.tensor_reader import Whole
+from ...checkpoint.tensor_reader import Whole
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
 from ...embedded import named

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from ..checkpoint.formats.dtypes import PLAIN
-from ..checkpoint.formats.manifest import Tensor
-from ..checkpoint.naming.scheme import Scheme
 from ..core.errors import ConvertError, safe
+from .formats.dtypes import PLAIN
+from .formats.manifest import Tensor
+from .naming.scheme import Scheme
 from .tensor_reader import CHUNK, Files, Whole
 
 Shape = tuple[int, ...]

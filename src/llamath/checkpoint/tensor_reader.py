@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from ..checkpoint.formats.dtypes import PLAIN
-from ..checkpoint.formats.manifest import Manifest, Tensor
-from ..checkpoint.formats.source import LocalFile, Source
 from ..core.errors import ConvertError, safe
+from .formats.dtypes import PLAIN
+from .formats.manifest import Manifest, Tensor
+from .formats.source import LocalFile, Source
 
 CHUNK = 1 << 20
 """How many bytes are on their way at once."""
