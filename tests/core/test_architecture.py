@@ -27,7 +27,7 @@ MAY = {
     "loading": "embedded catalog checkpoint core families model unsupported gguf_matches",
     "analysis": "core glossary checkpoint catalog families hardware embedded model loading",
     "convert": "core checkpoint loading model analysis",
-    "run": "core checkpoint tokenizers embedded loading model analysis convert",
+    "run": "core checkpoint tokenizers embedded loading model analysis",
     "render": "core glossary catalog hardware checkpoint loading model analysis",
     "web": "core glossary catalog hardware embedded checkpoint families loading model analysis render",
     "cli": "core catalog hardware embedded checkpoint tokenizers loading model analysis convert run render web",

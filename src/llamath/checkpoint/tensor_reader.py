@@ -1,4 +1,4 @@
-"""The numbers of a checkpoint's tensors, a few rows at a time: from one file, or from the parts that several files have of it."""
+"""`TensorReader`: read rows of a checkpoint's tensors, also of tensors that are sharded over several files."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from .formats.dtypes import PLAIN
 from .formats.manifest import Manifest, Tensor
 from .formats.source import LocalFile, Source
 
-CHUNK = 1 << 20
-"""How many bytes are on their way at once."""
+CHUNK_BYTES = 1 << 20
+"""Bytes to read at once."""
 
 
-class Whole(NamedTuple):
-    """A tensor as its checkpoint has it, seen as rows of its last dimension; a vector's rows are its numbers."""
+class MergedTensor(NamedTuple):
+    """A tensor and the parts that it is read from, as rows of its last dimension; each element of a vector is a row."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     parts: tuple[Tensor, ...]
-    axis: int = 0  # that the parts are cut along: 0 rows, 1 columns
+    axis: int = 0  # along which the parts are concatenated: 0 rows, 1 columns
 
     @property
     def width(self) -> int:
-        """Numbers in a row."""
-        return _width(self.shape)
+        """Elements in a row."""
+        return _row_width(self.shape)
 
 
-class Files:
-    """A checkpoint's files, each opened when it is first read."""
+class TensorReader:
+    """Reads the tensors of a checkpoint; each file is opened when it is first needed."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._files = manifest.files
         self._open: dict[int, Source] = {}
 
     def source(self, file: int) -> Source:
-        """One of the files, still of the size that it had when its header was read."""
+        """Return a file, which must have the size that it had when its header was read."""
         if file not in self._open:
             self._open[file] = source = LocalFile(self._files[file].name)
             if source.size != self._files[file].size:
-                raise ConvertError(f"{safe(source.name)} has changed while it was read")
+                raise ConvertError(f"{safe(source.name)} has changed since its header was read")
         return self._open[file]
 
-    def name(self, whole: Whole) -> str:
-        """The file that the first part of a tensor lies in."""
+    def file_name_of(self, whole: MergedTensor) -> str:
+        """Return the base name of the file with the first part of a tensor."""
         return safe(os.path.basename(self._files[whole.parts[0].file].name))
 
-    def rows(self, whole: Whole, first: int, last: int) -> bytes:
-        """The rows from `first` up to `last`."""
+    def read_rows(self, whole: MergedTensor, first: int, last: int) -> bytes:
+        """Read the rows from `first` up to, and not including, `last`."""
         if whole.axis:
-            return b"".join(_woven([self._part(x, first, last) for x in whole.parts], last - first))
+            return b"".join(_interleave_rows([self._read_part(x, first, last) for x in whole.parts], last - first))
         found, above = [], 0
         for x in whole.parts:
-            height = prod(x.shape) // _width(x.shape)
+            height = prod(x.shape) // _row_width(x.shape)
             if above < last and first < above + height:
-                found.append(self._part(x, max(first - above, 0), min(last - above, height)))
+                found.append(self._read_part(x, max(first - above, 0), min(last - above, height)))
             above += height
         return found[0] if len(found) == 1 else b"".join(found)
 
-    def _part(self, x: Tensor, first: int, last: int) -> bytes:
-        size, width = PLAIN[x.dtype].bytes, _width(x.shape)
+    def _read_part(self, x: Tensor, first: int, last: int) -> bytes:
+        size, width = PLAIN[x.dtype].bytes, _row_width(x.shape)
         if x.strides is not None:
-            return b"".join(self._strided(x, first, last))
+            return b"".join(self._read_strided(x, first, last))
         return self._read(x, x.start + first * width * size, (last - first) * width * size)
 
     def _read(self, x: Tensor, start: int, length: int) -> bytes:
@@ -74,10 +74,10 @@ class Files:
         except OSError as error:
             raise ConvertError(f"{safe(self._files[x.file].name)} cannot be read: {error.strerror}") from None
 
-    def _strided(self, x: Tensor, first: int, last: int) -> Iterator[bytes]:
-        """Rows of a torch tensor whose numbers do not lie one after another."""
+    def _read_strided(self, x: Tensor, first: int, last: int) -> Iterator[bytes]:
+        """Yield the rows of a torch tensor that is not contiguous."""
         down, along = (*x.strides, 1)[:2] if x.strides else (1, 1)
-        size, width = PLAIN[x.dtype].bytes, _width(x.shape)
+        size, width = PLAIN[x.dtype].bytes, _row_width(x.shape)
         start, span = first * down, (last - first - 1) * down + (width - 1) * along + 1
         data = memoryview(self._read(x, x.start + start * size, span * size)).cast("I" if size == 4 else "H")
         for row in range(last - first):
@@ -87,23 +87,23 @@ class Files:
             else:
                 yield data[at : at + 1].tobytes() * width
 
-    def stamps(self) -> Iterator[tuple[str, int, int]]:
-        """Each file's path, size and time of change."""
+    def file_stamps(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the real path, size and modification time of each file."""
         for file in self._files:
             yield os.path.realpath(file.name), file.size, os.stat(file.name).st_mtime_ns
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all files."""
         for source in self._open.values():
             source.close()
         self._open.clear()
 
 
-def _width(shape: tuple[int, ...]) -> int:
+def _row_width(shape: tuple[int, ...]) -> int:
     return shape[-1] if len(shape) > 1 else 1
 
 
-def _woven(parts: list[bytes], rows: int) -> Iterator[bytes]:
-    """Each row of every part in turn."""
+def _interleave_rows(parts: list[bytes], rows: int) -> Iterator[bytes]:
+    """Yield each row from every part in turn."""
     views = [(memoryview(x), len(x) // rows) for x in parts]
     return (view[row * size : (row + 1) * size] for row in range(rows) for view, size in views)  # type: ignore[misc]

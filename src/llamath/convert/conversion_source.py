@@ -13,10 +13,10 @@ from ..checkpoint.formats import gguf
 from ..checkpoint.formats.manifest import Manifest, Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import from_gguf
-from ..checkpoint.meta_shards import same, settled, unsaid, vocabulary, whole
+from ..checkpoint.meta_shards import InferredValue, drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
 from ..checkpoint.naming.scheme import Scheme, Unnamed
 from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
-from ..checkpoint.tensor_reader import Files, Whole
+from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
 from ..core.record_type import Record
 from ..loading import load
@@ -38,15 +38,15 @@ class Origin(Record):
     format: str
     model: Model
     scheme: Scheme
-    wholes: Mapping[str, Whole]
-    files: Files
+    wholes: Mapping[str, MergedTensor]
+    files: TensorReader
     notes: tuple[str, ...]
 
 
 def opened(path: str, changes: Mapping[str, Any]) -> Origin:
     """The checkpoint at this path, if it is whole and of a family that can be converted."""
     checkpoint = open_checkpoint(path, local_only=True)
-    files = Files(checkpoint.manifest)
+    files = TensorReader(checkpoint.manifest)
     try:
         return _opened(checkpoint, files, changes)
     except BaseException:
@@ -54,7 +54,7 @@ def opened(path: str, changes: Mapping[str, Any]) -> Origin:
         raise
 
 
-def _opened(checkpoint: OpenedCheckpoint, files: Files, changes: Mapping[str, Any]) -> Origin:
+def _opened(checkpoint: OpenedCheckpoint, files: TensorReader, changes: Mapping[str, Any]) -> Origin:
     found, notes = checkpoint.tensors_by_name, list[str]()
     model = _model(checkpoint, found, changes)
     scheme = _scheme(checkpoint, model, found)
@@ -64,9 +64,9 @@ def _opened(checkpoint: OpenedCheckpoint, files: Files, changes: Mapping[str, An
         model = _model(checkpoint, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
     expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
     head = scheme.stored("head.weight")
-    wholes = {name: whole(name, parts, expected.get(name)) for name, parts in found.items()}
+    wholes = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in found.items()}
     notes += _checked(checkpoint, model, wholes)
-    wholes = {name: settled(x, files) for name, x in wholes.items() if name in expected or name == head}
+    wholes = {name: drop_copies(x, files) for name, x in wholes.items() if name in expected or name == head}
     _plain(wholes)
     if head not in expected and head in wholes:
         _tied(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
@@ -88,7 +88,7 @@ def _model(checkpoint: OpenedCheckpoint, found: Found, changes: Mapping[str, Any
     if manifest.format == "gguf":
         model = _from_header(path, manifest, changes)
     else:
-        size = None if checkpoint.has_config_json else vocabulary(found, "tok_embeddings.weight", "norm.weight")
+        size = None if checkpoint.has_config_json else merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
         model = load(checkpoint.folder or ".", changes=changes, vocab_size=size)
     if model.wrapper or model.family.gguf_arch not in ARCHS:
         what = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
@@ -126,21 +126,21 @@ def _scheme(checkpoint: OpenedCheckpoint, model: Model, found: Found) -> Scheme:
     return best[1]
 
 
-def _unsaid(model: Model, scheme: Scheme, found: Found, files: Files) -> dict[str, tuple[Any, str]]:
+def _unsaid(model: Model, scheme: Scheme, found: Found, files: TensorReader) -> dict[str, InferredValue]:
     """What the tensors say and the configuration does not, with a remark: what Meta's files share, the scaling of positions in GGUF's."""
-    said: dict[str, tuple[Any, str]] = {}
+    said: dict[str, InferredValue] = {}
     data = model.config.data
     if model.config.source.endswith("params.json"):
-        said |= unsaid(data, scheme, found)
+        said |= infer_missing_config(data, scheme, found)
     if factors := found.get(NAME):
         x, layer = factors[0], model.tree.layers[0]
-        numbers = struct.unpack(f"<{x.elements}f", files.rows(Whole(x.name, x.dtype, x.shape, (x,)), 0, x.shape[0]))
+        numbers = struct.unpack(f"<{x.elements}f", files.read_rows(MergedTensor(x.name, x.dtype, x.shape, (x,)), 0, x.shape[0]))
         made = scaling(numbers, data.get("rope_theta", 10000.0), layer.attn.head_dim)  # type: ignore[attr-defined]
-        said["rope_scaling"] = made, f"the scaling of positions is made out from {NAME}: {made}"
+        said["rope_scaling"] = InferredValue(made, f"the scaling of positions is made out from {NAME}: {made}")
     return said
 
 
-def _checked(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, Whole]) -> list[str]:
+def _checked(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, MergedTensor]) -> list[str]:
     """Hold the tensors against the model; what a conversion would carry on is an error."""
     tensors = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in wholes.values())
     verdict = verify_tensors(expectation_of(model, checkpoint), checkpoint.manifest.replace(tensors=tensors))
@@ -152,7 +152,7 @@ def _checked(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, Wh
     return [x.message for x in verdict.findings if x.code in APART or (x.severity == "info" and x.code not in ("buffer", "packed"))]
 
 
-def _plain(wholes: Mapping[str, Whole]) -> None:
+def _plain(wholes: Mapping[str, MergedTensor]) -> None:
     """Refuse numbers that are not plain floats, and tensors that lie in the file as none should."""
     for x in wholes.values():
         if x.dtype not in WIDTHS:
@@ -164,7 +164,7 @@ def _plain(wholes: Mapping[str, Whole]) -> None:
             )
 
 
-def _tied(embed: Whole, head: Whole, files: Files) -> None:
-    if not same(embed, head, files):
+def _tied(embed: MergedTensor, head: MergedTensor, files: TensorReader) -> None:
+    if not have_equal_values(embed, head, files):
         where = f"the configuration says that embedding and head share one matrix, and {safe(head.name)} is another than {safe(embed.name)}"
         raise ConvertError(where, hint="--set tie_word_embeddings=false keeps both")

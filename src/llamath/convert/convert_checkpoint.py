@@ -94,7 +94,7 @@ def _apart(source: str, origin: Origin, folder: str, targets: list[Target]) -> N
     home, there = os.path.realpath(origin.folder), os.path.realpath(folder)
     if os.path.isdir(source) and (there == home or there.startswith(os.path.join(home, ""))):
         raise ConvertError(f"{safe(folder)} lies in {safe(source)}, which is read", hint="write to another folder")
-    read = {path for path, *_ in origin.files.stamps()} | {os.path.join(home, x) for x in ("config.json", "params.json")}
+    read = {path for path, *_ in origin.files.file_stamps()} | {os.path.join(home, x) for x in ("config.json", "params.json")}
     if over := [x.name for x in targets if os.path.join(there, x.name) in read]:
         raise ConvertError(f"{safe(os.path.join(folder, over[0]))} is read, and would be written over", hint="write to another folder")
 
@@ -134,7 +134,7 @@ def _json(name: str, keys: Mapping[str, Any]) -> Laid:
 def _fingerprint(origin: Origin, targets: list[Target]) -> str:
     """What the same conversion of the same files has in common with itself, and with no other."""
     digest = hashlib.sha256()
-    for x in origin.files.stamps():
+    for x in origin.files.file_stamps():
         digest.update(repr(x).encode())
     for target in targets:
         digest.update(repr((target.name, target.size)).encode() + target.facts())

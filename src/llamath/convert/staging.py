@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from ..checkpoint.tensor_reader import Files
+from ..checkpoint.tensor_reader import TensorReader
 from ..core.errors import ConvertError, safe
 from .target_files import Target
 
@@ -101,7 +101,7 @@ class Stage:
                 hint="make room, or write elsewhere",
             )
 
-    def write(self, target: Target, files: Files, moved: Moved) -> None:
+    def write(self, target: Target, files: TensorReader, moved: Moved) -> None:
         """Write one file and have it on disk, under its name."""
         path = os.path.join(self.path, target.name)
         file = None

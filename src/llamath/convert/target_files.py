@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..checkpoint.tensor_reader import Files
+from ..checkpoint.tensor_reader import TensorReader
 from .tensor_plan import Entry, chunks
 
 
@@ -25,7 +25,7 @@ class Target(Protocol):
     name: str
     size: int
 
-    def write(self, sink: Sink, files: Files) -> None:
+    def write(self, sink: Sink, files: TensorReader) -> None:
         """Write all of it."""
 
     def facts(self) -> bytes:
@@ -39,7 +39,7 @@ class Laid:
         self.name, self.pieces = name, tuple(pieces)
         self.size = sum(len(x) if isinstance(x, bytes) else x.bytes for x in pieces)
 
-    def write(self, sink: Sink, files: Files) -> None:
+    def write(self, sink: Sink, files: TensorReader) -> None:
         """Piece by piece, chunk by chunk."""
         for piece in self.pieces:
             for data in (piece,) if isinstance(piece, bytes) else chunks(piece, files):

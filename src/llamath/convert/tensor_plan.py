@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..checkpoint.formats.dtypes import PLAIN
 from ..checkpoint.naming.rotary_layouts import halves, pairs
 from ..checkpoint.naming.scheme import Scheme
-from ..checkpoint.tensor_reader import CHUNK, Files, Whole
+from ..checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
 from ..core.positions import Llama3Rope
 from ..core.record_type import Record
@@ -24,7 +24,7 @@ from .llama3_rope import NAME, divisors
 class Copy(NamedTuple):
     """A weight on its way: rows `first` up to `last` of a tensor, whose heads have `turn` rows."""
 
-    source: Whole
+    source: MergedTensor
     first: int
     last: int
     turn: int = 0  # > 0: from halves to neighbouring pairs, < 0: from pairs to halves, 0: as they are
@@ -100,18 +100,18 @@ def places(scheme: Scheme, origin: Origin) -> dict[str, list[Place]]:
     return found
 
 
-def chunks(entry: Entry, files: Files) -> Iterator[bytes]:
+def chunks(entry: Entry, files: TensorReader) -> Iterator[bytes]:
     """The bytes of a tensor, some at a time."""
     if entry.data:
         yield entry.data
     for copy in entry.copies:
         source, turn = copy.source, abs(copy.turn)
         size = source.width * PLAIN[source.dtype].bytes
-        step = max(1, CHUNK // (size * (turn or 1))) * (turn or 1)
+        step = max(1, CHUNK_BYTES // (size * (turn or 1))) * (turn or 1)
         if any(x.strides is not None for x in source.parts):
             step = copy.last - copy.first
         for first in range(copy.first, copy.last, step):
-            data = files.rows(source, first, min(copy.last, first + step))
+            data = files.read_rows(source, first, min(copy.last, first + step))
             try:
                 yield from blocks(_turned(data, size, copy.turn) if turn else data, source.dtype, entry.dtype)
             except ConvertError as error:
@@ -143,14 +143,14 @@ def _vector(leaf: Leaf) -> bool:
     return len(leaf.shape) == 1 or leaf.group == "router"
 
 
-def _heavy(entry: Entry, source: Whole) -> bool:
+def _heavy(entry: Entry, source: MergedTensor) -> bool:
     """Whether the cast takes numpy: all do but BF16 to F32, and vectors that are known to fit."""
     kinds = {source.dtype, entry.dtype}
     return len(kinds) > 1 and ("F16" in kinds or (entry.dtype == "BF16" and len(entry.shape) > 1))
 
 
-def _fits(x: Whole, dtype: str, files: Files) -> bool:
-    return x.dtype == "F32" and exact(files.rows(x, 0, prod(x.shape) // x.width), dtype)
+def _fits(x: MergedTensor, dtype: str, files: TensorReader) -> bool:
+    return x.dtype == "F32" and exact(files.read_rows(x, 0, prod(x.shape) // x.width), dtype)
 
 
 def _further(origin: Origin, target: Scheme, entries: list[Entry]) -> Iterator[Entry]:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from zlib import crc32
 
-from ..checkpoint.tensor_reader import Files
+from ..checkpoint.tensor_reader import TensorReader
 from .target_files import Sink, made_of
 from .tensor_plan import Entry, chunks
 
@@ -33,7 +33,7 @@ class Archived:
         self.members += [("version", b"3\n")]
         self.size = self._end(layout := self._layout()) + sum(len(_entry(name, at, size, 0)) for name, at, size in layout) + _END
 
-    def write(self, sink: Sink, files: Files) -> None:
+    def write(self, sink: Sink, files: TensorReader) -> None:
         """Member by member; checksums go into the headers once the bytes have gone by."""
         directory = []
         for (_, content), (name, at, size) in zip(self.members, layout := self._layout(), strict=True):

@@ -14,7 +14,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.manifest import Tensor as Entry
 from ...checkpoint.formats.source import LocalFile
-from ...checkpoint.tensor_reader import Whole
+from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import FormatError, LlamathError, safe
 from .dequantize import PackedWeight, dequantize, scales_name
 from .ggml_blocks import dequantize_blocks, to_little_endian
@@ -136,7 +136,7 @@ class TensorsByName(Mapping[str, Tensor]):
         return dequantize(PackedWeight(name, values, factors, self.stored.scale_block), packing.kind, self.dtype)
 
 
-def _drop_copies(whole: Whole, parts: list[Tensor]) -> list[Tensor]:
+def _drop_copies(whole: MergedTensor, parts: list[Tensor]) -> list[Tensor]:
     """Parts of a tensor without copies of the one before, once they have been found to be that."""
     copies = sum(x.shape[0] for x in parts) // whole.shape[0] if whole.axis == 0 else 1
     for i, x in enumerate(parts):

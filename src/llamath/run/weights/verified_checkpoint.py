@@ -10,11 +10,11 @@ from ...analysis.verify.check_checkpoint import expectation_of
 from ...analysis.verify.listing import find_packings
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
-from ...checkpoint.meta_shards import unsaid, vocabulary, whole
+from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization.packed_tensors import Packing
-from ...checkpoint.tensor_reader import Whole
+from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
 from ...embedded import named
@@ -29,7 +29,7 @@ Tensors = Mapping[str, list[Tensor]]
 class StoredTensors(NamedTuple):
     """What a checkpoint has: its tensors, those that are packed, and what their configuration says of them."""
 
-    tensors: Mapping[str, Whole]
+    tensors: Mapping[str, MergedTensor]
     packings: Mapping[str, Packing] = {}
     scale_block: tuple[int, ...] = ()  # rows and columns that share a scale
 
@@ -67,12 +67,12 @@ def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: M
     """What the configuration describes, or the header; of Meta's, what the tensors say besides."""
     if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
         return load(folder, changes=changes, check_tensors=False)
-    size = vocabulary(found, "tok_embeddings.weight", "norm.weight")
+    size = merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
     model = load(folder, changes=changes, vocab_size=size)
     scheme = model.family.meta
     if scheme is None or not model.config.source.endswith("params.json"):
         return model
-    said = {key: x for key, x in unsaid(model.config.data, scheme, found).items() if key not in changes}
+    said = {key: x for key, x in infer_missing_config(model.config.data, scheme, found).items() if key not in changes}
     notes += [remark for _, remark in said.values()]
     return load(folder, changes={**changes, **{key: x for key, (x, _) in said.items()}}, vocab_size=size)
 
@@ -83,7 +83,7 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     cut = manifest.format == "torch" and model.family.meta is not None and any(len(x) > 1 for x in found.values())
     meta = model.family.meta.tensors(model.tree) if cut and model.family.meta else ()
     shapes = {x.name: tuple(map(int, x.shape)) for x in meta}
-    wholes = {name: whole(name, parts, shapes.get(name)) for name, parts in found.items()}
+    wholes = {name: merge_tensor(name, parts, shapes.get(name)) for name, parts in found.items()}
     if cut:
         manifest = manifest.replace(tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in wholes.values()))
     said = checkpoint.quantization_config or {}
