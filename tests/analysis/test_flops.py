@@ -26,8 +26,8 @@ from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
+from llamath.core.number_format import format_si
 from llamath.core.tree import Stack, fold, fold_blocks
-from llamath.render.numbers import format_si
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..checkpoint.naming.scheme import Scheme
+from ..core.number_format import format_ranges
 from ..model import Model
 from .count_json import listable
-from .numbers import format_ranges
 
 HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 

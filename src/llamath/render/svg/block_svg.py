@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from ...analysis.graph import Operation
 from ...analysis.graph.walkthrough import STREAM, Stage, Walkthrough
+from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model
-from ..numbers import format_ranges, format_si, short_count
 from ..table import wrap
 from ..text.trace_text import letters, shape, used
 from .block_layout import Edge, Layout, layout

@@ -7,7 +7,7 @@ from math import ceil, floor, log, log10
 
 from ...analysis.design.design_ranking import Ranked
 from ...analysis.design.design_report import Design
-from ..numbers import short_count
+from ...core.number_format import short_count
 from .svg_shapes import circle, cut, document, line, text
 
 WIDTH, HEIGHT = 960, 560

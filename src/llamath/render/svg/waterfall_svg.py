@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ...analysis.diff.causes import METHOD
 from ...analysis.diff.model_diff import ModelDiff
+from ...core.number_format import format_short_signed, format_signed, short_count
 from ...model import Model
-from ..numbers import short_count
-from ..text.cause_text import cause_label, cause_weights, format_short_signed, format_signed
+from ..text.cause_text import cause_label, cause_weights
 from ..text.waterfall_text import waterfall_bounds
 from .svg_shapes import cut, document, line, path, rect, text
 

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...analysis.diff.causes import Cause, CausePart
-from ..numbers import short_count
+from ...core.number_format import format_signed
 
 NAMES = {"embedding": "embedding", "mlp": "MLP", "norm": "norms"}
-
-
-def format_signed(n: int) -> str:
-    """A difference with its sign, also where it grows."""
-    return f"+{n:,}" if n > 0 else f"−{-n:,}" if n < 0 else "0"
-
-
-def format_short_signed(n: int) -> str:
-    """The same in three digits: +1.29B."""
-    return f"{'+' if n > 0 else '−' if n < 0 else ''}{short_count(abs(n))}"
 
 
 def cause_label(cause: Cause) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from ...checkpoint.naming.scheme import Scheme
 from ...core.parameter_count import Count, Section, WeightRow
+from ...core.number_format import format_percent, format_ranges, short_count
 from ...model import Model
-from ..numbers import format_percent, format_ranges, short_count
 from ..table import align, bold, dim, side_by_side, terminal_width, wrap
 
 HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")

@@ -10,10 +10,10 @@ from ...analysis.design.design_report import Design
 from ...analysis.diff.model_diff import ModelDiff
 from ...analysis.flops.scaling_laws import LAWS, Budget
 from ...core.errors import safe
+from ...core.number_format import format_short_signed, format_signed, short_count
 from ...model import Model
-from ..numbers import short_count
 from ..table import align, bold, dim, terminal_width, wrap
-from .cause_text import cause_label, format_short_signed, format_signed
+from .cause_text import cause_label
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
 RIGHT = range(len(HEADER))

@@ -7,9 +7,10 @@ from typing import Any
 
 from ...analysis.diff.causes import METHOD, Cause
 from ...analysis.diff.model_diff import ModelDiff, WeightEntry, WeightPair
+from ...core.number_format import format_signed
 from ...model import Model
 from ..csv_rows import format_table
-from .cause_text import cause_label, cause_weights, format_signed
+from .cause_text import cause_label, cause_weights
 from .diff_text import format_setting
 
 

@@ -8,11 +8,10 @@ from fractions import Fraction
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD
 from ...analysis.diff.model_diff import ModelDiff
 from ...core.errors import safe
+from ...core.number_format import format_percent, format_short_signed, format_signed
 from ...model import Model
 from ..csv_rows import format_table
-from ..numbers import format_percent
 from ..table import align, bold, dim, terminal_width, wrap
-from .cause_text import format_short_signed, format_signed
 
 Row = tuple[str, ...]
 

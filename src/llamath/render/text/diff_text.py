@@ -8,10 +8,10 @@ from fractions import Fraction
 from ...analysis.diff.causes import METHOD
 from ...analysis.diff.model_diff import ConfigDifference, ModelDiff, WeightEntry, WeightPair
 from ...core.errors import safe
+from ...core.number_format import format_percent, format_signed, short_count
 from ...model import Model
-from ..numbers import format_percent, short_count
 from ..table import align, bold, dim, terminal_width, wrap
-from .cause_text import cause_label, cause_weights, format_signed, short_path
+from .cause_text import cause_label, cause_weights, short_path
 from .config_text import format_value
 from .waterfall_text import MIN_WATERFALL_WIDTH, axis, waterfall_bars
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from ...analysis.explain import MARGIN, WINDOW, Candidate, Explanation
 from ...core.errors import safe
-from ..numbers import short_count
+from ...core.number_format import format_signed, short_count
 from ..table import bold, dim, terminal_width, wrap
-from .cause_text import format_signed
 
 NAMES = 6
 """So many other models of the same shape are listed."""

@@ -8,9 +8,9 @@ from ...analysis.inference.fit_report import FitAlternative, FitReport
 from ...analysis.inference.gpu_shards import StageMemory
 from ...analysis.inference.speed_limits import SpeedLimit
 from ...core.errors import safe
+from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
-from .memory_text import format_bytes, format_giga
 
 PARTS = (("weights", "█"), ("kv_cache", "▓"), ("activations", "▒"), ("logits", "▒"), ("overhead", "░"))
 NAMES = {"kv_cache": "cache"}

@@ -10,9 +10,9 @@ from ...analysis.flops.arithmetic_intensity import Intensity
 from ...analysis.flops.flop_count import Flops
 from ...analysis.flops.flops_report import FlopsReport, Row
 from ...analysis.flops.mfu import Speed, Utilisation
+from ...core.number_format import format_ranges
 from ...model import Model
 from ..csv_rows import format_table
-from ..numbers import format_ranges
 from .flops_text import notes
 
 COLUMNS = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from ...analysis.flops.flops_report import FlopsReport, Row
 from ...analysis.flops.mfu import Speed, Utilisation, counted
+from ...core.number_format import format_percent, format_ranges, format_si
 from ...model import Model
-from ..numbers import format_percent, format_ranges, format_si
 from ..table import align, bold, dim, terminal_width, wrap
 
 HEADER = ("product", "formula", "forward", "decode", "training", "share")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...analysis.inference.fit_report import gpus_option
 from ...analysis.inference.gpu_ranking import GPURanking, RankedGPU
 from ...core.errors import safe
+from ...core.number_format import format_giga
 from ...model import Model
 from ..table import align, bold, dim, wrap
 from .fit_text import format_rate, format_sequences
-from .memory_text import format_giga
 
 HEADER = ("on", "split", "GiB each", "of", "context", "decode ≤")
 MOST = 12

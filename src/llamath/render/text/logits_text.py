@@ -7,7 +7,7 @@ from typing import Any
 
 from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
 from ...core.errors import safe
-from ..numbers import short_count
+from ...core.number_format import short_count
 from ..table import align, bold, dim, wrap
 
 FEW, WIDTH = 12, 24

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...analysis.inference.inference_memory import AS_STORED, MemoryReport
 from ...analysis.memory_line import MemoryLine
+from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, wrap
 
@@ -56,17 +57,6 @@ def memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
             yield from map(dim, wrap(x.formula))
     if not whole.exact:
         yield dim(f"{ROUGH} depends on the implementation: the formula says on what")
-
-
-def format_giga(n: int, unit: int) -> str:
-    """Bytes in GB or GiB: to a hundredth, smaller ones to two digits."""
-    value = n / unit
-    return f"{value:,.2f}" if value >= 0.095 or not n else f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
-
-
-def format_bytes(n: int) -> str:
-    """Bytes in both units."""
-    return f"{format_giga(n, 10**9)} GB ({format_giga(n, 2**30)} GiB)"
 
 
 def _legend(model: Model, report: MemoryReport) -> str:

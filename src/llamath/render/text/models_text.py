@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...catalog import Preset, normalize_name, presets
+from ...core.number_format import short_count
 from ...core.tree import Block
 from ...loading import load
-from ..numbers import short_count
 from ..table import align, bold
 
 HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "context")

@@ -9,10 +9,9 @@ from ...analysis.plan.layout_space import Rejected
 from ...analysis.plan.training_run import constants
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...core.errors import safe
+from ...core.number_format import format_bytes, format_giga, format_si
 from ...model import Model
-from ..numbers import format_si
 from ..table import align, bold, dim, terminal_width, wrap
-from .memory_text import format_bytes, format_giga
 
 PARTS = (
     ("arithmetic", "products and memory", ""),

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from ...analysis.plan.serving_plan import ServeReport
 from ...core.errors import safe
+from ...core.number_format import format_giga
 from ...model import Model
 from ..table import align, bold, dim, wrap
 from .fit_text import format_rate
-from .memory_text import format_giga
 from .plan_text import rejected_text
 
 

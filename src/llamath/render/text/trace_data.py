@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.graph import Operation
 from ...analysis.graph.walkthrough import Stage, Walkthrough
+from ...core.number_format import format_ranges
 from ...model import Model
-from ..numbers import format_ranges
 from .trace_text import Words, notes
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ...analysis.graph.attention_wiring import ASKED, Wiring, wiring
 from ...analysis.graph.walkthrough import Stage, Walkthrough
 from ...core.errors import safe
 from ...core.expr import Dim
+from ...core.number_format import format_percent, format_ranges, format_si, short_count
 from ...model import Model
-from ..numbers import format_percent, format_ranges, format_si, short_count
 from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:

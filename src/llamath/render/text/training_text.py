@@ -10,9 +10,10 @@ from ...analysis.memory_line import MemoryLine
 from ...analysis.parallel_layout import Layout
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.training_memory import Adapted, StageReport, TrainReport
+from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
-from .memory_text import format_bytes, format_giga, lines_json, memory_lines
+from .memory_text import lines_json, memory_lines
 
 FIGURES = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 Fitting = tuple[int, int | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ..numbers import short_count
+from ...core.number_format import short_count
 
 MIN_WATERFALL_WIDTH = 12
 """A chart narrower than this says nothing."""

@@ -15,9 +15,9 @@ from ...core.errors import safe
 from ...core.expr import Dim, product
 from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.mixers import GatedDeltaNet, Mamba2
+from ...core.number_format import format_ranges
 from ...core.tree import Block, fold_blocks
 from ...model import Model
-from ...render.numbers import format_ranges
 from ...render.svg.block_layout import Layout, layout
 from ...render.svg.block_svg import colour
 from .block_positions import Block as Places

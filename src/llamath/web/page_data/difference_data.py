@@ -8,7 +8,8 @@ from typing import Any
 from ...analysis.diff.causes import METHOD, Cause, CausePart
 from ...analysis.diff.model_diff import ModelDiff, WeightEntry
 from ...core.errors import safe
-from ...render.text.cause_text import cause_label, cause_weights, format_signed
+from ...core.number_format import format_signed
+from ...render.text.cause_text import cause_label, cause_weights
 from ...render.text.diff_text import format_setting
 
 

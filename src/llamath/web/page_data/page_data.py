@@ -12,9 +12,9 @@ from ...checkpoint.naming.scheme import Scheme, Unnamed
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
 from ...core.parameter_count import Section, WeightRow
+from ...core.number_format import format_percent, format_ranges, short_count
 from ...core.tree import Folded, fold, fold_field
 from ...model import Model
-from ...render.numbers import format_percent, format_ranges, short_count
 from .block_data import passes
 from .checkpoint_data import verdicts
 from .clipboard_texts import texts, texts_of_two

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from ...catalog import presets
 from ...core.errors import safe
+from ...core.number_format import short_count
 from ...model import Model
-from ...render.numbers import short_count
 from .page_html import document, policy, script, style
 
 
