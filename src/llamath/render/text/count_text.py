@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...checkpoint.naming.scheme import Scheme
-from ...core.parameter_count import Count, Section, WeightRow
 from ...core.number_format import format_percent, format_ranges, short_count
+from ...core.parameter_count import Count, Section, WeightRow
 from ...model import Model
 from ..table import align, bold, dim, side_by_side, terminal_width, wrap
 

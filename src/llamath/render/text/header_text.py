@@ -7,8 +7,8 @@ from typing import Any
 
 from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...core.errors import safe
-from ...core.parameter_count import Parameters
 from ...core.number_format import short_count
+from ...core.parameter_count import Parameters
 from ..count_json import MOST
 from ..table import bold, dim, wrap
 from .ls_text import codec_lines, dtype_lines, table_lines

@@ -11,8 +11,8 @@ from ...analysis.diff.compare import compare
 from ...checkpoint.naming.scheme import Scheme, Unnamed
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
-from ...core.parameter_count import Section, WeightRow
 from ...core.number_format import format_percent, format_ranges, short_count
+from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
 from ...model import Model
 from .block_data import passes
