@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from .checkpoint.formats.manifest import Manifest
-from .checkpoint.gguf_metadata import INSTEAD, is_auxiliary_tensor
+from .checkpoint.gguf_metadata import COUNT_HINT, is_auxiliary_tensor
 from .core.errors import UnknownModel, safe
 from .model import Model
 
@@ -29,7 +29,7 @@ def check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
 
 def not_a_model(reason: str) -> UnknownModel:
     """A header that makes no model."""
-    return UnknownModel(reason, hint=f"{INSTEAD}; llamath verify says what differs")
+    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath verify says what differs")
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

@@ -111,9 +111,9 @@ def _file(text: str, problems: list[FormatError] | None) -> Found:
     if found.keys is None:
         if not found.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
-        from .checkpoint.gguf_metadata import INSTEAD
+        from .checkpoint.gguf_metadata import COUNT_HINT
 
-        raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so nothing says which family it is", hint=INSTEAD)
+        raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so nothing says which family it is", hint=COUNT_HINT)
     return Found(name=found.name, source=found.source, data=found.keys, folder=found.folder, notes=found.notes, manifest=found.manifest)
 
 

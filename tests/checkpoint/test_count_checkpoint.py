@@ -187,7 +187,7 @@ def contradiction(folder: Path) -> Path:
 UNKNOWN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a model type": (martian, "model_type 'martian' is not one whose weights are known here"),
     "no configuration": (no_config, "has neither config.json nor params.json, so nothing says which family it is"),
-    "an architecture": (unknown_arch, "architecture 'martian' is not one whose weights are known here"),
+    "an architecture": (unknown_arch, "unknown architecture 'martian'"),
     "metadata that are not borne out": (contradiction, "its tensors hold 34,976"),
 }
 

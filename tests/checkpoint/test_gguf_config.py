@@ -1,7 +1,8 @@
-"""GGUF metadata as a configuration: the headers that llama.cpp's converter writes give back the tree that was converted."""
+"""GGUF metadata as a configuration: headers that llama.cpp's converter writes give the tree of the converted model."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
@@ -18,10 +19,9 @@ from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.checkpoint_files import read
 from llamath.checkpoint.formats.gguf import Array
 from llamath.checkpoint.formats.manifest import Tensor
-from llamath.checkpoint.gguf_metadata import ARCHITECTURES, from_gguf
-from llamath.checkpoint.gguf_metadata.gguf_architectures import ARCHS
-from llamath.checkpoint.gguf_metadata.gguf_header import Header, short
-from llamath.checkpoint.gguf_metadata.gguf_to_config import _keys
+from llamath.checkpoint.gguf_metadata import ARCHITECTURES, config_from_gguf
+from llamath.checkpoint.gguf_metadata.gguf_header import GGUFHeader, shortest_float32
+from llamath.checkpoint.gguf_metadata.gguf_keys import KEY_MAPPINGS, ROPE_SCALING
 from llamath.checkpoint.open import find_config
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError, UnknownModel
@@ -110,7 +110,7 @@ def converted(label: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("label", sorted(set(CONVERTED) - set(WRONG)))
-def test_what_the_converter_writes_gives_the_tree_back(label: str, tmp_path: Path) -> None:
+def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> None:
     config, model = CONVERTED[label]["config"], llamath.load(converted(label, tmp_path))
     family, whole = find_family(config["model_type"]), tree(config)
     assert family.gguf is not None and family.gguf_arch.removesuffix("_moe") == CONVERTED[label]["arch"].removesuffix("_moe")
@@ -129,7 +129,7 @@ def _aside(label: str) -> int:
 
 
 @pytest.mark.parametrize("label", sorted(WRONG))
-def test_metadata_that_do_not_describe_the_tensors_are_refused_and_the_header_is_counted(label: str, tmp_path: Path) -> None:
+def test_metadata_that_contradict_the_tensors_are_refused(label: str, tmp_path: Path) -> None:
     path = converted(label, tmp_path)
     with pytest.raises(UnknownModel, match="its tensors hold") as caught:
         llamath.load(path)
@@ -197,7 +197,7 @@ what is lost. The tensors are those of our scheme."""
 
 
 @pytest.mark.parametrize("label", UNWRITTEN)
-def test_what_the_converter_does_not_write_is_read_by_the_same_keys(label: str, tmp_path: Path) -> None:
+def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: Path) -> None:
     relative, changes, lost = UNWRITTEN[label]
     entry, config = CONVERTED.get(relative, {"arch": relative, "keys": {}}), CONFIGS[label]
     said = {key: x for key, x in (entry["keys"] | changes).items() if x is not None}
@@ -209,7 +209,7 @@ def test_what_the_converter_does_not_write_is_read_by_the_same_keys(label: str, 
     assert differing(whole, model.tree) - {"context", "mtp"} == set(lost.split())
 
 
-def test_every_family_with_an_architecture_is_written_here() -> None:
+def test_every_tiny_config_with_an_architecture_is_covered() -> None:
     left = {label for label, x in CONFIGS.items() if find_family(x["model_type"]).gguf_arch} - set(CONVERTED) - set(UNWRITTEN)
     assert left == {
         "deepseek_v2-plain attention",  # llama.cpp has another architecture for it, deepseek2-ocr
@@ -220,27 +220,32 @@ def test_every_family_with_an_architecture_is_written_here() -> None:
     }
 
 
-def test_every_architecture_of_every_family_is_known() -> None:
+def test_families_and_architectures_agree() -> None:
     for module, types in FAMILIES.items():
         import_module(f"llamath.families.{module}")
         for model_type in types.split():
             if arch := find_family(model_type).gguf_arch:
                 assert arch in ARCHITECTURES, model_type
-    for name, arch in ARCHS.items():
-        declared = find_family(arch.model_type).gguf_arch
-        assert name.split()[0] == declared or (name, declared) == ("nemotron_h", "nemotron_h_moe")
+    for name, records in ARCHITECTURES.items():
+        for record in records:
+            declared = find_family(record.model_type).gguf_arch
+            assert name == declared or (name, declared) == ("nemotron_h", "nemotron_h_moe")
 
 
-def test_architectures_and_keys_are_those_of_the_gguf_package() -> None:
-    assert set(gguf.MODEL_ARCH_NAMES.values()) >= ARCHITECTURES - {"mistral4"}
+def test_architectures_and_keys_exist_in_the_gguf_package() -> None:
+    assert set(gguf.MODEL_ARCH_NAMES.values()) >= ARCHITECTURES.keys() - {"mistral4"}
     known = {x for group in vars(gguf.Keys).values() if isinstance(group, type) for x in vars(group).values() if isinstance(x, str)}
     known |= {x for x in vars(gguf.Keys.Attention.Indexer).values() if isinstance(x, str)}
+    known = {x.removeprefix("{arch}.") for x in known}
+    assert {name for x in (*KEY_MAPPINGS.values(), *ROPE_SCALING) for name in x.gguf} <= known
     for entry in CONVERTED.values():
         metadata = {"general.architecture": entry["arch"], **{f"{entry['arch']}.{key}": _read(x) for key, x in entry["keys"].items()}}
-        header = Header(metadata, [Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in shapes(entry).items()], "header")
-        _keys(ARCHS[entry["arch"]], header)
-        unknown = {x for x in header.read if f"{{arch}}.{x}" not in known}
-        assert unknown <= {"rope.scale_linear"}  # the name that linear scaling had in 2023
+        tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in shapes(entry).items()]
+        header = GGUFHeader(metadata, tensors, "header")
+        for mapping in KEY_MAPPINGS.values():
+            with suppress(UnknownModel):
+                mapping.read_from(header)
+        assert header.read <= known
 
 
 def _read(value: Any) -> Any:
@@ -282,7 +287,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_by_their_headers(name: str, tmp_path: Path) -> None:
+def test_published_headers_give_their_presets(name: str, tmp_path: Path) -> None:
     arch, said, total = PRESETS[name]
     preset = llamath.load(name)
     tensors: dict[str, tuple[int, ...]] = of(preset) | ({"rope_freqs.weight": (32,)} if name == "llama-3.2-1b" else {})
@@ -305,10 +310,10 @@ def small(folder: Path, keys: dict[str, Any] | None = None, arch: str = "llama",
 
 
 REFUSED = {
-    "unknown": ({"arch": "mamba"}, "architecture 'mamba' is not one whose weights are known here"),
+    "unknown": ({"arch": "mamba"}, "unknown architecture 'mamba'"),
     "near": ({"arch": "llama5"}, "nearest known: llama"),
-    "an adapter": ({"keys": {"general.type": "adapter"}}, "which is no model"),
-    "keys and values": ({"keys": {"attention.key_length": 8, "attention.value_length": 16}}, "keys of 8 and values of 16"),
+    "an adapter": ({"keys": {"general.type": "adapter"}}, "expected a GGUF file with a model, found general.type 'adapter'"),
+    "keys and values": ({"keys": {"attention.key_length": 8, "attention.value_length": 16}}, "keys of 8 and values of 16 dimensions"),
     "uneven widths": ({"keys": {"feed_forward_length": [56, 56, 64]}}, r"feed_forward_length differs from layer to layer \(56, 64\)"),
     "uneven heads": ({"keys": {"attention.head_count_kv": [4, 2, 4]}}, r"head_count_kv differs from layer to layer \(2, 4\)"),
     "too few layers": ({"keys": {"feed_forward_length": [56, 56]}}, "a count for each of the 3 layers"),
@@ -326,23 +331,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_family_can_say_is_refused(case: str, tmp_path: Path) -> None:
+def test_header_that_no_family_can_express_is_refused(case: str, tmp_path: Path) -> None:
     changes, message = REFUSED[case]
     with pytest.raises(UnknownModel, match=message) as caught:
         llamath.load(small(tmp_path, **changes))
     assert "llamath count FILE" in caught.value.hint
 
 
-def test_an_architecture_that_is_missing_is_refused() -> None:
+def test_missing_architecture_is_refused() -> None:
     with pytest.raises(UnknownModel, match=r"general\.architecture is missing"):
-        from_gguf({}, [])
+        config_from_gguf({}, [])
 
 
-def test_a_key_of_the_family_that_the_user_changes_is_not_held_against_the_file(tmp_path: Path) -> None:
+def test_changed_config_key_is_not_checked_against_the_file(tmp_path: Path) -> None:
     assert llamath.load(small(tmp_path), changes={"num_hidden_layers": 5}).tree.layers.n == 5
 
 
-def test_a_file_that_is_too_short_is_a_finding_and_no_model(tmp_path: Path) -> None:
+def test_truncated_file_is_a_finding_and_cannot_be_loaded(tmp_path: Path) -> None:
     path = small(tmp_path)
     assert verify_checkpoint(str(path)).verdict.ok
     path.write_bytes(path.read_bytes()[:-100])
@@ -353,7 +358,7 @@ def test_a_file_that_is_too_short_is_a_finding_and_no_model(tmp_path: Path) -> N
         llamath.load(path)
 
 
-def test_verify_sees_what_load_refuses(tmp_path: Path) -> None:
+def test_verify_fails_where_load_refuses(tmp_path: Path) -> None:
     path = small(tmp_path, drop="blk.1.ffn_up")
     assert not verify_checkpoint(str(path)).verdict.ok
     assert verify_checkpoint(str(small(tmp_path))).verdict.ok
@@ -368,28 +373,28 @@ VOCABULARIES = {
 
 
 @pytest.mark.parametrize("case", VOCABULARIES)
-def test_the_vocabulary_is_stated_or_listed_or_the_rows_of_the_embedding(case: str, tmp_path: Path) -> None:
+def test_vocabulary_size_from_metadata_tokens_or_embedding(case: str, tmp_path: Path) -> None:
     keys, tokens, note, rows = VOCABULARIES[case]
     model = llamath.load(small(tmp_path, keys=keys, tokens=tokens))
     assert model.tree.vocab == rows
     assert note in "\n".join(model.notes)
 
 
-def test_a_vocabulary_that_no_tensor_has_is_refused(tmp_path: Path) -> None:
+def test_vocabulary_size_unlike_the_embedding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel, match=r"token_embd\.weight is \[99, 32\], and should be \[98, 32\]"):
         llamath.load(small(tmp_path, keys={"vocab_size": 98}, tokens=98))
 
 
-def test_unread_keys_are_reported_and_those_that_say_nothing_new_are_not(tmp_path: Path) -> None:
+def test_unread_keys_are_reported_unless_redundant(tmp_path: Path) -> None:
     notes = llamath.load(small(tmp_path, keys={"attention.causal": False, "rope.freq_base_swa": 10000.0, "spiral": 3})).notes
     assert notes == ("not read: attention.causal, spiral",)
 
 
-def test_unscaled_positions_have_the_base_of_llama_cpp(tmp_path: Path) -> None:
+def test_default_rope_theta_is_that_of_llama_cpp(tmp_path: Path) -> None:
     assert llamath.load(small(tmp_path, keys={"rope.freq_base": None})).tree.layers[0].attn.rope.theta == 10000.0
 
 
-def test_older_layouts_with_as_many_parameters_are_counted_with_a_note(tmp_path: Path) -> None:
+def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
     """Until April 2025 k_up and v_up were one matrix, and keys and values of latent attention were not described apart."""
     entry = CONVERTED["deepseek_v2-plain"]
     heads, nope, value, latent = 4, 10, 12, 14
@@ -402,7 +407,7 @@ def test_older_layouts_with_as_many_parameters_are_counted_with_a_note(tmp_path:
     assert "9 tensors are not as llama.cpp writes them now, with as many parameters in all" in "\n".join(model.notes)
 
 
-def test_experts_one_by_one_as_the_first_mixtrals_had_them(tmp_path: Path) -> None:
+def test_experts_in_separate_tensors_are_counted(tmp_path: Path) -> None:
     entry = CONVERTED["mixtral-plain"]
     old: dict[str, Any] = {}
     for name, shape in shapes(entry).items():
@@ -413,23 +418,23 @@ def test_experts_one_by_one_as_the_first_mixtrals_had_them(tmp_path: Path) -> No
     assert any("as many parameters in all" in x for x in model.notes)
 
 
-def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+def test_multi_token_prediction_layers_are_not_counted(tmp_path: Path) -> None:
     entry = CONVERTED["glm4_moe-plain"]
     layers = entry["keys"]["block_count"] - entry["keys"]["nextn_predict_layers"]
     last = {f"blk.{layers}.{name}": shape for name, shape in {"nextn.eh_proj.weight": [32, 64], "attn_norm.weight": [32]}.items()}
     model = llamath.load(write(tmp_path / "model.gguf", "glm4moe", entry["keys"], shapes(entry) | last, 99))
-    assert model.tree.layers.n == layers and any("predict further tokens: they are not counted" in x for x in model.notes)
+    assert model.tree.layers.n == layers and any("are multi-token prediction layers and are not counted" in x for x in model.notes)
 
 
-def test_rotary_factors_that_cannot_be_read_or_made_out_are_reported() -> None:
+def test_unknown_rotary_factors_are_reported() -> None:
     entry = CONVERTED["llama-grouped, biased, tied"]
     tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4 * 6) for name, shape in shapes(entry).items()]
     metadata = {"general.architecture": "llama", **{f"llama.{key}": x for key, x in entry["keys"].items()}}
     for values in (None, b"\0" * 24, b"\xff" * 24, b"\0\0\x80\x7f" * 6, b"\0\0\x80\x3f" * 6):
         notes: list[str] = []
-        keys = from_gguf(metadata, tensors, notes=notes, read=None if values is None else lambda _, x=values: x)
+        keys = config_from_gguf(metadata, tensors, notes=notes, read_tensor=None if values is None else lambda _, x=values: x)
         assert "rope_scaling" not in keys
-        assert notes == ["rope_freqs.weight holds rotary factors that could not be read or are of no kind known here: none are assumed"]
+        assert notes == ["rope_freqs.weight holds rotary factors that could not be read or are of an unknown kind: no scaling is assumed"]
 
 
 def test_gguf_metadata_are_found_as_a_config(tmp_path: Path) -> None:
@@ -442,17 +447,17 @@ def test_gguf_metadata_are_found_as_a_config(tmp_path: Path) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
-def test_short_numbers_are_the_same_in_single_precision(value: float) -> None:
+def test_shortest_decimal_is_the_same_float32(value: float) -> None:
     import struct
 
-    assert struct.pack("<f", short(value)) == struct.pack("<f", value)
-    ours, theirs = (len(Decimal(repr(x)).normalize().as_tuple().digits) for x in (short(value), value))
+    assert struct.pack("<f", shortest_float32(value)) == struct.pack("<f", value)
+    ours, theirs = (len(Decimal(repr(x)).normalize().as_tuple().digits) for x in (shortest_float32(value), value))
     assert ours <= theirs
 
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_no_metadata_end_in_anything_but_a_configuration_or_a_refusal(data: st.DataObject) -> None:
+def test_any_metadata_gives_a_config_or_a_refusal(data: st.DataObject) -> None:
     entry = CONVERTED[data.draw(st.sampled_from(sorted(CONVERTED)))]
     arch = entry["arch"]
     odd = st.one_of(
@@ -465,7 +470,7 @@ def test_no_metadata_end_in_anything_but_a_configuration_or_a_refusal(data: st.D
     tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in shapes(entry).items()]
     values = data.draw(st.binary(min_size=400, max_size=400))
     try:
-        config = Config(from_gguf(metadata, tensors, notes=[], read=lambda x: values[: x.bytes]))
+        config = Config(config_from_gguf(metadata, tensors, notes=[], read_tensor=lambda x: values[: x.bytes]))
         find_family(config.data["model_type"])(config)
     except (LlamathError, ArithmeticError):
         pass

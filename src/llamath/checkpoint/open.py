@@ -246,7 +246,7 @@ def _find_remote_config(address: str, problems: list[FormatError] | None) -> Fou
 def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
     """Translate the metadata of a GGUF file; small tensors of rotary factors in local files are read, too."""
     from .formats.source import LocalFile
-    from .gguf_metadata import ROTARY_TENSORS, from_gguf
+    from .gguf_metadata import ROTARY_TENSORS, config_from_gguf
 
     paths = [x.name for x in manifest.files]
 
@@ -257,7 +257,7 @@ def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
     factors = [x for x in manifest.tensors if x.name in ROTARY_TENSORS]
     is_readable = all(map(os.path.isfile, paths)) and all(x.end <= manifest.files[x.file].size for x in factors)
     notes: list[str] = []
-    keys = from_gguf(manifest.metadata, manifest.tensors, source, notes, read if is_readable else None)
+    keys = config_from_gguf(manifest.metadata, manifest.tensors, source, notes, read if is_readable else None)
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     name = safe(os.path.basename(os.path.abspath(path)))
     return FoundConfig(name=name, keys=keys, source=source, folder=folder, notes=tuple(notes), manifest=manifest)

@@ -12,7 +12,7 @@ from ..analysis.verify.verify_tensors import verify_tensors
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.manifest import Manifest, Tensor
 from ..checkpoint.formats.source import LocalFile
-from ..checkpoint.gguf_metadata import from_gguf
+from ..checkpoint.gguf_metadata import config_from_gguf
 from ..checkpoint.meta_shards import InferredValue, drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
 from ..checkpoint.naming.scheme import Scheme, Unnamed
 from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
@@ -104,7 +104,7 @@ def _from_header(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> M
         if gguf.preamble(source).order != "<":
             raise ConvertError(f"{safe(path)} is a big-endian GGUF file; only little-endian ones are converted")
     notes: list[str] = []
-    model = load(from_gguf(manifest.metadata, manifest.tensors, safe(path), notes), changes=changes)
+    model = load(config_from_gguf(manifest.metadata, manifest.tensors, safe(path), notes), changes=changes)
     name = str(manifest.metadata.get("general.name") or os.path.basename(path).removesuffix(".gguf"))
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import pi
+from typing import Any
+
 from .record_type import Record
 
 
@@ -46,12 +49,23 @@ class QwenDynamicRope(Rope):
 
 
 class Llama3Rope(Rope):
-    """Llama 3.1: wavelengths beyond `original / low` divided by `factor`, those under `original / high` kept, a ramp between."""
+    """Llama 3.1: frequencies are divided by `factor` where the wavelength is beyond `original_context / low_freq_factor`, kept where it is
+    under `original_context / high_freq_factor`, and interpolated between.
+    """
 
     factor: float
     low_freq_factor: float
     high_freq_factor: float
     original_context: int
+
+    def kept_share(self, wavelength: Any) -> Any:
+        """Return which share of a frequency is kept, to be clamped to 0…1; for one wavelength or a tensor of them."""
+        return (self.original_context / wavelength - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+
+    def divisors(self) -> list[float]:
+        """Return by how much each frequency is divided."""
+        shares = (min(1.0, max(0.0, self.kept_share(2 * pi * self.theta ** (i / self.dim)))) for i in range(0, self.dim, 2))
+        return [1 / ((1 - x) / self.factor + x) for x in shares]
 
 
 class LongRope(Rope):

@@ -86,8 +86,7 @@ def _(rope: QwenDynamicRope, length: int) -> tuple[Tensor, float]:
 @inverse_frequencies.register
 def _(rope: Llama3Rope, length: int) -> tuple[Tensor, float]:
     speeds = base_frequencies(rope.theta, rope.dim)
-    turns = rope.original_context / (2 * pi / speeds)  # while the original context goes by
-    kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
+    kept = rope.kept_share(2 * pi / speeds).clamp(0, 1)
     return (1 - kept) * speeds / rope.factor + kept * speeds, 1.0
 
 

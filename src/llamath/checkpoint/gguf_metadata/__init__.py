@@ -1,13 +1,25 @@
-"""GGUF metadata as a Hugging Face configuration.
+"""GGUF metadata, read as a Hugging Face configuration and written from one.
 
-Only keys whose meaning is known are read; of the others those that could matter are reported, and an architecture that no family here
-has is refused by name: its tensors can still be counted from the header.
+Only keys whose meaning is known are read; those of the others that could matter are reported, and an architecture that no family here has
+is refused by name: its tensors can still be counted from the header.
 """
 
 from __future__ import annotations
 
-from .config_lookup import ROTARY_TENSORS, is_auxiliary_tensor
-from .gguf_header import INSTEAD
-from .gguf_to_config import ARCHITECTURES, from_gguf
+from .gguf_architectures import ARCHITECTURES
+from .gguf_header import COUNT_HINT
+from .gguf_keys import MetadataValue, write_metadata
+from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS, write_rope_scaling
+from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
 
-__all__ = ["ARCHITECTURES", "INSTEAD", "ROTARY_TENSORS", "from_gguf", "is_auxiliary_tensor"]
+__all__ = [
+    "ARCHITECTURES",
+    "COUNT_HINT",
+    "ROPE_FREQS",
+    "ROTARY_TENSORS",
+    "MetadataValue",
+    "config_from_gguf",
+    "is_auxiliary_tensor",
+    "write_metadata",
+    "write_rope_scaling",
+]

@@ -1,4 +1,4 @@
-"""`Header`: GGUF metadata as one architecture has it: typed, checked, and with every key that was read remembered."""
+"""`GGUFHeader`: typed access to the metadata and tensor shapes of a GGUF file."""
 
 from __future__ import annotations
 
@@ -12,144 +12,161 @@ from ...core.errors import UnknownModel, safe
 from ..formats.gguf import HEAD, Array
 from ..formats.manifest import Tensor
 
-Read = Callable[[Tensor], bytes]
-"""How the values of a small tensor are had, where they can be had."""
-SMALL = 1 << 16
-"""No tensor of more bytes is read for its values."""
-INSTEAD = "its tensors can be counted all the same: llamath count FILE reads them from the header"
-"""The hint of every refusal here."""
+ReadTensor = Callable[[Tensor], bytes]
+"""Reads the bytes of a small tensor."""
+COUNT_HINT = "llamath count FILE still counts the tensors in its header"
+"""The hint of every error that says a header cannot be translated to a configuration."""
+_MAX_VALUES_BYTES = 1 << 16
+"""Tensors with more bytes are not read for their values."""
 
 
-class Header:
-    """The keys of `general.architecture` and the shapes of the tensors; keys are given without the architecture's name."""
+class GGUFHeader:
+    """The metadata of one architecture and the shapes of the tensors.
 
-    def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str, read: Read | None = None) -> None:
-        self.metadata, self.source, self._bytes = metadata, source, read
+    Metadata keys are given without the architecture's prefix. `read` collects the keys that were asked for, so that the others can be
+    reported.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str, read_tensor: ReadTensor | None = None) -> None:
+        self.metadata, self.source, self._read_tensor = metadata, source, read_tensor
         self.tensors = {x.name: x for x in tensors}
-        self.shapes = {x.name: x.shape for x in self.tensors.values()}
         self.read: set[str] = set()
         self.notes: list[str] = []
         arch = metadata.get("general.architecture")
         if not isinstance(arch, str) or not arch:
-            raise UnknownModel(f"{source}: general.architecture is missing, so nothing says which family it is", hint=INSTEAD)
+            raise UnknownModel(f"{source}: general.architecture is missing, so the model family is unknown", hint=COUNT_HINT)
         self.arch = arch
 
-    def raw(self, key: str) -> Any:
-        """A value as the reader gives it; None where the header is silent."""
+    # Metadata
+
+    def get(self, key: str) -> Any:
+        """Return a value as the GGUF reader gives it; None if the key is absent."""
         self.read.add(key)
         return self.metadata.get(f"{self.arch}.{key}")
 
-    def whole(self, key: str) -> int | None:
-        """A count."""
-        value = self.raw(key)
+    def integer(self, key: str) -> int | None:
+        """Return a non-negative integer."""
+        value = self.get(key)
         if value is not None and (type(value) is not int or not 0 <= value < 2**63):
             raise self.error(key, f"should be a count, not {safe(repr(value), 60)}")
         return value
 
-    def number(self, key: str) -> int | None:
-        """A count, the same in every layer if it is an array."""
-        if type(self.raw(key)) is not Array:
-            return self.whole(key)
-        values = sorted(set(self.each(key) or ()))
+    def uniform_integer(self, key: str) -> int | None:
+        """Return a non-negative integer; an array is accepted if its value is the same in every layer."""
+        if type(self.get(key)) is not Array:
+            return self.integer(key)
+        values = sorted(set(self.per_layer(key) or ()))
         if len(values) != 1:
-            raise self.uneven(key, values)
+            raise self.not_uniform(key, values)
         return values[0]
 
-    def needed(self, key: str) -> int:
-        """A count that nothing can be built without."""
-        if not (value := self.number(key)):
+    def required(self, key: str) -> int:
+        """Return a positive integer that no configuration can do without."""
+        if not (value := self.uniform_integer(key)):
             raise self.error(key, "is missing")
         return value
 
-    def each(self, key: str) -> list[int] | None:
-        """A count for every layer: an array of them, or one for all."""
-        value = self.raw(key)
+    def per_layer(self, key: str) -> list[int] | None:
+        """Return one integer for each layer, from an array or from one value for all layers."""
+        value = self.get(key)
         if type(value) is not Array:
-            return None if (one := self.whole(key)) is None else [one] * self.layers
-        values = self.listed(key)[: self.layers]
+            return None if (one := self.integer(key)) is None else [one] * self.layers
+        values = self.array(key)[: self.layers]
         if len(values) < self.layers or any(type(x) is not int or not 0 <= x < 2**63 for x in values):
             raise self.error(key, f"should be a count for each of the {self.layers} layers, not {safe(repr(values), 60)}")
         return values
 
-    def listed(self, key: str) -> list[Any]:
-        """The elements of an array that the reader has kept whole."""
-        value = self.raw(key)
+    def array(self, key: str) -> list[Any]:
+        """Return the elements of a short array."""
+        value = self.get(key)
         if type(value) is not Array or len(value.head) != value.count:
-            raise self.error(key, f"should be an array of at most {HEAD}, not {safe(repr(value), 60)}")
+            raise self.error(key, f"should be an array of at most {HEAD} elements, not {safe(repr(value), 60)}")
         return list(value.head)
 
     def real(self, key: str) -> float | None:
-        """A number that need not be whole, as short as single precision allows: 1e-05, not 9.999999747378752e-06."""
-        value = self.raw(key)
+        """Return a number with as few digits as single precision needs: 1e-05, not 9.999999747378752e-06."""
+        value = self.get(key)
         if value is None:
             return None
         if type(value) not in (int, float) or not isfinite(value):
             raise self.error(key, f"should be a number, not {safe(repr(value), 60)}")
-        return short(float(value))
+        return shortest_float32(float(value))
 
-    def flag(self, key: str) -> bool | None:
-        """A boolean."""
-        value = self.raw(key)
+    def boolean(self, key: str) -> bool | None:
+        """Return a boolean."""
+        value = self.get(key)
         if value is not None and type(value) is not bool:
             raise self.error(key, f"should be true or false, not {safe(repr(value), 60)}")
         return value
 
-    def text(self, key: str) -> str:
-        """A word; empty where the header is silent."""
-        value = self.raw(key)
+    def string(self, key: str) -> str:
+        """Return a string; empty if the key is absent."""
+        value = self.get(key)
         return value if isinstance(value, str) else ""
 
     @cached_property
     def layers(self) -> int:
-        """How many layers the model has, without those that predict further tokens."""
-        blocks, further = self.whole("block_count") or 0, self.whole("nextn_predict_layers") or 0
-        if not 0 < blocks - further <= len(self.shapes):
+        """The number of layers, without multi-token prediction layers."""
+        blocks, mtp = self.integer("block_count") or 0, self.integer("nextn_predict_layers") or 0
+        if not 0 < blocks - mtp <= len(self.tensors):
             raise self.error(
-                "block_count", f"is {blocks:,}, {further:,} of them for further tokens, in a file of {len(self.shapes):,} tensors"
+                "block_count", f"is {blocks:,}, {mtp:,} of them for multi-token prediction, in a file of {len(self.tensors):,} tensors"
             )
-        return blocks - further
+        return blocks - mtp
 
-    def has(self, *names: str) -> bool:
-        """Whether one of these tensors is there, in whatever layer if the name begins with a dot."""
-        return any(name in self.shapes if name[0] != "." else name in self._inside for name in names)
+    # Tensors
 
-    def where(self, *names: str) -> list[bool]:
-        """For each layer, whether it has one of these tensors."""
-        return [any(f"blk.{i}{name}" in self.shapes for name in names) for i in range(self.layers)]
+    def has_tensor(self, *names: str) -> bool:
+        """Whether one of these tensors exists; a name that begins with a dot is looked for in every layer."""
+        return any(name in self.tensors if name[0] != "." else name in self._names_in_blocks for name in names)
+
+    def layers_with(self, name: str) -> list[bool]:
+        """Return for each layer whether it has this tensor."""
+        return [f"blk.{i}{name}" in self.tensors for i in range(self.layers)]
 
     def rows(self, name: str) -> int | None:
-        """The outermost dimension of a tensor, if it is there; of the first layer that has it, if the name begins with a dot."""
-        found = name if name[0] != "." else next((f"blk.{i}{name}" for i in range(self.layers) if f"blk.{i}{name}" in self.shapes), "")
-        shape = self.shapes.get(found)
-        return shape[0] if shape else None
-
-    def floats(self, name: str) -> list[float] | None:
-        """The values of a small tensor in single precision; None if there is none or nobody reads it."""
+        """Return the outermost dimension of a tensor; of the first layer that has it if the name begins with a dot."""
+        if name[0] == ".":
+            name = next((x for i in range(self.layers) if (x := f"blk.{i}{name}") in self.tensors), "")
         found = self.tensors.get(name)
-        if self._bytes is None or found is None or found.dtype != "F32" or not 0 < found.bytes == 4 * found.elements <= SMALL:
+        return found.shape[0] if found and found.shape else None
+
+    def tensor_values(self, name: str) -> list[float] | None:
+        """Return the values of a small F32 tensor; None if there is none or it cannot be read."""
+        found = self.tensors.get(name)
+        if (
+            self._read_tensor is None
+            or found is None
+            or found.dtype != "F32"
+            or not 0 < found.bytes == 4 * found.elements <= _MAX_VALUES_BYTES
+        ):
             return None
         order = next((x.order for x in self.metadata.values() if type(x) is Array), "<")
-        return list(map(short, struct.unpack(f"{order}{found.elements}f", self._bytes(found))))
+        return list(map(shortest_float32, struct.unpack(f"{order}{found.elements}f", self._read_tensor(found))))
 
     @cached_property
-    def _inside(self) -> set[str]:
-        return {name[name.index(".", 4) :] for name in self.shapes if name.startswith("blk.") and "." in name[4:]}
+    def _names_in_blocks(self) -> set[str]:
+        return {name[name.index(".", 4) :] for name in self.tensors if name.startswith("blk.") and "." in name[4:]}
+
+    # Errors
 
     def error(self, key: str, problem: str) -> UnknownModel:
-        """What is wrong with one key."""
-        return UnknownModel(f"{self.source}: {safe(self.arch)}.{key} {problem}", hint=INSTEAD)
+        """Make the error for a key with an invalid value."""
+        return UnknownModel(f"{self.source}: {safe(self.arch)}.{key} {problem}", hint=COUNT_HINT)
 
-    def uneven(self, key: str, values: list[int]) -> UnknownModel:
-        """The refusal of a count that is not the same in every layer."""
-        return self.refusal(f"{key} differs from layer to layer ({', '.join(map(str, values[:4]))}{' …' if len(values) > 4 else ''})")
+    def not_uniform(self, key: str, values: list[int]) -> UnknownModel:
+        """Make the error for a value that would have to be the same in every layer."""
+        return self.unsupported(f"{key} differs from layer to layer ({', '.join(map(str, values[:4]))}{' …' if len(values) > 4 else ''})")
 
-    def refusal(self, reason: str) -> UnknownModel:
-        """Why no configuration can say what this header says."""
-        return UnknownModel(f"{self.source}: architecture {safe(repr(self.arch), 60)}: {reason}, which no family here has", hint=INSTEAD)
+    def unsupported(self, reason: str) -> UnknownModel:
+        """Make the error for a valid header that no family's configuration can express."""
+        return UnknownModel(
+            f"{self.source}: architecture {safe(repr(self.arch), 60)}: {reason}, which no model family here supports", hint=COUNT_HINT
+        )
 
 
-def short(value: float) -> float:
-    """The decimal with the fewest digits that is the same number in single precision; the value itself if it is not of that precision."""
+def shortest_float32(value: float) -> float:
+    """Return the decimal with the fewest digits that is the same number in single precision, or the value if it is not single precision."""
     try:
         single = struct.pack("<f", value)
     except OverflowError:

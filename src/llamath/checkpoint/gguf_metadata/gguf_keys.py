@@ -1,195 +1,292 @@
-"""Hugging Face's keys, one by one: what in a GGUF header says the same. A fact that is None is left unsaid.
+"""The table of GGUF metadata keys and Hugging Face config keys, for reading and for writing.
 
 The meanings are those that llama.cpp gives its keys (`load_hparams` in src/llama-model.cpp and src/models/), and how its converters write
-them (conversion/ in the same repository).
+them (conversion/ in the same repository). Counts are written as UINT32 and other numbers as FLOAT32, as the gguf package does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from math import nextafter
+from typing import Any, NamedTuple
 
-from .gguf_header import Header
-from .gguf_heads import fused_kv_heads, head_dim, kv_heads, partial_rotary_factor, rotary_dim
-from .gguf_rope import rope_parameters, rope_scaling, rope_theta
+from ...core.record_type import Record
+from ..formats.gguf_values import BOOL, FLOAT32, STRING, UINT32, Array, Kind
+from .gguf_header import GGUFHeader
 
-Fact = Callable[[Header], Any]
 
-NUMBERS = {
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_attention_heads": "attention.head_count",
-    "max_position_embeddings": "context_length",
-    "num_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
-    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
-    "n_shared_experts": "expert_shared_count",
-    "moe_latent_size": "moe_latent_size",
-    "first_k_dense_replace": "leading_dense_block_count",
-    "interleave_moe_layer_step": "interleave_moe_layer_step",
-    "q_lora_rank": "attention.q_lora_rank",
-    "kv_lora_rank": "attention.kv_lora_rank",
-    "num_kv_shared_layers": "attention.shared_kv_layers",
-    "hidden_size_per_layer_input": "embedding_length_per_layer_input",
-    "conv_L_cache": "shortconv.l_cache",
-    "linear_conv_kernel_dim": "ssm.conv_kernel",
-    "linear_key_head_dim": "ssm.state_size",
-    "linear_num_key_heads": "ssm.group_count",
-    "linear_num_value_heads": "ssm.time_step_rank",
+class MetadataValue(NamedTuple):
+    """A metadata key with its value, as it is written; `array` says that the value is a list of that kind."""
+
+    name: str
+    kind: Kind
+    value: Any
+    array: bool = False
+
+
+class KeyMapping(Record):
+    """A config key and how GGUF expresses it: by metadata keys, or by which tensors exist.
+
+    Without `read`, the value is that of the first metadata key, or whether one of the tensors exists.
+    """
+
+    config: str  # the name that most families use
+    gguf: tuple[str, ...] = ()  # each is written with the same value; without the architecture's prefix
+    kind: Kind = UINT32
+    tensors: tuple[str, ...] = ()
+    read: Callable[[GGUFHeader], Any] | None = None  # where reading takes more than one key
+
+    def read_from(self, header: GGUFHeader) -> Any:
+        """Return the value in a header; None if the header does not state it."""
+        if self.read is not None:
+            return self.read(header)
+        if self.tensors:
+            return header.has_tensor(*self.tensors)
+        return _READERS[self.kind](header, self.gguf[0])
+
+    def write_to(self, arch: str, value: Any) -> Iterator[MetadataValue]:
+        """Give the metadata that express a value."""
+        for name in self.gguf:
+            yield MetadataValue(f"{arch}.{name}", self.kind, value)
+
+
+_READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
+    UINT32: GGUFHeader.uniform_integer,
+    FLOAT32: GGUFHeader.real,
+    BOOL: GGUFHeader.boolean,
+    STRING: GGUFHeader.string,
 }
-REALS = {
-    "rope_local_base_freq": "rope.freq_base_swa",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "logit_scale": "logit_scale",
-    "attention_multiplier": "attention.scale",
-    "embedding_multiplier": "embedding_scale",
-    "residual_multiplier": "residual_scale",
-    "clip_qkv": "attention.clamp_kqv",
-}
-TENSORS = {
-    "attention_bias": ".attn_q.bias .attn_qkv.bias",
-    "latent_bias": ".attn_kv_a_mqa.bias",
-    "output_bias": ".attn_output.bias",
-    "mlp_bias": ".ffn_gate.bias .ffn_up.bias .ffn_up_shexp.bias",
-    "lm_head_bias": "output.bias",
-    "conv_bias": ".shortconv.conv.bias",
-    "use_qk_norm": ".attn_q_norm.weight",
-    "use_routing_bias": ".exp_probs_b.bias",
-}
-"""What is so if one of these tensors is there."""
 
 
-def rms_or_layer_eps(h: Header) -> float | None:
-    """The one key or the other: converters have written either for the same norm."""
-    rms, plain = h.real("attention.layer_norm_rms_epsilon"), h.real("attention.layer_norm_epsilon")
-    return plain if rms is None else rms
+def attention_heads_kv(h: GGUFHeader) -> int | None:
+    """Return the number of key/value heads of the layers that have any; absent, it is the number of query heads."""
+    found = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
+    if len(found) > 1:
+        raise h.not_uniform("attention.head_count_kv", found)
+    return found[0] if found else h.uniform_integer("attention.head_count")
 
 
-def layer_eps(h: Header) -> float | None:
-    """Of norms that also subtract the mean."""
-    return h.real("attention.layer_norm_epsilon") if h.raw("attention.layer_norm_epsilon") is not None else rms_or_layer_eps(h)
+def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
+    """Return the number of key/value heads by the rows of `attn_qkv`: converters of such models have written other numbers."""
+    rows, heads, width = h.rows(".attn_qkv.weight"), h.required("attention.head_count"), h.required("embedding_length")
+    stated = attention_heads_kv(h)
+    if not rows or not heads or not (size := width // heads) or rows % size or (rows // size - heads) % 2 or rows // size <= heads:
+        return stated
+    found = (rows // size - heads) // 2
+    if found != stated:
+        h.notes.append(f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, which is {found}: using {found}")
+    return found
 
 
-def vocab_size(h: Header) -> int | None:
-    """The vocabulary that the header states or lists, and of two that differ the one that the embedding has rows for."""
+def head_dim(h: GGUFHeader) -> int | None:
+    """Return the size of a head; absent, it is the embedding length divided by the number of heads."""
+    key, value = h.uniform_integer("attention.key_length"), h.uniform_integer("attention.value_length")
+    width, heads = h.required("embedding_length"), h.required("attention.head_count")
+    default = width // heads if heads and width % heads == 0 else None
+    key, value = key or default or value, value or default or key
+    if key != value:
+        raise h.unsupported(f"keys of {key} and values of {value} dimensions")
+    return key
+
+
+def rotary_dim(h: GGUFHeader) -> int | None:
+    """Return the number of rotary dimensions of a head; absent, it is all of them."""
+    return h.uniform_integer("rope.dimension_count") or head_dim(h)
+
+
+def rms_norm_eps(h: GGUFHeader) -> float | None:
+    """Return the epsilon of the norms: converters have written either key for an RMS norm."""
+    rms, layer = h.real("attention.layer_norm_rms_epsilon"), h.real("attention.layer_norm_epsilon")
+    return layer if rms is None else rms
+
+
+def _partial_rotary_factor(h: GGUFHeader) -> float | None:
+    """Return the rotary share of a head, such that rounding down gives the number of dimensions back."""
+    rotary, size = rotary_dim(h), head_dim(h)
+    if not rotary or not size:
+        return None
+    share = rotary / size
+    return share if int(size * share) == rotary else nextafter(share, 2.0)
+
+
+def _layer_norm_eps(h: GGUFHeader) -> float | None:
+    stated = h.get("attention.layer_norm_epsilon") is not None
+    return h.real("attention.layer_norm_epsilon") if stated else rms_norm_eps(h)
+
+
+def _vocab_size(h: GGUFHeader) -> int | None:
+    """Return the size of the vocabulary that is stated, or of the token list; if they differ, the one that the embedding matches."""
     tokens = h.metadata.get("tokenizer.ggml.tokens")
-    said = [x for x in (h.number("vocab_size"), getattr(tokens, "count", None)) if x]
+    stated = [x for x in (h.uniform_integer("vocab_size"), tokens.count if isinstance(tokens, Array) else None) if x]
     rows = h.rows("token_embd.weight")
-    if said and rows and rows != said[0]:
-        h.notes.append(f"the header states a vocabulary of {' and '.join(f'{x:,}' for x in said)}; token_embd.weight has {rows:,} rows")
-    return rows if rows in said or not said else said[0]
+    if stated and rows and rows != stated[0]:
+        h.notes.append(f"the header states a vocabulary of {' and '.join(f'{x:,}' for x in stated)}; token_embd.weight has {rows:,} rows")
+    return rows if rows in stated or not stated else stated[0]
 
 
-def sliding_window(h: Header) -> int | None:
-    """How far back a windowed layer sees; 0 stands for no window."""
-    return h.number("attention.sliding_window") or None
-
-
-def windowed(h: Header) -> list[str] | None:
-    """Which layers have a window: a list, or a period whose last layer has none."""
-    pattern = h.raw("attention.sliding_window_pattern")
+def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
+    """Return which layers have a sliding window, from a list or from a period whose last layer has none."""
+    pattern = h.get("attention.sliding_window_pattern")
     if pattern is None:
         return None
     if type(pattern) is int:
-        near = [pattern == 0 or i % pattern < pattern - 1 for i in range(h.layers)]
+        sliding = [pattern == 0 or i % pattern < pattern - 1 for i in range(h.layers)]
     else:
-        near = h.listed("attention.sliding_window_pattern")[: h.layers]
-    return ["sliding_attention" if x else "full_attention" for x in near]
+        sliding = h.array("attention.sliding_window_pattern")[: h.layers]
+    return ["sliding_attention" if x else "full_attention" for x in sliding]
 
 
-def mixers(h: Header) -> list[str]:
-    """Which layers attend in full, of those that mostly do not: told by their tensors."""
-    return ["full_attention" if x else "linear_attention" for x in h.where(".attn_q.weight")]
+def _delta_layer_types(h: GGUFHeader) -> list[str]:
+    """Return which layers have full attention, by their tensors; the others have linear attention."""
+    return ["full_attention" if x else "linear_attention" for x in h.layers_with(".attn_q.weight")]
 
 
-def convolutions(h: Header) -> list[str]:
-    """The same of layers that otherwise have a short convolution."""
-    return ["conv" if x else "full_attention" for x in h.where(".shortconv.conv.weight")]
+def _conv_layer_types(h: GGUFHeader) -> list[str]:
+    """Return which layers have a short convolution, by their tensors; the others have attention."""
+    return ["conv" if x else "full_attention" for x in h.layers_with(".shortconv.conv.weight")]
 
 
-def dense_layers(h: Header) -> list[int] | None:
-    """Which layers have no experts, where others have."""
-    return [i for i, sparse in enumerate(h.where(".ffn_gate_inp.weight")) if not sparse] or None
+def _dense_layers(h: GGUFHeader) -> list[int] | None:
+    """Return the layers without experts of a model whose other layers have experts."""
+    return [i for i, sparse in enumerate(h.layers_with(".ffn_gate_inp.weight")) if not sparse] or None
 
 
-def sparse_layers(h: Header) -> list[int] | None:
-    """Which layers have experts, if that is not every so many-th."""
-    found, step = [i for i, x in enumerate(h.where(".ffn_gate_inp.weight")) if x], h.number("interleave_moe_layer_step") or 1
+def _moe_layers(h: GGUFHeader) -> list[int] | None:
+    """Return the layers with experts, unless they are every n-th layer."""
+    found = [i for i, x in enumerate(h.layers_with(".ffn_gate_inp.weight")) if x]
+    step = h.uniform_integer("interleave_moe_layer_step") or 1
     return None if found == list(range(step - 1, h.layers, step)) else found
 
 
-def key_without_position(h: Header) -> int | None:
-    """Of a key of latent attention, what does not rotate; files of before April 2025 have no keys of their own for this."""
-    whole, turned = h.number("attention.key_length_mla") or h.number("attention.key_length"), h.number("rope.dimension_count")
-    return whole - turned if whole and turned and whole > turned else None
+def _qk_nope_head_dim(h: GGUFHeader) -> int | None:
+    """Return the dimensions of an MLA key that are not rotary; files from before April 2025 have no key of their own for this."""
+    size = h.uniform_integer("attention.key_length_mla") or h.uniform_integer("attention.key_length")
+    rotary = h.uniform_integer("rope.dimension_count")
+    return size - rotary if size and rotary and size > rotary else None
 
 
-def value_size(h: Header) -> int | None:
-    """Of a value of latent attention."""
-    return h.number("attention.value_length_mla") or h.number("attention.value_length")
-
-
-def topk_method(h: Header) -> str:
-    """How DeepSeek's router chooses: with a learned bias, within groups, or among all."""
-    if h.has(".exp_probs_b.bias"):
+def _topk_method(h: GGUFHeader) -> str:
+    """Return how DeepSeek's router selects experts: with a learned bias, within groups, or among all."""
+    if h.has_tensor(".exp_probs_b.bias"):
         return "noaux_tc"
-    return "group_limited_greedy" if (h.number("expert_group_count") or 1) > 1 else "greedy"
+    return "group_limited_greedy" if (h.uniform_integer("expert_group_count") or 1) > 1 else "greedy"
 
 
-def scoring_func(h: Header) -> str:
-    """llama.cpp's numbers: 1 softmax, 2 sigmoid; softmax where the header is silent."""
-    return "sigmoid" if h.number("expert_gating_func") == 2 else "softmax"
+def _scoring_func(h: GGUFHeader) -> str:
+    """Return the router's function by llama.cpp's numbers: 1 softmax, 2 sigmoid; absent, it is softmax."""
+    return "sigmoid" if h.uniform_integer("expert_gating_func") == 2 else "softmax"
 
 
-def linear_value_head_dim(h: Header) -> int | None:
-    """The width of all values shared among their heads."""
-    inner, heads = h.number("ssm.inner_size"), h.number("ssm.time_step_rank")
+def _linear_value_head_dim(h: GGUFHeader) -> int | None:
+    inner, heads = h.uniform_integer("ssm.inner_size"), h.uniform_integer("ssm.time_step_rank")
     return inner // heads if inner and heads and inner % heads == 0 else None
 
 
-COMPUTED: Mapping[str, Fact] = {
-    "num_hidden_layers": lambda h: h.layers,
-    "tie_word_embeddings": lambda h: not h.has("output.weight"),
-    "norm_topk_prob": lambda h: h.flag("expert_weights_norm") or False,
-    "routed_scaling_factor": lambda h: h.real("expert_weights_scale") or 1.0,
-    "no_bias": lambda h: not h.has(".attn_output.bias"),
-    "n_group": lambda h: h.number("expert_group_count") or 1,
-    "topk_group": lambda h: h.number("expert_group_used_count") or 1,
-    "qk_rope_head_dim": lambda h: h.number("rope.dimension_count"),
-    "use_parallel_residual": lambda h: h.flag("use_parallel_residual"),
-    "without_mlp_norm": lambda h: not h.has(".ffn_norm.weight"),
-    "rms_norm_eps": rms_or_layer_eps,
-    "layer_norm_eps": layer_eps,
-    "num_key_value_heads": kv_heads,
-    "bidirectional": lambda h: True if h.flag("attention.causal") is False else None,
-    "qk_nope_head_dim": key_without_position,
-    "v_head_dim": value_size,
-}
-HERE = (
-    head_dim, rotary_dim, partial_rotary_factor, vocab_size, rope_theta, rope_scaling, rope_parameters, sliding_window, windowed, mixers,
-    convolutions, dense_layers, sparse_layers, topk_method, scoring_func, linear_value_head_dim, fused_kv_heads,
-)  # fmt: skip
+def _count(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> KeyMapping:
+    return KeyMapping(config=config, gguf=gguf, read=read)
 
 
-def _number(key: str) -> Fact:
-    return lambda h: h.number(key)
+def _real(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> KeyMapping:
+    return KeyMapping(config=config, gguf=gguf, kind=FLOAT32, read=read)
 
 
-def _real(key: str) -> Fact:
-    return lambda h: h.real(key)
+def _tensor(config: str, *tensors: str) -> KeyMapping:
+    return KeyMapping(config=config, tensors=tensors)
 
 
-def _present(names: str) -> Fact:
-    return lambda h: h.has(*names.split())
+def _computed(config: str, read: Callable[[GGUFHeader], Any]) -> KeyMapping:
+    return KeyMapping(config=config, read=read)
 
 
-FACTS: Mapping[str, Fact] = {
-    **{name: _number(key) for name, key in NUMBERS.items()},
-    **{name: _real(key) for name, key in REALS.items()},
-    **{name: _present(names) for name, names in TENSORS.items()},
-    **{fact.__name__: fact for fact in HERE},
-    **COMPUTED,
-}
-"""Name → how it is found. Most names are the keys that most families read."""
+ROPE_SCALING = (
+    _real("factor", "rope.scaling.factor"),
+    _count("original_max_position_embeddings", "rope.scaling.original_context_length"),
+    _real("beta_fast", "rope.scaling.yarn_beta_fast"),
+    _real("beta_slow", "rope.scaling.yarn_beta_slow"),
+    _real("attention_factor", "rope.scaling.yarn_attn_factor"),
+)
+"""The keys inside `rope_scaling`."""
+
+_TABLE = (
+    # sizes
+    _count("num_hidden_layers", "block_count", read=lambda h: h.layers),
+    _count("max_position_embeddings", "context_length"),
+    _count("hidden_size", "embedding_length"),
+    _count("intermediate_size", "feed_forward_length"),
+    _count("vocab_size", "vocab_size", read=_vocab_size),
+    _computed("tie_word_embeddings", lambda h: not h.has_tensor("output.weight")),
+    # attention
+    _count("num_attention_heads", "attention.head_count"),
+    _count("num_key_value_heads", "attention.head_count_kv", read=attention_heads_kv),
+    _count("head_dim", "attention.key_length", "attention.value_length", read=head_dim),
+    _count("sliding_window", "attention.sliding_window", read=lambda h: h.uniform_integer("attention.sliding_window") or None),
+    _computed("sliding_layer_types", sliding_layer_types),
+    _computed("bidirectional", lambda h: True if h.boolean("attention.causal") is False else None),
+    _real("attn_logit_softcapping", "attn_logit_softcapping"),
+    _real("clip_qkv", "attention.clamp_kqv"),
+    _count("num_kv_shared_layers", "attention.shared_kv_layers"),
+    _tensor("attention_bias", ".attn_q.bias", ".attn_qkv.bias"),
+    _tensor("use_qk_norm", ".attn_q_norm.weight"),
+    _computed("no_bias", lambda h: not h.has_tensor(".attn_output.bias")),
+    # multi-head latent attention
+    _count("q_lora_rank", "attention.q_lora_rank"),
+    _count("kv_lora_rank", "attention.kv_lora_rank"),
+    _computed("qk_nope_head_dim", _qk_nope_head_dim),
+    _count("qk_rope_head_dim", "rope.dimension_count"),
+    _computed("v_head_dim", lambda h: h.uniform_integer("attention.value_length_mla") or h.uniform_integer("attention.value_length")),
+    _tensor("mla_bias", ".attn_kv_a_mqa.bias"),
+    # rotary positions; `rope_scaling` is read and written by gguf_rope.py
+    _count("rotary_dim", "rope.dimension_count", read=rotary_dim),
+    _computed("partial_rotary_factor", _partial_rotary_factor),
+    _real("rope_theta", "rope.freq_base", read=lambda h: h.real("rope.freq_base") or 10000.0),  # llama.cpp's default
+    _real("rope_local_base_freq", "rope.freq_base_swa"),
+    # feed-forward layers and experts
+    _tensor("mlp_bias", ".ffn_gate.bias", ".ffn_up.bias", ".ffn_up_shexp.bias"),
+    _computed("no_mlp_norm", lambda h: not h.has_tensor(".ffn_norm.weight")),
+    KeyMapping(config="use_parallel_residual", gguf=("use_parallel_residual",), kind=BOOL),
+    _count("num_experts", "expert_count"),
+    _count("num_experts_per_tok", "expert_used_count"),
+    _count("moe_intermediate_size", "expert_feed_forward_length"),
+    _count("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+    _count("n_shared_experts", "expert_shared_count"),
+    _count("moe_latent_size", "moe_latent_size"),
+    _count("first_k_dense_replace", "leading_dense_block_count"),
+    _count("interleave_moe_layer_step", "interleave_moe_layer_step"),
+    _computed("dense_layers", _dense_layers),
+    _computed("moe_layers", _moe_layers),
+    _count("n_group", "expert_group_count", read=lambda h: h.uniform_integer("expert_group_count") or 1),
+    _count("topk_group", "expert_group_used_count", read=lambda h: h.uniform_integer("expert_group_used_count") or 1),
+    _computed("topk_method", _topk_method),
+    _computed("scoring_func", _scoring_func),
+    _computed("norm_topk_prob", lambda h: h.boolean("expert_weights_norm") or False),
+    _real("routed_scaling_factor", "expert_weights_scale", read=lambda h: h.real("expert_weights_scale") or 1.0),
+    _tensor("use_routing_bias", ".exp_probs_b.bias"),
+    # recurrent and convolutional layers
+    _computed("delta_layer_types", _delta_layer_types),
+    _count("linear_conv_kernel_dim", "ssm.conv_kernel"),
+    _count("linear_key_head_dim", "ssm.state_size"),
+    _count("linear_num_key_heads", "ssm.group_count"),
+    _count("linear_num_value_heads", "ssm.time_step_rank"),
+    _computed("linear_value_head_dim", _linear_value_head_dim),
+    _computed("conv_layer_types", _conv_layer_types),
+    _count("conv_L_cache", "shortconv.l_cache"),
+    _tensor("conv_bias", ".shortconv.conv.bias"),
+    # norms, scales and the head
+    _real("rms_norm_eps", "attention.layer_norm_rms_epsilon", read=rms_norm_eps),
+    _real("layer_norm_eps", "attention.layer_norm_epsilon", read=_layer_norm_eps),
+    _real("attention_multiplier", "attention.scale"),
+    _real("embedding_multiplier", "embedding_scale"),
+    _real("residual_multiplier", "residual_scale"),
+    _real("logit_scale", "logit_scale"),
+    _real("final_logit_softcapping", "final_logit_softcapping"),
+    _tensor("lm_head_bias", "output.bias"),
+)
+
+KEY_MAPPINGS: Mapping[str, KeyMapping] = {x.config: x for x in _TABLE}
+"""Config key → its expression in GGUF. Names that are no config keys of any family are values that families read under other names."""
+
+
+def write_metadata(arch: str, config: Mapping[str, Any]) -> Iterator[MetadataValue]:
+    """Give the metadata that express these config keys, in their order."""
+    for key, value in config.items():
+        yield from KEY_MAPPINGS[key].write_to(arch, value)

@@ -1,114 +1,119 @@
-"""Rotary positions as a GGUF has them: the base and some scalings in metadata, the factors of others in small tensors of their own.
+"""Rotary position embeddings in GGUF, read and written: the base and some scalings as metadata, the factors of others as small tensors.
 
-Llama 3.1's scaling is stored as one factor for each frequency, and is found again from them: a frequency's wavelength over its factor
-is a line between the two ends of the ramp, so two factors on the ramp say where it lies.
+The scaling of Llama 3.1 is stored as one divisor for each frequency (`rope_freqs.weight`). Reading fits the parameters of the scaling to
+them: wavelength / divisor is linear between the two ends of the ramp, so two divisors on the ramp determine its position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isclose, log, pi, sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, isclose, log, pi, sqrt
 from typing import Any
 
-from .gguf_header import Header
-from .gguf_heads import rotary_dim
+from ...core.positions import Llama3Rope
+from ..formats.gguf_values import STRING
+from .gguf_header import GGUFHeader
+from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, MetadataValue, rotary_dim
 
-NOT_MADE_OUT = "holds rotary factors that could not be read or are of no kind known here: none are assumed"
-ENOUGH = 1e-4
-"""Factors in single precision agree to this share of themselves."""
+ROPE_FREQS = "rope_freqs.weight"
+ROTARY_TENSORS = (ROPE_FREQS, "rope_factors_long.weight", "rope_factors_short.weight")
+"""Tensors of rotary factors, which are no weights."""
+_UNKNOWN_FACTORS = "holds rotary factors that could not be read or are of an unknown kind: no scaling is assumed"
+_TOLERANCE = 1e-4
+"""Relative tolerance for factors in single precision."""
 
 
-def rope_theta(h: Header) -> float:
-    """The rotary base; llama.cpp's own where the header is silent."""
-    return h.real("rope.freq_base") or 10000.0
+def rope_theta(h: GGUFHeader) -> float:
+    """Return the rotary base."""
+    return float(KEY_MAPPINGS["rope_theta"].read_from(h))
 
 
-def rope_scaling(h: Header) -> dict[str, Any] | None:
-    """The scaling of positions, if there is one."""
-    kind, factor = h.text("rope.scaling.type"), h.real("rope.scaling.factor") or h.real("rope.scale_linear")
-    if h.has("rope_factors_long.weight", ".rope_factors_long.weight"):
-        return _long(h)
-    if h.has("rope_freqs.weight", ".rope_freqs.weight"):
-        return _llama3(h)
+def read_rope_scaling(h: GGUFHeader) -> dict[str, Any] | None:
+    """Return the `rope_scaling` of a header; None if positions are not scaled."""
+    kind, factor = h.string("rope.scaling.type"), h.real("rope.scaling.factor") or h.real("rope.scale_linear")
+    if h.has_tensor("rope_factors_long.weight", ".rope_factors_long.weight"):
+        return _read_longrope(h)
+    if h.has_tensor(ROPE_FREQS, f".{ROPE_FREQS}"):
+        return _read_llama3(h)
     if kind in ("", "linear"):
         return {"rope_type": "linear", "factor": factor} if factor and factor != 1.0 else None
     if kind == "yarn" and factor:
-        said = {
-            "original_max_position_embeddings": h.number("rope.scaling.original_context_length"),
-            "beta_fast": h.real("rope.scaling.yarn_beta_fast"),
-            "beta_slow": h.real("rope.scaling.yarn_beta_slow"),
-            "attention_factor": h.real("rope.scaling.yarn_attn_factor"),
-        }
-        return {"rope_type": "yarn", "factor": factor} | {key: value for key, value in said.items() if value is not None}
+        stated = {x.config: value for x in ROPE_SCALING if (value := x.read_from(h)) is not None}
+        return {"rope_type": "yarn"} | stated | {"factor": factor}
     if kind != "none":
-        h.notes.append(f"rope.scaling.type {kind[:40]!r} is not known here: no scaling is assumed")
+        h.notes.append(f"unknown rope.scaling.type {kind[:40]!r}: no scaling is assumed")
     return None
 
 
-def rope_parameters(h: Header) -> dict[str, Any]:
-    """Base and scaling in one object, for families that take silence for a scaling of their own."""
-    return {"rope_type": "default"} | (rope_scaling(h) or {}) | {"rope_theta": rope_theta(h)}
+def write_rope_scaling(arch: str, scaling: Mapping[str, Any]) -> Iterator[MetadataValue]:
+    """Give the metadata of a `rope_scaling` of type linear or yarn."""
+    yield MetadataValue(f"{arch}.rope.scaling.type", STRING, scaling["rope_type"])
+    for x in ROPE_SCALING:
+        if scaling.get(x.config) is not None:
+            yield from x.write_to(arch, scaling[x.config])
 
 
-def proportional(h: Header) -> dict[str, Any]:
-    """Gemma 4's layers without a window: a share of the angles spread over the whole head; the factors of the others are immense."""
-    factors, size = h.floats("rope_freqs.weight"), h.number("attention.key_length")
+def read_rope_parameters(h: GGUFHeader) -> dict[str, Any]:
+    """Return base and scaling in one object, for families whose default is a scaling of their own."""
+    return {"rope_type": "default"} | (read_rope_scaling(h) or {}) | {"rope_theta": rope_theta(h)}
+
+
+def read_proportional(h: GGUFHeader) -> dict[str, Any]:
+    """Return the `rope_parameters` of Gemma 4's full-attention layers: the divisors of dimensions that do not rotate are huge."""
+    factors, size = h.tensor_values(ROPE_FREQS), h.uniform_integer("attention.key_length")
     found = {"rope_type": "proportional", "rope_theta": rope_theta(h), "partial_rotary_factor": 0.25}
     if factors and size:
         return found | {"partial_rotary_factor": 2 * factors.count(1.0) / size}
-    h.notes.append("not read: how much of a head rotates in the layers without a window (rope_freqs.weight); a quarter is taken")
+    h.notes.append(f"not read: the rotary share of a head in full-attention layers ({ROPE_FREQS}); using 0.25")
     return found
 
 
-def _long(h: Header) -> dict[str, Any] | None:
-    """Phi-3's two lists, and a factor of attention where it is not what the lengths give."""
-    short, long = h.floats("rope_factors_short.weight"), h.floats("rope_factors_long.weight")
-    original, context = h.number("rope.scaling.original_context_length"), h.number("context_length")
+def fit_llama3(divisors: Sequence[float], theta: float, dim: int) -> Llama3Rope | None:
+    """Return the Llama 3.1 scaling with these frequency divisors; its low_freq_factor is 1, as in every published model."""
+    if not divisors or dim // 2 != len(divisors) or theta <= 0 or not 1 < max(divisors) < inf:
+        return None
+    factor, wavelengths = max(divisors), [2 * pi * theta ** (2 * i / dim) for i in range(dim // 2)]
+    # ramp: where a frequency is on the ramp, 0 at its long end and 1 at its short end: a / wavelength - b
+    ramp = [
+        (w, (1 / x - 1 / factor) / (1 - 1 / factor))
+        for x, w in zip(divisors, wavelengths, strict=True)
+        if 1 < x < factor * (1 - _TOLERANCE)
+    ]
+    guesses = [(4.0, 8192), *((4.0, round((3 * s + 1) * w)) for w, s in ramp[:1])]
+    if len(ramp) > 1:
+        (x, s), (y, t) = ramp[0], ramp[-1]
+        a = (s - t) / (1 / x - 1 / y)
+        if (b := a / x - s) > 0 and (high := float(f"{1 + 1 / b:.4g}")) > 1:
+            guesses.append((high, round(a / b)))
+    for high, original in guesses:
+        rope = Llama3Rope(theta=theta, dim=dim, factor=factor, low_freq_factor=1.0, high_freq_factor=high, original_context=original)
+        if all(isclose(x, y, rel_tol=_TOLERANCE) for x, y in zip(divisors, rope.divisors(), strict=True)):
+            return rope
+    return None
+
+
+def _read_llama3(h: GGUFHeader) -> dict[str, Any] | None:
+    found = fit_llama3(h.tensor_values(ROPE_FREQS) or [], rope_theta(h), rotary_dim(h) or 0)
+    if found is None:
+        h.notes.append(f"{ROPE_FREQS} {_UNKNOWN_FACTORS}")
+        return None
+    return {
+        "rope_type": "llama3",
+        "factor": found.factor,
+        "low_freq_factor": found.low_freq_factor,
+        "high_freq_factor": found.high_freq_factor,
+        "original_max_position_embeddings": found.original_context,
+    }
+
+
+def _read_longrope(h: GGUFHeader) -> dict[str, Any] | None:
+    """Return Phi-3's scaling: its two lists of factors, and the attention factor if it differs from the one that the lengths give."""
+    short, long = h.tensor_values("rope_factors_short.weight"), h.tensor_values("rope_factors_long.weight")
+    original, context = h.uniform_integer("rope.scaling.original_context_length"), h.uniform_integer("context_length")
     if not short or not long or not original or not context:
-        h.notes.append(f"rope_factors_long.weight {NOT_MADE_OUT}")
+        h.notes.append(f"rope_factors_long.weight {_UNKNOWN_FACTORS}")
         return None
     found: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
     found["original_max_position_embeddings"] = original
-    said, usual = h.real("rope.scaling.attn_factor"), sqrt(1 + log(max(context / original, 1.0)) / log(max(original, 2)))
-    return found | ({} if said is None or isclose(said, usual, rel_tol=ENOUGH) else {"attention_factor": said})
-
-
-def _llama3(h: Header) -> dict[str, Any] | None:
-    """Factor, ends of the ramp and original context that give these factors: with the long end at 1, as published."""
-    factors, dim, theta = h.floats("rope_freqs.weight") or [], rotary_dim(h), rope_theta(h)
-    if (
-        dim
-        and dim // 2 == len(factors)
-        and theta > 0
-        and (found := _ramp(factors, [2 * pi * theta ** (2 * i / dim) for i in range(dim // 2)]))
-    ):
-        keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-        return {"rope_type": "llama3"} | dict(zip(keys, found, strict=True))
-    h.notes.append(f"rope_freqs.weight {NOT_MADE_OUT}")
-    return None
-
-
-def _ramp(factors: Sequence[float], waves: Sequence[float]) -> tuple[float, float, float, int] | None:
-    """The scaling whose factors these are; None if there is none. s is where a frequency stands on the ramp: a / wave − b."""
-    factor = max(factors)
-    on = [(w, (1 / f - 1 / factor) / (1 - 1 / factor)) for f, w in zip(factors, waves, strict=True) if 1 < f < factor * (1 - ENOUGH)]
-    guesses = [(4.0, 8192), *((4.0, round((3 * s + 1) * wave)) for wave, s in on[:1])]
-    if len(on) > 1:
-        (x, s), (y, t) = on[0], on[-1]
-        a = (s - t) / (1 / x - 1 / y)
-        if (b := a / x - s) > 0:
-            guesses.append((float(f"{1 + 1 / b:.4g}"), round(a / b)))
-    for high, original in guesses:
-        if factor > 1 and all(isclose(f, _factor(w, factor, high, original), rel_tol=ENOUGH) for f, w in zip(factors, waves, strict=True)):
-            return factor, 1.0, high, original
-    return None
-
-
-def _factor(wave: float, factor: float, high: float, original: int) -> float:
-    """By what Llama 3.1 divides a frequency of this wavelength."""
-    if wave < original / high:
-        return 1.0
-    if wave > original:
-        return factor
-    s = (original / wave - 1) / (high - 1)
-    return 1 / ((1 - s) / factor + s)
+    stated, default = h.real("rope.scaling.attn_factor"), sqrt(1 + log(max(context / original, 1.0)) / log(max(original, 2)))
+    return found | ({} if stated is None or isclose(stated, default, rel_tol=_TOLERANCE) else {"attention_factor": stated})

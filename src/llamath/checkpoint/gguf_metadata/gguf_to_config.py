@@ -1,83 +1,96 @@
-"""`from_gguf`: the metadata and tensors of a GGUF file → the configuration that they stand for."""
+"""`config_from_gguf`: the metadata and tensor shapes of a GGUF file → the configuration of its model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...core.errors import UnknownModel, nearest, safe
 from ..formats.manifest import Tensor
-from .gguf_architectures import ARCHS, Arch, variant
-from .gguf_header import INSTEAD, Header, Read, short
-from .gguf_keys import FACTS
+from .gguf_architectures import ARCHITECTURES, Architecture, find_architecture
+from .gguf_header import COUNT_HINT, GGUFHeader, ReadTensor, shortest_float32
+from .gguf_keys import KEY_MAPPINGS
+from .gguf_rope import ROTARY_TENSORS, read_rope_scaling
 
-ARCHITECTURES = frozenset(x for x in ARCHS if " " not in x)
-"""Every `general.architecture` that is known here."""
-
-SILENT = frozenset(
+_REDUNDANT = frozenset(
     """tensor_data_layout n_deepstack_layers pooling_type context_length feed_forward_length attention.head_count_kv attention.key_length
     attention.value_length attention.value_length_swa rope.dimension_sections rope.dimension_count_swa rope.scaling.finetuned
     rope.scaling.original_context_length rope.scaling.attn_factor expert_feed_forward_length expert_shared_count expert_group_count
     expert_group_used_count expert_gating_func full_attention_interval use_parallel_residual""".split()
 )
-"""Keys that, where nobody reads them, change nothing, or say again what other keys or the tensors say."""
+"""Keys that change nothing where no family reads them, or that repeat what other keys or the tensors say."""
 
 
-def from_gguf(
+def config_from_gguf(
     metadata: Mapping[str, Any],
     tensors: Iterable[Tensor],
     source: str = "GGUF",
     notes: list[str] | None = None,
-    read: Read | None = None,
+    read_tensor: ReadTensor | None = None,
 ) -> dict[str, Any]:
-    """The configuration that this header stands for; remarks go to `notes`, and `read` gives the bytes of small tensors of factors."""
-    h = Header(metadata, tensors, source, read)
+    """Return the configuration of the model that a GGUF header describes.
+
+    Assumptions and keys that were not read are appended to `notes`; `read_tensor` reads the small tensors of rotary factors.
+    """
+    h = GGUFHeader(metadata, tensors, source, read_tensor)
     if (kind := metadata.get("general.type", "model")) != "model":
-        raise UnknownModel(f"{source}: general.type is {safe(repr(kind), 60)}, which is no model", hint=INSTEAD)
-    if (arch := ARCHS.get(variant(h))) is None or h.arch not in ARCHITECTURES:
+        raise UnknownModel(f"{source}: expected a GGUF file with a model, found general.type {safe(repr(kind), 60)}", hint=COUNT_HINT)
+    if h.arch not in ARCHITECTURES:
         near = nearest(h.arch, ARCHITECTURES)
         known = f" (nearest known: {', '.join(near)})" if near else ""
-        raise UnknownModel(f"{source}: architecture {safe(repr(h.arch), 60)} is not one whose weights are known here{known}", hint=INSTEAD)
+        raise UnknownModel(f"{source}: unknown architecture {safe(repr(h.arch), 60)}{known}", hint=COUNT_HINT)
+    arch = find_architecture(h)
+    assert arch is not None
     try:
-        keys = _keys(arch, h)
+        keys = _config_keys(arch, h)
     except (ArithmeticError, ValueError) as error:
-        raise UnknownModel(f"{source}: its numbers make no {arch.model_type} model: {error}", hint=INSTEAD) from None
+        raise UnknownModel(f"{source}: its metadata describe no valid {arch.model_type} model: {error}", hint=COUNT_HINT) from None
     if notes is not None:
-        notes += _remarks(arch, h)
+        notes += _notes(arch, h)
     return keys
 
 
-def _keys(arch: Arch, h: Header) -> dict[str, Any]:
+def is_auxiliary_tensor(name: str, layers: int) -> bool:
+    """Whether a tensor is no weight of a model with this many layers: rotary factors, scales, multi-token prediction layers."""
+    block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name, re.DOTALL)
+    own = block[2] if block else name
+    if own in ROTARY_TENSORS or own.endswith((".scale", ".input_scale")):
+        return True
+    return block is not None and (int(block[1]) >= layers or own.startswith("nextn."))
+
+
+def _config_keys(arch: Architecture, h: GGUFHeader) -> dict[str, Any]:
     found: dict[str, Any] = {"model_type": arch.model_type}
     for word in arch.keys.split():
-        own, _, fact = word.rstrip("?").partition("=")
-        value = FACTS[fact or own](h)
+        key, _, name = word.rstrip("?").partition("=")
+        value = read_rope_scaling(h) if key == "rope_scaling" else KEY_MAPPINGS[name or key].read_from(h)
         if value is not None or word.endswith("?"):
-            found[own] = value
+            found[key] = value
     extra = arch.extra(h) if arch.extra else {}
-    return found | {key: value for key, value in extra.items() if value is not None} | dict(arch.fixed)
+    return found | {key: value for key, value in extra.items() if value is not None} | dict(arch.constants)
 
 
-def _remarks(arch: Arch, h: Header) -> list[str]:
-    """What was taken for granted, and what was not read."""
-    remarks = [f"not in GGUF: {arch.lost}"] if arch.lost else []
-    if further := h.whole("nextn_predict_layers"):
-        remarks.append(f"the last {further} of {h.layers + further} blocks predict further tokens: they are not counted")
+def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
+    """Return what was assumed and what was not read."""
+    notes = [f"not in GGUF: {arch.unstated}"] if arch.unstated else []
+    if mtp := h.integer("nextn_predict_layers"):
+        notes.append(f"the last {mtp} of {h.layers + mtp} blocks are multi-token prediction layers and are not counted")
     prefix = f"{h.arch}."
-    unread = [key.removeprefix(prefix) for key in h.metadata if key.startswith(prefix)]
-    if unread := [safe(key, 60) for key in unread if key not in h.read and key not in SILENT and not _idle(key, h)]:
-        remarks.append(f"not read: {', '.join(unread)}")
-    return [*dict.fromkeys(h.notes), *remarks]
+    keys = [key.removeprefix(prefix) for key in h.metadata if key.startswith(prefix)]
+    if unread := [safe(key, 60) for key in keys if key not in h.read and key not in _REDUNDANT and not _is_default(key, h)]:
+        notes.append(f"not read: {', '.join(unread)}")
+    return [*dict.fromkeys(h.notes), *notes]
 
 
-def _idle(key: str, h: Header) -> bool:
-    """Whether an unread key says what would be so without it."""
+def _is_default(key: str, h: GGUFHeader) -> bool:
+    """Whether an unread key has the value that it would have if it were absent."""
     get = h.metadata.get
     value, heads, width = get(f"{h.arch}.{key}"), get(f"{h.arch}.attention.head_count"), get(f"{h.arch}.embedding_length")
     if key == "rope.dimension_count":
-        shared = width // heads if type(heads) is int and type(width) is int and heads else None
-        return h.has(".ssm_in.weight") or bool(value == (get(f"{h.arch}.attention.key_length") or shared))
+        head_dim = width // heads if type(heads) is int and type(width) is int and heads else None
+        return h.has_tensor(".ssm_in.weight") or bool(value == (get(f"{h.arch}.attention.key_length") or head_dim))
     if key == "rope.freq_base_swa":
         return bool(value == get(f"{h.arch}.rope.freq_base"))
-    usual = {"attention.causal": True, "attention.layer_norm_epsilon": 1e-5, "expert_weights_scale": 1.0, "attention.sliding_window": 0}
-    return key in usual and bool((short(value) if type(value) is float else value) == usual[key])
+    defaults = {"attention.causal": True, "attention.layer_norm_epsilon": 1e-5, "expert_weights_scale": 1.0, "attention.sliding_window": 0}
+    return key in defaults and bool((shortest_float32(value) if type(value) is float else value) == defaults[key])
