@@ -165,7 +165,7 @@ def _index(data: bytes) -> object:
             return parse_json(data, name)
 
     found = read_index(Memory(), "x.index.json")
-    for name in found.index["weight_map"].values():
+    for name in found.index.weight_map.values():
         if any(x in "/\\:" or unicodedata.category(x) in ("Cc", "Cs") for x in name) or name in ("", ".", ".."):
             raise Differs(f"the shard {name!r} was taken for a plain name")
     return found

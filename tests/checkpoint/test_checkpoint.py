@@ -98,7 +98,7 @@ def test_shards_with_an_index(ending: str, data: Callable[[str], bytes], tmp_pat
     for path in (tmp_path, tmp_path / name):
         found = read(str(path))
         assert [file for _, file in names(found)] == [first, second]
-        assert found.index is not None and found.index["missing"] == [] and found.index["metadata"] == {"total_size": 2}
+        assert found.index is not None and found.index.missing == () and found.index.metadata == {"total_size": 2}
 
 
 def test_an_index_of_any_name_serves_where_no_usual_one_is(tmp_path: Path) -> None:
@@ -189,7 +189,9 @@ def test_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (b"", "unknown_format"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "lfs_pointer"),
-        (b"<!DOCTYPE html><html></html>", "unknown_format"),
+        (b"<!DOCTYPE html><html></html>", "html_page"),
+        (b"\n<!doctype html>", "html_page"),
+        (b"<HTML><body>", "html_page"),
         (b"tjgg\3\0\0\0" + bytes(99), "unknown_format"),
         (b"\x7fELF" + bytes(99), "unknown_format"),
         (b"\x1f\x8b\x08" + bytes(99), "unknown_format"),
@@ -242,8 +244,8 @@ def test_an_odd_index_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
     (tmp_path / INDEX).write_bytes(ODD[name]())
     found = read(str(tmp_path))
-    assert names(found) == [("w", SHARD)] and found.index is not None and found.index["missing"] == []
-    assert all(safe(x).isprintable() for x in found.index["weight_map"])
+    assert names(found) == [("w", SHARD)] and found.index is not None and found.index.missing == ()
+    assert all(safe(x).isprintable() for x in found.index.weight_map)
 
 
 def test_as_many_tensors_as_an_index_may_name(tmp_path: Path) -> None:
@@ -257,16 +259,19 @@ def test_missing_shards_are_reported_not_refused(tmp_path: Path) -> None:
     indexed(tmp_path, {"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors"})
     found = read(str(tmp_path))
     assert names(found) == [("b", "b.safetensors")]
-    assert found.index is not None and found.index["missing"] == ["a.safetensors", "c.safetensors"]
+    assert found.index is not None and found.index.missing == (
+        "a.safetensors",
+        "c.safetensors",
+    )
     (tmp_path / "b.safetensors").unlink()
     nothing = read(str(tmp_path))
-    assert nothing.index is not None and len(nothing.index["missing"]) == 3 and not nothing.tensors
+    assert nothing.index is not None and len(nothing.index.missing) == 3 and not nothing.tensors
 
 
 def test_ten_thousand_missing_shards_are_found_missing_at_once(tmp_path: Path) -> None:
     indexed(tmp_path, {str(i): f"{i}.safetensors" for i in range(10_000)})
     found = within(1, lambda: read(str(tmp_path)))
-    assert found.index is not None and len(found.index["missing"]) == 10_000
+    assert found.index is not None and len(found.index.missing) == 10_000
 
 
 def test_a_name_in_two_shards_stays_twice(tmp_path: Path) -> None:
@@ -448,7 +453,11 @@ def test_a_link_to_itself_or_to_nothing_is_a_missing_file(tmp_path: Path) -> Non
     (folder / "trip").symlink_to("round")
     (folder / "nothing").symlink_to("nowhere")
     found = read(str(folder))
-    assert found.index is not None and found.index["missing"] == ["loop", "nothing", "round"]
+    assert found.index is not None and found.index.missing == (
+        "loop",
+        "nothing",
+        "round",
+    )
     assert refusal(folder / "loop").code == "unreadable"
 
 
@@ -477,7 +486,7 @@ def test_the_hubs_cache(sub: str, tmp_path: Path) -> None:
     assert names(read(str(folder))) == [("w", SHARD)]
     blob.unlink()
     found = read(str(folder))
-    assert found.index is not None and found.index["missing"] == [SHARD]
+    assert found.index is not None and found.index.missing == (SHARD,)
 
 
 @pytest.mark.parametrize("target", ["../../../secret", "../../../models--other--model/blobs/0", "/etc/passwd", "../../../../secret"])

@@ -60,7 +60,7 @@ def test_shards_come_in_order_and_only_their_headers_are_read(pair: Pair, tmp_pa
     Hub(endpoint, store, files)
     remote = read_remote("org/name").manifest
     same(remote, on_disk(tmp_path, files))
-    assert remote.index is not None and remote.index["missing"] == []
+    assert remote.index is not None and remote.index.missing == ()
     assert store.sent == sum(24 + header_length(x) for x in SHARDS.values()), "24 bytes to tell size and format, and the header"
     assert len(store.seen) == 2 * len(SHARDS)
     assert len(endpoint.seen) == 1 + 2 + len(SHARDS), "the API, the index and its redirect, one redirect for each shard"
@@ -74,7 +74,7 @@ def test_shards_that_are_missing_are_named(pair: Pair) -> None:
     del files[gone]
     Hub(*pair, files)
     manifest = read_remote("org/name").manifest
-    assert len(manifest.files) == 11 and manifest.index is not None and manifest.index["missing"] == [gone]
+    assert len(manifest.files) == 11 and manifest.index is not None and manifest.index.missing == (gone,)
 
 
 def test_gguf_whole_and_split(pair: Pair, tmp_path: Path) -> None:

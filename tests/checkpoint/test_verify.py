@@ -187,6 +187,21 @@ def test_shards_and_their_index(tmp_path: Path) -> None:
     assert codes(verify_checkpoint(str(tmp_path)))["missing_shard"] == "error" and "missing" not in codes(verify_checkpoint(str(tmp_path)))
 
 
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "lfs_pointer"), (b"<!DOCTYPE html>\n<html>", "html_page")],
+)
+@pytest.mark.parametrize("shard", ["model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors"])
+def test_unreadable_shard_is_not_blamed_on_the_index(tmp_path: Path, data: bytes, code: str, shard: str) -> None:
+    model = llamath.load(SMALL)
+    write_config(tmp_path, model)
+    write_sharded(tmp_path, header_of(model), 4)
+    (tmp_path / shard).write_bytes(data)
+    result = verify_checkpoint(str(tmp_path))
+    assert codes(result) == {code: "error"}
+    assert all("index" not in x.hint for x in result.verdict.findings)
+
+
 def test_a_name_in_two_shards(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)

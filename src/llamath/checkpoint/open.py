@@ -52,8 +52,8 @@ class OpenedCheckpoint(Record):
     @property
     def location(self) -> str:
         """The path, or the address of the remote folder at its commit; both can be given to `find_config` and `open_checkpoint`."""
-        files, index = self.manifest.files, self.manifest.index or {}
-        first = files[0].name if files else str(index.get("path", ""))
+        files, index = self.manifest.files, self.manifest.index
+        first = files[0].name if files else index.path if index else ""
         return f"{first.rpartition('/')[0]}/" if is_url(first) else self.name
 
     @property
@@ -179,9 +179,9 @@ def quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | Non
 
 def missing_shards_note(manifest: Manifest) -> str:
     """Return a note about files that the index names and that are missing, or an empty string."""
-    if not (missing := (manifest.index or {}).get("missing")):
+    if manifest.index is None or not (missing := manifest.index.missing):
         return ""
-    first = safe(str(missing[0]), 80)
+    first = safe(missing[0], 80)
     if len(missing) == 1:
         return f"1 file named in the index is missing ({first}): its tensors are left out"
     return f"{len(missing):,} files named in the index are missing ({first}, …): their tensors are left out"

@@ -99,13 +99,12 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
         yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(double))
     if (index := manifest.index) is None:
         return
-    if missing := index["missing"]:
-        message = (
-            f"{len(missing)} of the {len(set(index['weight_map'].values()))} shards that the index names are missing: {_some(missing)}"
-        )
+    if missing := index.missing:
+        message = f"{len(missing)} of the {len(set(index.weight_map.values()))} shards that the index names are missing: {_some(missing)}"
         yield Finding(code="missing_shard", severity="error", message=message, hint="fetch them again", tensors=tuple(missing))
     files = [x.name.rpartition("/")[2] for x in manifest.files]
-    where: dict[str, str] = index["weight_map"]
+    where = index.weight_map
+    absent = {*index.missing, *index.unreadable}
     wrong: list[str] = []
     place = list(map(files.__getitem__, columns.file))
     if (twice or len(place) != len(where) or list(map(where.get, columns.name)) != place) and dict(
@@ -113,15 +112,15 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
     ) != where:
         held = set(columns.name)
         wrong += [name for name, file in zip(columns.name, place, strict=True) if where.get(name) != file]
-        wrong += [name for name, file in where.items() if name not in held and file not in missing]
+        wrong += [name for name, file in where.items() if name not in held and file not in absent]
     if wrong:
         message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
         yield Finding(
             code="index", severity="error", message=message, hint="the shards are right: write the index anew", tensors=tuple(wrong)
         )
-    said = index["metadata"].get("total_size") if isinstance(index["metadata"], dict) else None
+    said = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
     size = sum(columns.end) - sum(columns.start)
-    if type(said) is int and said != size and not missing:
+    if type(said) is int and said != size and not absent:
         message = f"the index says that all tensors have {said:,} bytes; they have {size:,}"
         yield Finding(
             code="total_size", severity="warning", message=message, hint="loaders ignore it; progress bars and disk checks do not"
@@ -172,8 +171,8 @@ def _absent(
     """What the tree has and the file has not, unless a missing shard or a missing layer has been named for it."""
     if expected.keys() <= found.keys():
         return
-    gone = set(manifest.index["missing"]) if manifest.index else set()
-    where = manifest.index["weight_map"] if manifest.index else {}
+    gone = {*manifest.index.missing, *manifest.index.unreadable} if manifest.index else set()
+    where = manifest.index.weight_map if manifest.index else {}
     depth = _depth(scheme, found)
     start = scheme.prefix + scheme.layer.partition("{l}")[0]
     missing = [name for name in expected if name not in found and where.get(name) not in gone]

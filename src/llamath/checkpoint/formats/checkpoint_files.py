@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
 from .folder import Folder, LocalFolder, plain
-from .manifest import Columns, Manifest, Tensors
+from .manifest import Columns, Manifest, ShardIndex, Tensors
 from .source import LocalFile, Source
 
 READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
@@ -74,6 +74,12 @@ def kind(source: Source) -> str:
         return "torch"
     if start == b"version h":
         raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")
+    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
+        raise FormatError(
+            "html_page",
+            f"{safe(source.name)} is an HTML page, not a checkpoint",
+            hint="the download saved an error or login page: download the file again, with a token that may read the repository",
+        )
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
     begins = f"{safe(source.name)} begins with {start[:8]!r}, as no checkpoint does"
@@ -113,21 +119,36 @@ def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest
     shards = sorted({plain(x) for x in set(weight_map.values())})
     if len(shards) > SHARDS:
         raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {SHARDS:,} are read")
-    present, missing = _read(folder, shards, problems)
-    manifest = merged(present) if present else Manifest(format="safetensors", files=(), tensors=())
-    return manifest.replace(index={"path": path, "weight_map": weight_map, "metadata": data.get("metadata", {}), "missing": missing})
+    found = _read(folder, shards, problems)
+    manifest = merged(found.manifests) if found.manifests else Manifest(format="safetensors", files=(), tensors=())
+    index = ShardIndex(
+        path=path,
+        weight_map=weight_map,
+        metadata=data.get("metadata", {}),
+        missing=tuple(found.missing),
+        unreadable=tuple(found.unreadable),
+    )
+    return manifest.replace(index=index)
 
 
 def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) -> Manifest:
     """Files of a folder that are one checkpoint together."""
-    present, missing = _read(folder, names, problems)
-    if missing:
-        raise FormatError("unreadable", f"{listed(missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
-    return joined(present) if len(present) == len(names) else merged(present)
+    found = _read(folder, names, problems)
+    if found.missing:
+        raise FormatError("unreadable", f"{listed(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
+    return joined(found.manifests) if len(found.manifests) == len(names) else merged(found.manifests)
 
 
-def _read(folder: Folder, names: Sequence[str], problems: Problems) -> tuple[list[Manifest], list[str]]:
-    """The manifests of the files that are there, and the names of those that are not."""
+class _ReadFiles(NamedTuple):
+    """The manifests of the files that could be read, and the names of the others."""
+
+    manifests: list[Manifest]
+    missing: list[str]
+    unreadable: list[str]
+
+
+def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFiles:
+    """Read the headers of these files; an error is raised, or added to `problems` if at least one file can be read."""
 
     def one(name: str) -> Manifest | FormatError | None:
         try:
@@ -140,13 +161,19 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> tuple[lis
 
     found = folder.each(one, names)
     broken = [x for x in found if isinstance(x, FormatError)]
-    whole = (x.manifest if isinstance(x, FormatError) else x for x in found)
-    present = [x for x in whole if isinstance(x, Manifest)]
+    manifests = [x.manifest if isinstance(x, FormatError) else x for x in found]
+    present = [x for x in manifests if isinstance(x, Manifest)]
     if broken and not present:
         raise broken[0]
     if problems is not None:
         problems += broken
-    return present, [name for name, x in zip(names, found, strict=True) if x is None]
+    missing = [name for name, x in zip(names, found, strict=True) if x is None]
+    unreadable = [
+        name
+        for name, x, manifest in zip(names, found, manifests, strict=True)
+        if isinstance(x, FormatError) and not isinstance(manifest, Manifest)
+    ]
+    return _ReadFiles(present, missing, unreadable)
 
 
 def joined(manifests: Sequence[Manifest]) -> Manifest:

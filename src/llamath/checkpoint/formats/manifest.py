@@ -104,14 +104,24 @@ class Named(Mapping[str, Tensor]):
         return len(self.places)
 
 
+class ShardIndex(Record):
+    """An index file (`model.safetensors.index.json`), and which of its shards could not be read."""
+
+    path: str
+    weight_map: Mapping[str, str]  # tensor → file name
+    metadata: Any = None
+    missing: tuple[str, ...] = ()  # names of files that do not exist
+    unreadable: tuple[str, ...] = ()  # names of files without a readable header: LFS pointers, HTML pages, …
+
+
 class Manifest(Record):
-    """The tensors of one file, or of all the shards of a checkpoint."""
+    """The tensors of one file, or of all shards of a checkpoint."""
 
     format: str  # safetensors, gguf or torch
     files: tuple[File, ...]
     tensors: Sequence[Tensor]
     metadata: Mapping[str, Any] = {}  # strings of strangers: inert, escaped before they are shown
-    index: Mapping[str, Any] | None = None  # what the index file says, if there is one
+    index: ShardIndex | None = None
 
     @cached_property
     def distinct(self) -> int:
