@@ -12,9 +12,10 @@ from ...core.blocks import Decoder
 from ...core.forward_pass import Mixer
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold
+from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage, WeightShard, pipeline_stages, slice_layers, weight_shards
 from .cache_bytes import CacheSpec, cache_specs, sum_cache_specs
-from .inference_memory import FIXED, PART, MemoryCalculator
+from .inference_memory import MemoryCalculator
 
 ALL_EXPERTS_TOKENS = 10_000
 """So many tokens touch every expert."""
@@ -106,7 +107,7 @@ class ShardedModel:
             kv_cache=kept,
             activations=passing,
             logits=logits,
-            overhead=FIXED + (kept + passing + logits) // PART,
+            overhead=overhead_bytes(kept + passing + logits),
         )
 
     def kv_cache(self, i: int, context: int, batch: int) -> int:

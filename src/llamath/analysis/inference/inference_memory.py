@@ -14,7 +14,7 @@ from ...checkpoint.quantization.sizes import packer
 from ...core.errors import LlamathError
 from ...core.expr import Dim
 from ...core.record_type import Record
-from ..memory_line import MemoryLine
+from ..memory_line import MemoryLine, overhead_line
 from .cache_bytes import CachePart, KVCacheSize, conv_state_bytes, kv_cache_size, parse_kv_dtype
 from .peak_activations import PeakActivations, peak_activations
 from .weight_bytes import GGUFNaming, WeightStorage, weight_storage
@@ -26,8 +26,6 @@ PREFILL_CHUNK = 2048
 """How many tokens of prompts are read at once, unless it is said: what llama.cpp (n_batch) and vLLM (max_num_batched_tokens) begin with."""
 DEFAULT_CONTEXT = 4096
 """The context of a model that does not say its own."""
-FIXED, PART = 512 * 2**20, 50
-"""The estimate of the overhead: so many bytes for the device's context and its libraries, and one part in so many of what is no weight."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are a file's own bytes."""
 MAX_TOKENS = 2**32
@@ -134,7 +132,7 @@ class MemoryCalculator:
             what="logits", bytes=logits, formula=f"B·V·4 = {batch:,}·{int(self.tree.vocab):,}·4, of the last position, in fp32"
         )
         moving = [*_kept(kept, self.kv_dtype), passing, last]
-        overhead = _overhead(sum(x.bytes for x in moving))
+        overhead = overhead_line(sum(x.bytes for x in moving), "everything but the weights")
         return MemoryReport(
             dtype=self.packer.name if self._held is None else AS_STORED,
             kv_dtype=self.kv_dtype,
@@ -280,9 +278,3 @@ def _letter(layers: Dim) -> str:
 def _activations(widest: PeakActivations, tokens: int, size: int) -> str:
     said = f"n·({widest.width.symbol})·{size} = {tokens:,}·({widest.width.numbers})·{size}"
     return f"{said}, of n tokens at once: the peak, in {widest.branch}, of a plain pass with flash attention"
-
-
-def _overhead(moving: int) -> MemoryLine:
-    said = "an estimate: the device's context, libraries' workspaces, the allocator's gaps"
-    formula = f"{FIXED // 2**20} MiB + {100 // PART} % of what is no weight, {said}"
-    return MemoryLine(what="overhead", bytes=FIXED + moving // PART, formula=formula, exact=False)

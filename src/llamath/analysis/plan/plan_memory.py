@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..inference.inference_memory import FIXED, PART
+from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage
 from ..training.pipeline_schedule import under_way
 from ..training.training_memory import Job
@@ -46,7 +46,7 @@ class Held:
     def _total(self, stage: PipelineStage, layout: Layout) -> int:
         staying, whole = self._staying(stage, layout)
         moving = self._passing(stage, layout) + whole
-        return staying + moving + FIXED + moving // PART
+        return staying + moving + overhead_bytes(moving)
 
     def _staying(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
         """Weights, gradients, master copy and states; and weights that ZeRO-3 gathers."""

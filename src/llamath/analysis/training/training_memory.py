@@ -16,9 +16,9 @@ from ...checkpoint.quantization.sizes import packer
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import Stack
-from ..inference.inference_memory import FIXED, MAX_TOKENS, PART, declared_dtype
+from ..inference.inference_memory import MAX_TOKENS, declared_dtype
 from ..inference.weight_bytes import weight_storage
-from ..memory_line import MemoryLine
+from ..memory_line import MemoryLine, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import Lora, lora
 from .optimizers import OPTIMIZERS, Optimizer
@@ -189,7 +189,8 @@ class Job:
         freed = sum(x.bytes for x in groups["logits"] if x.what != "logits")
         groups = {**groups, "activations": list(self._activations(flow, freed)), "logits": groups.pop("logits")}
         groups["overhead"] = gathered(resident, self.layers(stage), self.layout)
-        groups["overhead"].append(_overhead(sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])))
+        dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
+        groups["overhead"].append(overhead_line(dynamic, "activations"))
         groups = {name: [x for x in found if x.bytes] for name, found in groups.items()}
         sums = {name: sum(x.bytes for x in found) for name, found in groups.items()}
         everything = tuple(x for found in groups.values() for x in found)
@@ -252,11 +253,6 @@ def joined(model: Model) -> bool:
 def plainly(model: Model) -> str:
     """The plain type that a model is trained in: what its configuration says, or what its packed weights compute in."""
     return {"F32": "fp32", "F16": "fp16"}.get(packer(declared_dtype(model)).compute, "bf16")
-
-
-def _overhead(moving: int) -> MemoryLine:
-    said = f"{FIXED // 2**20} MiB + {100 // PART} % of activations, an estimate: the device's context, workspaces, the allocator's gaps"
-    return MemoryLine(what="overhead", bytes=FIXED + moving // PART, formula=said, exact=False)
 
 
 def _optimizer(name: str) -> Optimizer:

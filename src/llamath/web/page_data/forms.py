@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
+from ...analysis.memory_line import OVERHEAD_DIVISOR, OVERHEAD_FIXED
 from ...core.expr import Dim
 
 Form = str | list[Any]
@@ -74,3 +75,8 @@ def evaluate(form: Form, variables: Mapping[str, int]) -> int:
         a, b = (evaluate(x, variables) for x in rest[:2])
         return evaluate(rest[2] if a >= b else rest[3], variables)
     return KINDS[kind]([evaluate(x, variables) for x in rest])
+
+
+def overhead_form(*dynamic: Form) -> Form:
+    """Return the overhead's estimate as an expression of the names of its dynamic parts."""
+    return ["+", str(OVERHEAD_FIXED), ["floor", ["+", *dynamic], str(OVERHEAD_DIVISOR)]]

@@ -12,9 +12,7 @@ from ...analysis.inference.gpu_shards import ShardedModel
 from ...analysis.inference.inference_memory import (
     AS_STORED,
     DEFAULT_CONTEXT,
-    FIXED,
     MAX_TOKENS,
-    PART,
     MemoryCalculator,
     MemoryRequest,
     declared_dtype,
@@ -28,7 +26,7 @@ from ...hardware import Device, devices
 from ...model import Model
 from .checkpoint_data import Checked
 from .device_facts import memory
-from .forms import Form, number, sum_of, times_of
+from .forms import Form, number, overhead_form, sum_of, times_of
 from .speed_forms import Term, passes, rates, reading, work
 from .training_forms import training
 
@@ -160,7 +158,7 @@ def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
         "cache": [{"what": x.kind, "form": remembered(x)} for x in specs],
         "activations": passing(shards),
         "logits": times_of("4", "B", ["let", "V", str(int(tree.vocab))]) if shards.stages[i].last else "0",
-        "overhead": ["+", str(FIXED), ["floor", ["+", "cache", "activations", "logits"], str(PART)]],
+        "overhead": overhead_form("cache", "activations", "logits"),
     }
 
 

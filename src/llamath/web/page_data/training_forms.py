@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ...analysis.inference.fit_report import tp_degrees
-from ...analysis.inference.inference_memory import FIXED, PART
 from ...analysis.parallel_layout import Layout, PipelineStage, Recompute, pipeline_stages
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.pipeline_schedule import Share, held
@@ -19,7 +18,7 @@ from ...analysis.training.zero_states import Resident, gathered, static
 from ...core.expr import Dim
 from ...core.tree import Stack
 from ...model import Model
-from .forms import Form, number, sum_of, times_of
+from .forms import Form, number, overhead_form, sum_of, times_of
 
 RANKS = (1, 2, 4, 8)
 GPUS = tuple(2**n for n in range(11))
@@ -88,7 +87,7 @@ def _static(job: Job, ranks: int) -> dict[str, Any]:
     states = dict(zip(OPTIMIZERS, (x["optimizer"] for x in (first, *others)), strict=True))
     lines = gathered(resident, there.layers(stage), there.layout.replace(zero=3, dp=2))
     whole: Form = [">=", "Z", "3", [">=", "D", "2", str(sum(x.bytes for x in lines)), "0"], "0"]
-    fixed: Form = ["+", str(FIXED), ["floor", ["+", "activations", "logits", whole], str(PART)]]
+    fixed = overhead_form("activations", "logits", whole)
     overhead = [_line("gathered weights", whole, "two layers at once, whole"), _line("overhead", fixed)]
     return {**made, "optimizer": states, "overhead": overhead}
 
