@@ -1,151 +1,157 @@
-"""`load`: anything that names a model → a `Model`. A path, a preset, a public id, `-` for standard input, or a mapping of keys."""
+"""`load`: turns anything that names or describes a model into a `Model`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from . import embedded
 from .catalog import find_preset
-from .checkpoint.open import find_config, is_url
+from .checkpoint.open import FoundConfig, find_config, is_url
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
 from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_params
-from .core.record_type import Record
 from .core.strict_json import MAX_BYTES, parse_json
-from .families import Family, find_family
+from .core.tree import iter_stacks
+from .families.registry import Family, find_family
 from .model import Model
-from .unsupported import config_notes, reject_unsupported
 
 if TYPE_CHECKING:
     from .checkpoint.formats.manifest import Manifest
 
 Keys = Mapping[str, Any]
 
+UNSUPPORTED_KEYS = {
+    "add_cross_attention": "cross-attention to an encoder",
+    "is_encoder_decoder": "an encoder",
+    "pruned_heads": "pruned heads",
+    "block_configs": "layers of individual shapes",
+}
+"""Keys that, when they are true or not empty, change the weights in a way that no family counts."""
+EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+COUNT_HEADER_HINT = "count the checkpoint instead: its header is exact for any model"
 
-class Found(Record):
-    """A configuration that has been found, before anybody knows its family."""
 
-    name: str
-    source: str
-    data: Keys
-    folder: str = ""
-    notes: tuple[str, ...] = ()
-    manifest: Manifest | None = None  # of a GGUF file that its own metadata describe
+@runtime_checkable
+class SupportsToDict(Protocol):
+    """A configuration object with its keys as a dict, like those of transformers."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
-def load(
-    source: str | os.PathLike[str] | Keys | ModelArgs,
-    *,
-    changes: Keys | None = None,
-    vocab_size: int | None = None,
-    check_tensors: bool = True,
-) -> Model:
-    """Load a model from whatever names it; `changes` replaces configuration keys, `vocab_size` fills a gap in Meta's `params.json`.
+Source = str | os.PathLike[str] | Keys | ModelArgs | SupportsToDict | Model
 
-    A GGUF file that is too short, or whose tensors are not what its metadata stand for, is refused, unless `held` is false.
+
+def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True) -> Model:
+    """Load a model.
+
+    `source` is a path, a URL, a Hub address, a preset, a public id, `-` for standard input, a mapping of configuration keys, a
+    `ModelArgs`, a transformers configuration, or a Model (returned as it is, unless there are changes). `changes` replaces configuration
+    keys, and `vocab_size` completes a Meta `params.json` that lacks it. A GGUF file that is truncated, or whose tensors do not match its
+    metadata, raises an error unless `check_tensors` is false.
     """
-    if isinstance(source, ModelArgs):
-        source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
-    found = _found(source, None if check_tensors else [])
-    data = found.data
+    if isinstance(source, Model):
+        if not changes:
+            return source
+        if source.args is not None:
+            return load(source.args, changes=changes).replace(name=source.name, source=source.source)
+        return _build(FoundConfig(name=source.name, source=source.source, keys=None), source.wrapper, source.config.data, changes, [])
+    found = _find(source, None if check_tensors else [])
+    data = found.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
-        raise ConfigError(f"{found.source}: every key should be a string", hint="JSON knows no other keys")
+        raise ConfigError(f"{found.source}: every key should be a string")
     changed = {key.removeprefix("text_config."): value for key, value in (changes or {}).items()}
     notes = list(found.notes)
-    args: ModelArgs | None = None
-    besides: dict[str, Any] = {}
     if is_params(data):
-        own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
-        args, besides = _from_params(found.replace(data={**data, **own}), vocab_size, notes)
-        data = {**args_to_config(args), **besides}
-    elif vocab_size is not None:
+        return _load_params(found, changed, vocab_size, notes)
+    if vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
-    wrapper, data = _text(data, notes)
-    if args is not None:
-        if "intermediate_size" in changed:
-            notes = [x for x in notes if not x.startswith("feed-forward width")]
-        try:
-            return _built(found, wrapper, data, changed, notes).replace(args=None if changed or besides else args)
-        except ConfigError as error:
-            raise _in_meta_words(error) from None
+    wrapper, data = _text_config(data, notes)
     if found.manifest is None:
-        return _built(found, wrapper, data, changed, notes)
-    from .gguf_matches import check_gguf_matches_metadata, not_a_model
-
+        return _build(found, wrapper, data, changed, notes)
     try:
-        model = _built(found, wrapper, data, changed, notes)
+        model = _build(found, wrapper, data, changed, notes)
     except ConfigError as error:
-        raise (error if changed else not_a_model(str(error))) from None
-    return model if changed or not check_tensors else check_gguf_matches_metadata(model, found.manifest)
+        raise (error if changed else _metadata_error(str(error))) from None
+    return model if changed or not check_tensors else _check_gguf_matches_metadata(model, found.manifest)
 
 
-def _found(source: str | os.PathLike[str] | Keys, problems: list[FormatError] | None) -> Found:
+def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
+    """Find the configuration of a source, whatever kind of source it is."""
+    if isinstance(source, ModelArgs):
+        source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
+    elif isinstance(source, SupportsToDict):
+        source = source.to_dict()
     if isinstance(source, Mapping):
-        return Found(name=str(source.get("model_type", "model")), source="the given keys", data=source)
+        return FoundConfig(name=str(source.get("model_type", "model")), source="the given keys", keys=source)
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise ConfigError(f"cannot load a {kind}", hint="give a path, a preset, a mapping of keys, a ModelArgs or a transformers config")
     text = os.fspath(source)
     if text == "-":
-        return Found(
-            name="standard input", source="standard input", data=parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
-        )
+        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        return FoundConfig(name="standard input", source="standard input", keys=keys)
     if os.path.lexists(text):
-        return _file(text, problems)
+        return _find_at(text, problems)
     if text == embedded.MODEL_NAME:
-        return _file(embedded.path(), problems).replace(name="embedded", source="the embedded model")
+        return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model")
     if is_url(text):
-        return _file(text, problems)
+        return _find_at(text, problems)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
-        raise ConfigError(
-            f"{safe(text)} does not exist", hint="a MODEL is a config.json, params.json, their folder, a preset or a public id"
-        )
+        hint = "a model is a config.json, params.json, their folder, a preset or a public id"
+        raise ConfigError(f"{safe(text)} does not exist", hint=hint)
     preset = find_preset(text)
-    return Found(name=preset.name, source=f"preset {preset.slug}: {preset.source}", data=preset.config)
+    return FoundConfig(name=preset.name, source=f"preset {preset.slug}: {preset.source}", keys=preset.config)
 
 
-def _file(text: str, problems: list[FormatError] | None) -> Found:
-    """The configuration at a path or address, or in the folder of the checkpoint there."""
+def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
+    """Find the configuration at a path or address, or in the folder of the checkpoint there."""
     found = find_config(text, problems)
     if found.keys is None:
         if not found.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
         from .checkpoint.gguf_metadata import COUNT_HINT
 
-        raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so nothing says which family it is", hint=COUNT_HINT)
-    return Found(name=found.name, source=found.source, data=found.keys, folder=found.folder, notes=found.notes, manifest=found.manifest)
+        raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
+    return found
 
 
-def _from_params(found: Found, vocab_size: int | None, notes: list[str]) -> tuple[ModelArgs, dict[str, Any]]:
-    """Meta's arguments, and what a file says beside them, in Hugging Face's keys."""
-    if vocab_size is None and found.data.get("vocab_size", -1) == -1:
-        vocab_size = _vocabulary(found.folder, notes)
-    args, read = parse_params(found.data, found.source, vocab_size)
-    besides = extra_config_keys(read)
-    notes += [f"not read: {safe(key)}" for key in read.unread()]
-    if "intermediate_size" not in besides:
-        formula = "multiple_of · ⌈int(ffn_dim_multiplier · int(8 · dim / 3)) / multiple_of⌉"
-        given = f"multiple_of {args.multiple_of}, multiplier {args.ffn_dim_multiplier or 'none'}"
-        notes.append(f"feed-forward width {args.ffn_width} = {formula}, {given}")
-    unsaid = "params.json does not say whether embedding and output share one matrix"
-    notes.append(f"{unsaid}: two are counted (--set tie_word_embeddings=true for one)")
-    return args, besides
+def _load_params(found: FoundConfig, changed: dict[str, Any], vocab_size: int | None, notes: list[str]) -> Model:
+    """Load a model from Meta's `params.json`; `changed` may hold keys of either format."""
+    own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
+    data = {**(found.keys or {}), **own}
+    if vocab_size is None and data.get("vocab_size", -1) == -1:
+        vocab_size = _vocab_size(found.folder, notes)
+    args, config = parse_params(data, found.source, vocab_size)
+    extra = extra_config_keys(config)
+    if ignored := [safe(key) for key in config.unread()]:
+        notes.append(f"ignored config keys: {', '.join(ignored)}")
+    notes.append("params.json does not say whether the output matrix is tied; counted as untied (tie_word_embeddings=true ties it)")
+    wrapper, keys = _text_config({**args_to_config(args), **extra}, notes)
+    try:
+        return _build(found, wrapper, keys, changed, notes).replace(args=None if changed or extra else args)
+    except ConfigError as error:
+        raise _with_meta_names(error) from None
 
 
-def _vocabulary(folder: str, notes: list[str]) -> int | None:
+def _vocab_size(folder: str, notes: list[str]) -> int | None:
+    """The size of the vocabulary in `tokenizer.model`, in the folder or its parent."""
     from .checkpoint.formats.tokenizer_model import vocabulary
 
     for place in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
         if os.path.lexists(path := os.path.join(place, "tokenizer.model")):
             size = vocabulary(path)
-            notes.append(f"vocabulary of {size:,} from {safe(path)}")
+            notes.append(f"vocab_size {size:,} taken from {safe(path)}")
             return size
     return None
 
 
-def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
-    """The text model of a multimodal configuration, and the type of what it stands in."""
+def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
+    """Return the model type of a multimodal wrapper, or "", and the configuration of the text model."""
     from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TIED_BY_DEFAULT
 
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
@@ -153,56 +159,56 @@ def _text(data: Keys, notes: list[str]) -> tuple[str, Keys]:
         return "", data
     text: dict[str, Any] = dict(data[key])
     defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
-    if silent := {name: value for name, value in defaults.items() if text.get(name) is None}:
-        notes.append(f"{safe(key)} is silent on {', '.join(silent)}: its class's defaults are taken")
-        text |= silent
+    if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
+        notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
+        text |= missing
     if data.get("tie_word_embeddings") is True:
         text["tie_word_embeddings"] = True
     elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED_BY_DEFAULT:
         text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
     parts = [safe(x) for x in data if x.endswith("_config") and x != key and isinstance(data[x], Mapping)]
-    notes.append(f"the text model alone; not counted: {', '.join(parts) or 'what surrounds it'}")
+    notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
     return str(data.get("model_type", "")), text
 
 
-def _built(found: Found, wrapper: str, data: Keys, changed: Keys, notes: list[str]) -> Model:
-    config = Config(_with(data, changed), found.source, first=frozenset(changed))
+def _build(found: FoundConfig, wrapper: str, data: Keys, changed: Keys, notes: list[str]) -> Model:
+    """Build the model that a configuration describes."""
+    config = Config(_with_changes(data, changed), found.source, preferred=frozenset(changed))
     model_type = config.get("model_type", "")
     if not model_type:
-        raise config.error("model_type", "is missing", "without it the family is a guess, and nothing here is guessed")
+        raise config.error("model_type", "is missing", "the family is never guessed")
     family = find_family(model_type, found.source)
     if wrapper:
         from .families.wrappers import with_wrapper_prefix
 
         family = family.replace(hf=with_wrapper_prefix(family.hf, wrapper))
-    tree = _tree(family, config)
+    tree = _build_tree(family, config)
     if not wrapper:
         from .families.classes import apply_class
 
-        family, tree, remark = apply_class(family, tree, config)
-        notes += [safe(remark)] if remark else []
+        family, tree, note = apply_class(family, tree, config)
+        notes += [safe(note)] if note else []
     unread = list(config.unread())
-    reject_unsupported(config, tree, unread)
+    _reject_unsupported(config, tree, unread)
     for key in changed:
         if key in unread:
             near = nearest(key, config.keys_read)
-            raise ConfigError(
-                f"{safe(key)} is no key that the {family.name} family reads", hint=f"did you mean {' or '.join(near)}?" if near else ""
-            )
-    notes += config_notes(config, unread)
+            hint = f"did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)
+    notes += _config_notes(config, unread)
     return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper)
 
 
-def _tree(family: Family, config: Config) -> Decoder:
-    """The family's tree; numbers that no arithmetic can use are the configuration's fault."""
+def _build_tree(family: Family, config: Config) -> Decoder:
+    """Build the family's tree; an arithmetic error is the fault of the configuration."""
     try:
         return family(config)
     except ArithmeticError as error:
-        raise ConfigError(f"{config.source}: its numbers make no {family.name} model: {error}", hint="a zero or a size too large") from None
+        raise ConfigError(f"{config.source}: its sizes make no {family.name} model: {error}", hint="a size is zero or too large") from None
 
 
-def _with(data: Keys, changed: Keys) -> dict[str, Any]:
-    """The keys as changed; a dotted key reaches into an object, and `text_config.` is the text model itself."""
+def _with_changes(data: Keys, changed: Keys) -> dict[str, Any]:
+    """The keys with changes; a dotted key reaches into a nested object."""
     made = dict(data)
     for key, value in changed.items():
         outer, _, inner = key.partition(".")
@@ -213,9 +219,67 @@ def _with(data: Keys, changed: Keys) -> dict[str, Any]:
     return made
 
 
-def _in_meta_words(error: ConfigError) -> ConfigError:
-    """An error about a `params.json`, in the words of that file."""
+def _with_meta_names(error: ConfigError) -> ConfigError:
+    """An error about a `params.json`, with the key names of that file."""
     text = str(error)
     for ours, theirs in META_NAME_OF_KEY.items():
         text = text.replace(f": {ours} ", f": {theirs} ")
     return ConfigError(text, hint="" if "head_dim" in error.hint else error.hint)
+
+
+def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> None:
+    """Raise an error if unread keys stand for weights that the family's tree lacks: a count without them would be wrong."""
+    for key, feature in UNSUPPORTED_KEYS.items():
+        if key in unread and config.data[key]:
+            raise config.error(key, f"asks for {feature}, which this family does not have", COUNT_HEADER_HINT)
+    for key in EXPERT_KEYS:
+        if key in unread and isinstance(n := config.data[key], int) and n > 1:
+            raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + COUNT_HEADER_HINT)
+    for layer, _ in tree.layers.distinct():
+        for experts in iter_stacks(layer):
+            if experts.active is not None and not 0 < experts.active <= experts.n:
+                found = f"{config.source}: a token cannot pass through {experts.active} of {experts.n} experts"
+                raise ConfigError(found, hint="num_experts_per_tok should be at most the number of experts")
+
+
+def _config_notes(config: Config, unread: list[str]) -> list[str]:
+    """Notes on dimensions that the configuration lacks, custom code, and unknown keys."""
+    notes = [f"{key} not in config; using {value}" for key, value in config.assumed_dims.items()]
+    if isinstance(config.data.get("auto_map"), dict):
+        notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
+    if unread:
+        from .glossary import NOTHING as NO_EFFECT
+
+        if unknown := [safe(key, 60) for key in unread if key not in NO_EFFECT and not key.startswith("_")]:
+            notes.append(f"ignored config keys: {', '.join(unknown)}")
+    return notes
+
+
+def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
+    """Return the model if the tensors of its GGUF file match the metadata; with a note if only the number of parameters does."""
+    from .checkpoint.gguf_metadata import is_auxiliary_tensor
+
+    expected = {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
+    layers = int(model.tree.layers.n)
+    stored = {x.name: x.shape for x in manifest.tensors if x.name in expected or not is_auxiliary_tensor(x.name, layers)}
+    differing = [name for name in (expected | stored) if expected.get(name) != stored.get(name)]
+    if not differing:
+        return model
+    total, found = model.parameters.total, sum(map(prod, stored.values()))
+    first = f"{safe(differing[0])} is {_format_shape(stored.get(differing[0]))}, expected {_format_shape(expected.get(differing[0]))}"
+    if found == total:
+        note = f"{len(differing):,} tensors differ from llama.cpp's current format, with as many parameters in all: {first}"
+        return model.replace(notes=(*model.notes, note))
+    described = f"{model.source}: its metadata describe {total:,} parameters of the {model.family.name} family"
+    raise _metadata_error(f"{described}, its tensors hold {found:,}: {first}")
+
+
+def _metadata_error(reason: str) -> UnknownModel:
+    """An error about a GGUF file whose metadata describe no model."""
+    from .checkpoint.gguf_metadata import COUNT_HINT
+
+    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath verify lists the differences")
+
+
+def _format_shape(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else str(list(shape))

@@ -13,7 +13,7 @@ from .core.meta_args import ModelArgs
 from .core.parameter_count import Count, Parameters, count_parameters
 from .core.record_type import Record
 from .core.tree import Leaf, walk
-from .families import Family
+from .families.registry import Family
 
 
 class Model(Record):
@@ -54,11 +54,12 @@ class Model(Record):
         return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
 
     def _repr_html_(self) -> str:
-        from .core.html_table import html_table
+        from .core.report import html_table
 
         columns = ("weight", "shape", "parameters", "copies", "total", "share")
-        title = f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}"
-        return html_table(columns, self._table_rows(), title)
+        rows = list(self._table_rows())
+        sections = [i for i, row in enumerate(rows) if not row[1]]
+        return html_table(columns, rows, f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}", sections)
 
     def _table_rows(self) -> Iterator[tuple[str, ...]]:
         """One row per distinct weight, under one row for each kind of layer."""

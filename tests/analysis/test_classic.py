@@ -7,7 +7,7 @@ import pytest
 from llamath.core.config import Config
 from llamath.core.expr import total
 from llamath.core.tree import walk
-from llamath.families import find_family
+from llamath.families.registry import find_family
 
 
 def parameters(**config: object) -> int:

@@ -27,7 +27,7 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError, UnknownModel
 from llamath.core.record_type import Record
 from llamath.core.tree import Stack
-from llamath.families import FAMILIES, find_family
+from llamath.families.registry import FAMILIES, find_family
 from support.gguf_files import CONVERTED, configs, of, shapes, write, write_header
 
 CONFIGS = configs()
@@ -326,7 +326,7 @@ REFUSED = {
     "eps as text": ({"keys": {"attention.layer_norm_rms_epsilon": "small"}}, "should be a number, not 'small'"),
     "one block too many": ({"keys": {"block_count": 4}}, "blk.3.attn_norm.weight is absent"),
     "a tensor too few": ({"drop": "blk.1.ffn_up"}, "blk.1.ffn_up.weight is absent"),
-    "a tensor too many": ({"blk_s_0_s_attn_x_s_weight": (4, 4)}, "and should be absent"),
+    "a tensor too many": ({"blk_s_0_s_attn_x_s_weight": (4, 4)}, "expected absent"),
 }
 
 
@@ -381,7 +381,7 @@ def test_vocabulary_size_from_metadata_tokens_or_embedding(case: str, tmp_path: 
 
 
 def test_vocabulary_size_unlike_the_embedding_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownModel, match=r"token_embd\.weight is \[99, 32\], and should be \[98, 32\]"):
+    with pytest.raises(UnknownModel, match=r"token_embd\.weight is \[99, 32\], expected \[98, 32\]"):
         llamath.load(small(tmp_path, keys={"vocab_size": 98}, tokens=98))
 
 
@@ -404,7 +404,7 @@ def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
     old |= {f"blk.{i}.attn_kv_b.weight": [heads * (nope + value), latent] for i in range(3)}
     model = llamath.load(write(tmp_path / "model.gguf", "deepseek2", keys, old, 99))
     assert differing(tree(entry["config"]), model.tree) == {"context"}
-    assert "9 tensors are not as llama.cpp writes them now, with as many parameters in all" in "\n".join(model.notes)
+    assert "9 tensors differ from llama.cpp's current format, with as many parameters in all" in "\n".join(model.notes)
 
 
 def test_experts_in_separate_tensors_are_counted(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_published_params_json(params: dict[str, Any], vocabulary: int, total: i
 def test_llama_3_2_ties_what_params_json_cannot_say() -> None:
     model = llamath.load(PUBLISHED[-1][0], changes={"tie_word_embeddings": True})
     assert model.parameters.total == 3_212_749_824
-    assert any("one matrix" in note for note in model.notes)
+    assert any("output matrix is tied" in note for note in model.notes)
 
 
 def test_the_vocabulary_comes_from_the_tokenizer_beside_it(tmp_path: Path) -> None:

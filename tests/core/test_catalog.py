@@ -14,7 +14,7 @@ from llamath import catalog
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.config import Config
 from llamath.core.tree import walk
-from llamath.families import MODEL_TYPES, find_family
+from llamath.families.registry import MODEL_TYPES, find_family
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
 UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}

@@ -18,7 +18,7 @@ from llamath.core.config import Config
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, RecurrentMixer
 from llamath.core.tree import FoldedBlock, fold_blocks
-from llamath.families import find_family
+from llamath.families.registry import find_family
 
 pytestmark = pytest.mark.transformers
 

@@ -13,7 +13,7 @@ from llamath.checkpoint.naming.scheme import fused
 from llamath.core.config import Config
 from llamath.core.expr import total
 from llamath.core.tree import walk
-from llamath.families import find_family
+from llamath.families.registry import find_family
 
 pytestmark = pytest.mark.transformers
 

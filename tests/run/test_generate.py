@@ -12,7 +12,7 @@ from conftest import tiny_configs
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
-from llamath.families import find_family
+from llamath.families.registry import find_family
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
 from llamath.run import batch as batches
 from llamath.run import memory_budget as rooms

@@ -16,7 +16,7 @@ from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
-from llamath.families import find_family
+from llamath.families.registry import find_family
 from support.oracle import blind, pair
 
 LLAMA: dict[str, Any] = {

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from llamath.core.config import Config
-from llamath.families import find_family
+from llamath.families.registry import find_family
 from llamath.run import build, initialize
 from llamath.run.weights.load_weights import group_by_stored_name
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llamath.core.errors import LlamathError
-from llamath.families import FAMILIES, find
+from llamath.families.registry import FAMILIES, find_family
 from llamath.tokenizers import Tokenizer, tokenizer
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers.chat_formats import FORMATS
@@ -41,7 +41,7 @@ def test_every_format_has_an_authority() -> None:
 
 
 def test_families_name_known_chat_formats() -> None:
-    named = {family.name: family.chat for types in FAMILIES.values() if (family := find(types.split()[0])).chat}
+    named = {family.name: family.chat for types in FAMILIES.values() if (family := find_family(types.split()[0])).chat}
     assert named == {"llama": "llama-2", "mistral": "mistral", "mixtral": "mistral"}
     assert set(named.values()) <= set(FORMATS)
 

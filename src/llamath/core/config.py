@@ -20,14 +20,14 @@ ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh ge
 class Config:
     """One JSON object of a configuration."""
 
-    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", first: Collection[str] = ()) -> None:
+    def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", preferred: Collection[str] = ()) -> None:
         self.data = data
-        self.preferred = first  # keys that win over their synonyms
+        self.preferred = preferred  # keys that win over their synonyms
         self.source = source
         self._path = path
         self.keys_read: set[str] = set()  # every key that was asked for
-        self.defaults_used: dict[str, object] = {}  # those that were not there, with the family's default
-        self.assumed_dims: dict[str, int] = {}  # the dimensions among them
+        self.defaults_used: dict[str, object] = {}  # keys that were absent, with the family's default
+        self.assumed_dims: dict[str, int] = {}  # dimensions among them whose default is a constant of the family
         self.key_by_symbol: dict[str, str] = {}  # which key each letter of a dimension came from
         self._subs: dict[str, Config] = {}
 
@@ -59,11 +59,12 @@ class Config:
         return None if keys not in self and any(name in self.data for name in names) else value
 
     def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Dim:
-        """A dimension: read and named in one go."""
+        """Read a dimension and name it; a default that derives from other dimensions (a Dim) is the usual one and is not noted."""
         value = self.get(keys, _MISSING if default is _MISSING else int(default))
         if keys not in self:
-            self.assumed_dims[keys.split("|")[0]] = value
             self.defaults_used[keys.split("|")[0]] = value
+            if not isinstance(default, Dim):
+                self.assumed_dims[keys.split("|")[0]] = value
         if type(value) is not int or not least <= value < 2**63:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
             raise self.error(
@@ -120,7 +121,7 @@ class Config:
             raise self.error(
                 self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide"
             )
-        return H, K, self.dim("h", "head_dim", default=default[2] or d // H)
+        return H, K, self.dim("h", "head_dim", default=default[2] or Dim.const(d // H))
 
     def square_heads(self, d: int, K_keys: str = "num_key_value_heads", H_keys: str = "num_attention_heads") -> tuple[Dim, Dim, Dim]:
         """Heads of a family whose heads together are as wide as the stream, whatever head_dim says."""

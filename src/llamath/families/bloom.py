@@ -10,7 +10,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.positions import Alibi
 from ..core.tree import repeat
-from . import family
+from .registry import family
 
 NAMES = Scheme(
     name="hf",
@@ -35,7 +35,7 @@ NAMES = Scheme(
 )
 
 
-@family("bloom", hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom")
 def bloom(c: Config) -> Decoder:
     d, V = c.dim("d", "n_embed|hidden_size"), c.dim("V", "vocab_size")
     heads = c.square_heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")

@@ -6,7 +6,7 @@ from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.constructors import linear
-from . import Family
+from .registry import Family
 
 BASE_PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.")
 """What stands before every name inside the headless model; a checkpoint of that alone has none of it."""

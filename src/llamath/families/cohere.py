@@ -8,11 +8,11 @@ from ..core.blocks import Decoder, Layer, LayerNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu, weight
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 
-@family("cohere", hf=HF, gguf=GGUF, gguf_arch="command-r")
+@family(hf=HF, gguf=GGUF, gguf_arch="command-r")
 def cohere(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     (H, K, h), eps = c.heads(d), c.get("layer_norm_eps", 1e-5)

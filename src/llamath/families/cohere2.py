@@ -9,11 +9,11 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
-from . import family
+from .registry import family
 from .shared import alternating, read_rope
 
 
-@family("cohere2", hf=HF, gguf=GGUF, gguf_arch="cohere2")
+@family(hf=HF, gguf=GGUF, gguf_arch="cohere2")
 def cohere2(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, bias = c.heads(d), c.get("attention_bias", False)

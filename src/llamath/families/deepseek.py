@@ -7,11 +7,11 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from . import family
+from .registry import family
 from .shared import deepseek_moe, deepseek_routing, dense_first, read_rope
 
 
-@family("deepseek", hf=HF, gguf=GGUF_LLAMA, gguf_arch="deepseek")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="deepseek")
 def deepseek(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

@@ -7,11 +7,11 @@ from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
-from . import family
+from .registry import family
 from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, mtp_layers, read_rope
 
 
-@family("deepseek_v3", "kimi_k2", hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
+@family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
 def deepseek_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

@@ -10,12 +10,12 @@ from ..core.errors import safe
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, cycle
-from . import family
 from .olmo2 import NAMES
+from .registry import family
 from .shared import alternating, layers_by_type, read_rope
 
 
-@family("exaone4", hf=NAMES, gguf=GGUF, gguf_arch="exaone4")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="exaone4")
 def exaone4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 32, 0))

@@ -11,7 +11,7 @@ from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.expr import Dim
 from ..core.positions import Alibi
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = Scheme(
@@ -35,7 +35,7 @@ NAMES = Scheme(
 NAMES_GGUF = GGUF_QKV.but(inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"})
 
 
-@family("falcon", "RefinedWeb", "RefinedWebModel", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")
 def falcon(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size|n_embed"), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)

@@ -9,11 +9,11 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 
-@family("gemma", hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma")
+@family(hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma")
 def gemma(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, window = c.heads(d, default=(0, 16, 256)), AttentionWindow(causal=not c.get("use_bidirectional_attention", False))

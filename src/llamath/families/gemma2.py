@@ -9,11 +9,11 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
-from . import family
+from .registry import family
 from .shared import alternating, gemma_query_scale, read_rope
 
 
-@family("gemma2", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
+@family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
 def gemma2(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, bias = c.heads(d, default=(0, 4, 256)), c.get("attention_bias", False)

@@ -10,11 +10,11 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
-from . import family
+from .registry import family
 from .shared import alternating, gemma_query_scale, rope_from
 
 
-@family("gemma3_text", "gemma3", hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")
+@family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")
 def gemma3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_208), c.dim("F", "intermediate_size")
     L, heads, bias = c.dim("L", "num_hidden_layers"), c.heads(d, default=(8, 4, 256)), c.get("attention_bias", False)

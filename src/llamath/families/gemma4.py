@@ -14,7 +14,7 @@ from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, we
 from ..core.expr import Dim
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat, sequence
-from . import family
+from .registry import family
 from .shared import read_layer_types, rope_from
 
 NAMES = HF_SANDWICH.but(
@@ -77,7 +77,7 @@ ROPES = {
 }
 
 
-@family("gemma4_text", hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
+@family(hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
 def gemma4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     p, norm = c.dim("p", "hidden_size_per_layer_input", default=256, least=0), rms(d, c.get("rms_norm_eps", 1e-6))

@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(
@@ -21,7 +21,7 @@ NAMES = HF.but(
 )
 
 
-@family("glm4", hf=NAMES, gguf=GGUF.but(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
+@family(hf=NAMES, gguf=GGUF.but(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
 def glm4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 2, 128))

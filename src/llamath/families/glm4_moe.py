@@ -7,13 +7,13 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from . import family
+from .registry import family
 from .shared import deepseek_moe, deepseek_routing, dense_first, mtp_layers, read_rope, rotary_dim
 
 RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 
 
-@family("glm4_moe", hf=HF, gguf=RENAMED, gguf_arch="glm4moe")
+@family(hf=HF, gguf=RENAMED, gguf_arch="glm4moe")
 def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)

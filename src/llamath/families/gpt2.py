@@ -9,7 +9,7 @@ from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.tree import Stack, repeat, sequence
-from . import family
+from .registry import family
 
 NAMES = Scheme(
     name="hf",
@@ -32,7 +32,7 @@ MOST = 65536
 FUSED = GGUF.but(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 
 
-@family("gpt2", hf=NAMES, gguf=FUSED, gguf_arch="gpt2")
+@family(hf=NAMES, gguf=FUSED, gguf_arch="gpt2")
 def gpt2(c: Config) -> Decoder:
     d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings", default=1024)
     heads = c.heads(d, "num_attention_heads|n_head", "n_head|num_attention_heads")

@@ -9,13 +9,13 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.expr import Dim
 from ..core.tree import repeat
-from . import family
 from .gpt2 import NAMES as GPT2
+from .registry import family
 
 NAMES = GPT2.but(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
 
 
-@family("gpt_bigcode", hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")
 def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings")
     F = c.dim("F", "n_inner", default=4 * d)

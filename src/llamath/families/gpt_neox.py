@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope, rotary_dim
 
 NAMES = Scheme(
@@ -29,7 +29,7 @@ NAMES = Scheme(
 )
 
 
-@family("gpt_neox", hf=NAMES, gguf=GGUF_QKV, gguf_arch="gptneox")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gptneox")
 def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")

@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import cycle, repeat
-from . import family
+from .registry import family
 from .shared import layers_by_type, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
@@ -31,7 +31,7 @@ RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 
 
-@family("gpt_oss", hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss")
+@family(hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss")
 def gpt_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok|experts_per_token")

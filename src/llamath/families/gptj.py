@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.positions import Rope
 from ..core.tree import repeat
-from . import family
+from .registry import family
 
 NAMES = Scheme(
     name="hf",
@@ -27,7 +27,7 @@ NAMES = Scheme(
 )
 
 
-@family("gptj", hf=NAMES, gguf=GGUF, gguf_arch="gptj")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="gptj")
 def gptj(c: Config) -> Decoder:
     d, V = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size")
     F = c.dim("F", "n_inner", default=4 * d)

@@ -9,11 +9,11 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 
-@family("granite", hf=HF, gguf=GGUF_LLAMA, gguf_arch="granite")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="granite")
 def granite(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

@@ -9,7 +9,7 @@ from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = HF.but(
@@ -22,7 +22,7 @@ NAMES = HF.but(
 )
 
 
-@family("granitemoe", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="granitemoe")
+@family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="granitemoe")
 def granitemoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")

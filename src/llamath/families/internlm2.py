@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = Scheme(
@@ -30,7 +30,7 @@ NAMES = Scheme(
 )
 
 
-@family("internlm2", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="internlm2")
+@family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="internlm2")
 def internlm2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

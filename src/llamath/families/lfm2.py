@@ -12,7 +12,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Dim
 from ..core.mixers import short_conv
 from ..core.tree import Stack, repeat
-from . import family
+from .registry import family
 from .shared import layers_by_type, read_rope
 
 CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
@@ -39,7 +39,7 @@ UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale b
 """Keys of the published configurations that say again what others say, or nothing."""
 
 
-@family("lfm2", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2")
 def lfm2(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, default=(0, 8, 0)), c.get("norm_eps", 1e-5)

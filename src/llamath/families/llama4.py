@@ -14,7 +14,7 @@ from ..core.errors import safe
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import TemperatureTuning
 from ..core.tree import cycle, repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = HF.but(
@@ -34,7 +34,7 @@ NAMES = HF.but(
 )
 
 
-@family("llama4_text", hf=NAMES, gguf=GGUF, gguf_arch="llama4")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="llama4")
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size_mlp"), c.dim("Fe", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")

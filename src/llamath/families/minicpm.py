@@ -10,13 +10,13 @@ from ..core.blocks import MLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = HF.but(inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))})
 
 
-@family("minicpm", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="minicpm")
+@family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="minicpm")
 def minicpm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, L = c.heads(d), c.dim("L", "num_hidden_layers")

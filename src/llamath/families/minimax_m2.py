@@ -11,7 +11,7 @@ from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(
@@ -25,7 +25,7 @@ NAMES = HF.but(
 )
 
 
-@family("minimax_m2", hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2")
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok")

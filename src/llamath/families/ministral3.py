@@ -11,11 +11,11 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope, TemperatureTuning, YarnRope
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 
-@family("ministral3", hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")
 def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 8, 128))

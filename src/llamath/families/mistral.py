@@ -10,11 +10,11 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 
-@family("mistral", hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
+@family(hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
 def mistral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, default=(0, 8, 0)), rms(d, c.get("rms_norm_eps", 1e-6))

@@ -8,7 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.positions import TemperatureTuning
-from . import family
+from .registry import family
 from .shared import deepseek_moe, dense_first, latent_attention, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
@@ -22,7 +22,7 @@ FUSED = GGUF_LATENT.but(inside=dict.fromkeys(GATE_UP, "ffn_gate_up_exps"))
 YARN = {"rope_type": "yarn", "factor": 128.0, "original_max_position_embeddings": 8192, "mscale": 1.0, "mscale_all_dim": 1.0}
 
 
-@family("mistral4", hf=NAMES, gguf=FUSED, gguf_arch="mistral4")
+@family(hf=NAMES, gguf=FUSED, gguf_arch="mistral4")
 def mistral4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

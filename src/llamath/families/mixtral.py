@@ -9,7 +9,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = HF.but(
@@ -22,7 +22,7 @@ NAMES = HF.but(
 )
 
 
-@family("mixtral", hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
+@family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
 def mixtral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)

@@ -13,7 +13,7 @@ from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.expr import Dim
 from ..core.positions import Alibi, Rope
 from ..core.tree import repeat
-from . import family
+from .registry import family
 
 NAMES = Scheme(
     name="hf",
@@ -34,7 +34,7 @@ NAMES = Scheme(
 )
 
 
-@family("mpt", hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt")
 def mpt(c: Config) -> Decoder:
     d, V, C, a = c.dim("d", "d_model"), c.dim("V", "vocab_size"), c.dim("C", "max_seq_len"), c.sub("attn_config")
     if c.sub("ffn_config").get("ffn_type", "mptmlp") != "mptmlp":

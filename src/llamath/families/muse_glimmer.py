@@ -12,14 +12,14 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import sequence
-from . import family
+from .registry import family
 from .shared import read_layer_types, read_rope
 
 NAMES = HF_SANDWICH.but(inside={"attn.gate": "self_attn.gate_proj"})
 NEAR, FAR = "sliding_attention", "full_attention"
 
 
-@family("muse_glimmer_text", hf=NAMES)
+@family(hf=NAMES)
 def muse_glimmer(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     (H, K, h), bias = c.heads(d, default=(0, 2, 128)), c.get("attention_bias", False)

@@ -14,7 +14,7 @@ from ..core.errors import safe
 from ..core.expr import Dim
 from ..core.mixers import Mamba2, mamba2
 from ..core.tree import repeat, sequence
-from . import family
+from .registry import family
 
 MAMBA = {"dt_bias": "dt_bias", "a_log": "A_log", "skip": "D", "conv": "conv1d", "norm": "norm", "out": "out_proj"}
 NAMES = Scheme(
@@ -66,7 +66,7 @@ UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size ma
 """Keys that the published configurations have and the model does not read; with MTP layers left out."""
 
 
-@family("nemotron_h", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe")
 def nemotron_h(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("layer_norm_epsilon", 1e-5)

@@ -9,13 +9,13 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = HF.but(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
 
 
-@family("olmo2", hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
 def olmo2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

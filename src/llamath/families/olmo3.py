@@ -9,12 +9,12 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
-from . import family
 from .olmo2 import NAMES
+from .registry import family
 from .shared import alternating, read_rope, rope_from
 
 
-@family("olmo3", hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
 def olmo3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

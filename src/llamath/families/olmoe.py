@@ -9,11 +9,11 @@ from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 
-@family("olmoe", hf=HF, gguf=GGUF, gguf_arch="olmoe")
+@family(hf=HF, gguf=GGUF, gguf_arch="olmoe")
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")

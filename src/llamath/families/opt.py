@@ -7,7 +7,7 @@ from ..core.blocks import Decoder, Embedding, Layer, LayerNorm, Linear, PostNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, mlp, unembedding, weight
 from ..core.tree import repeat
-from . import family
+from .registry import family
 
 NAMES = Scheme(
     name="hf",
@@ -33,7 +33,7 @@ NAMES = Scheme(
 )
 
 
-@family("opt", hf=NAMES)
+@family(hf=NAMES)
 def opt(c: Config) -> Decoder:
     d, V, F, C = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "ffn_dim"), c.dim("C", "max_position_embeddings")
     heads, w = c.square_heads(d, "num_attention_heads"), c.dim("w", "word_embed_proj_dim", default=d)

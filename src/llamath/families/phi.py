@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from ..checkpoint.naming.gguf_names import GGUF, GGUF_QKV
+from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
-from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(
@@ -22,24 +21,9 @@ NAMES = HF.but(
         "mlp.down": "mlp.fc2",
     },
 )
-MSFT = Scheme(
-    name="hf",
-    layer="transformer.h.{l}.",
-    outside={"embed": "transformer.embd.wte", "norm": "lm_head.ln", "head": "lm_head.linear"},
-    inside={
-        "attn_norm": "ln",
-        "attn.q": "mixer.Wqkv",
-        "attn.k": "mixer.Wqkv",
-        "attn.v": "mixer.Wqkv",
-        "attn.o": "mixer.out_proj",
-        "mlp.up": "mlp.fc1",
-        "mlp.down": "mlp.fc2",
-    },
-)
-"""As Microsoft's own modeling code wrote them, before transformers had the model."""
 
 
-@family("phi", hf=NAMES, gguf=GGUF, gguf_arch="phi2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="phi2")
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
         raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not known here")
@@ -61,6 +45,3 @@ def phi(c: Config) -> Decoder:
     context = c.positive_int("max_position_embeddings|n_positions")
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)
-
-
-family("phi-msft", hf=MSFT, gguf=GGUF_QKV, gguf_arch="phi2")(phi.build)

@@ -9,14 +9,14 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope, rotary_dim
 
 QKV = dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.qkv_proj")
 NAMES = HF.but(inside=QKV | {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})
 
 
-@family("phi3", "phi4", hf=NAMES, gguf=GGUF_QKV.but(inside={"mlp.gate": "ffn_up"}), gguf_arch="phi3")
+@family(hf=NAMES, gguf=GGUF_QKV.but(inside={"mlp.gate": "ffn_up"}), gguf_arch="phi3")
 def phi3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

@@ -8,12 +8,12 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
-from . import family
 from .mixtral import NAMES
+from .registry import family
 from .shared import read_rope
 
 
-@family("phimoe", hf=NAMES.but(fused={"mlp.router": "mlp.router"}), gguf=GGUF, gguf_arch="phimoe")
+@family(hf=NAMES.but(fused={"mlp.router": "mlp.router"}), gguf=GGUF, gguf_arch="phimoe")
 def phimoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok", default=2)

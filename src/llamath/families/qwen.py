@@ -11,7 +11,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Dim
 from ..core.positions import LogNScaling, QwenDynamicRope, Rope
 from ..core.tree import repeat
-from . import family
+from .registry import family
 
 NAMES = Scheme(
     name="hf",
@@ -33,7 +33,7 @@ PRECISION = "bf16 fp16 fp32 params_dtype softmax_in_fp32 use_cache_quantization 
 UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padded_vocab_size pos_emb rope_theta scale_attn_weights"
 
 
-@family("qwen", hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
 def qwen(c: Config) -> Decoder:
     d, V, H = c.dim("d", "hidden_size|n_embd"), c.dim("V", "vocab_size"), c.dim("H", "num_attention_heads|n_head")
     F = Dim("F", c.dim("F", "intermediate_size|ffn_hidden_size", least=2) // 2)  # the key counts gate and up

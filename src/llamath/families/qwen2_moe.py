@@ -8,12 +8,12 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, Stack, repeat
-from . import family
 from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
+from .registry import family
 from .shared import layers_by_type, read_rope
 
 
-@family("qwen2_moe", hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")
+@family(hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")
 def qwen2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, default=(0, 16, 0))

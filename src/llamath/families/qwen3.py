@@ -1,4 +1,4 @@
-"""Qwen 3, and the text part of Qwen3-VL: norms on the heads of q and k, and late layers that may have a window."""
+"""Qwen 3: norms on the heads of q and k, and late layers that may have a window."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
-from . import family
+from .registry import family
 from .shared import layers_with_late_windows, read_rope
 
 
-@family("qwen3", hf=HF, gguf=GGUF, gguf_arch="qwen3")
+@family(hf=HF, gguf=GGUF, gguf_arch="qwen3")
 def qwen3(c: Config) -> Decoder:
-    return _qwen3(c, theta=1e4)
+    return qwen3_decoder(c, theta=1e4)
 
 
-@family("qwen3_vl_text", hf=HF, gguf=GGUF, gguf_arch="qwen3vl")
-def qwen3_vl(c: Config) -> Decoder:
-    return _qwen3(c, theta=5e5)
-
-
-def _qwen3(c: Config, theta: float) -> Decoder:
+def qwen3_decoder(c: Config, theta: float) -> Decoder:
+    """Build a Qwen3 model with the default of `rope_theta` of one of its configuration classes."""
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, default=(0, 32, 128)), c.get("rms_norm_eps", 1e-6)
     norm, head_norm, bias = rms(d, eps), rms(heads[2], eps), c.get("attention_bias", False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
-from . import family
 from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, gated_attention, one_in_four
+from .registry import family
 
 
-@family("qwen3_5_text", hf=NAMES_DELTA, gguf=NAMES_DELTA_GGUF, gguf_arch="qwen35")
+@family(hf=NAMES_DELTA, gguf=NAMES_DELTA_GGUF, gguf_arch="qwen35")
 def qwen3_5(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     eps = c.get("rms_norm_eps", 1e-6)

@@ -9,12 +9,12 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, repeat
-from . import family
 from .qwen_shared import experts, sparse_every
+from .registry import family
 from .shared import read_rope
 
 
-@family("qwen3_moe", hf=HF, gguf=GGUF, gguf_arch="qwen3moe")
+@family(hf=HF, gguf=GGUF, gguf_arch="qwen3moe")
 def qwen3_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, default=(0, 4, 0)), c.get("rms_norm_eps", 1e-6)

@@ -6,8 +6,8 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.tree import Block
-from . import family
 from .qwen_shared import delta_net, experts_and_one, gated_attention, hybrid, hybrid_gguf, one_in_four, sparse_every
+from .registry import family
 
 STATES, STEPS = ("attn.query", "attn.key", "attn.value", "attn.z"), ("attn.beta", "attn.alpha")
 FUSED = dict.fromkeys(STATES, "linear_attn.in_proj_qkvz") | dict.fromkeys(STEPS, "linear_attn.in_proj_ba")
@@ -15,7 +15,7 @@ NAMES = hybrid(FUSED, dict.fromkeys(FUSED, "heads"))
 NAMES_GGUF = hybrid_gguf(dict.fromkeys(STEPS, "ssm_ba"), dict.fromkeys(STEPS, "heads"))
 
 
-@family("qwen3_next", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="qwen3next")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="qwen3next")
 def qwen3_next(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("rms_norm_eps", 1e-6)

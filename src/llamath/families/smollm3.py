@@ -12,11 +12,11 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
-from . import family
+from .registry import family
 from .shared import every_nth, read_rope
 
 
-@family("smollm3", hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3")
 def smollm3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 4, 0))

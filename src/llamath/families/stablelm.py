@@ -8,14 +8,14 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import Stack, repeat
-from . import family
+from .registry import family
 from .shared import read_rope, rotary_dim
 
 NAMES = HF.but(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
 NAMES_GGUF = GGUF.but(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})
 
 
-@family("stablelm", "stablelm_epoch", hf=NAMES, gguf=NAMES_GGUF, gguf_arch="stablelm")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="stablelm")
 def stablelm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     (H, _, h), K = c.square_heads(d), c.dim("K", "num_key_value_heads")

@@ -9,13 +9,13 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
-from . import family
+from .registry import family
 from .shared import read_rope
 
 NAMES = HF.but(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 
 
-@family("starcoder2", hf=NAMES, gguf=GGUF, gguf_arch="starcoder2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="starcoder2")
 def starcoder2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     H, _, h = c.heads(d)

@@ -11,7 +11,7 @@ from ...catalog import Preset, presets, read_preset, slugs
 from ...core.errors import LlamathError, UnknownModel, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import fold
-from ...families import MODEL_TYPES
+from ...families.registry import MODEL_TYPES
 from ...loading import load
 from ...model import Model
 

@@ -1,0 +1,15 @@
+"""The text model of Qwen3-VL: Qwen3 with another base of its rotary positions."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder
+from ..core.config import Config
+from .qwen3 import qwen3_decoder
+from .registry import family
+
+
+@family(hf=HF, gguf=GGUF, gguf_arch="qwen3vl")
+def qwen3_vl(c: Config) -> Decoder:
+    return qwen3_decoder(c, theta=5e5)

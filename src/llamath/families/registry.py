@@ -1,0 +1,165 @@
+"""The registry of families: finds the builder of a `model_type` and imports its module on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ..checkpoint.naming.scheme import Scheme
+from ..core.blocks import Decoder
+from ..core.config import Config
+from ..core.errors import UnknownModel, nearest, safe
+from ..core.record_type import Record
+
+Builder = Callable[[Config], Decoder]
+
+FAMILIES = {
+    "bloom": "bloom",
+    "classic": "classic",
+    "cohere": "cohere",
+    "cohere2": "cohere2",
+    "deepseek": "deepseek",
+    "deepseek_v2": "deepseek_v2",
+    "deepseek_v3": "deepseek_v3 kimi_k2",
+    "exaone4": "exaone4",
+    "falcon": "falcon RefinedWeb RefinedWebModel",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text gemma3",
+    "gemma4": "gemma4_text",
+    "glm4": "glm4",
+    "glm4_moe": "glm4_moe",
+    "gpt2": "gpt2",
+    "gpt_bigcode": "gpt_bigcode",
+    "gpt_neox": "gpt_neox",
+    "gpt_oss": "gpt_oss",
+    "gptj": "gptj",
+    "granite": "granite",
+    "granitemoe": "granitemoe",
+    "internlm": "internlm",
+    "internlm2": "internlm2",
+    "lfm2": "lfm2",
+    "llama": "llama",
+    "llama4": "llama4_text",
+    "minicpm": "minicpm",
+    "minimax_m2": "minimax_m2",
+    "ministral3": "ministral3",
+    "mistral": "mistral",
+    "mistral4": "mistral4",
+    "mixtral": "mixtral",
+    "mpt": "mpt",
+    "muse_glimmer": "muse_glimmer_text",
+    "nemotron_h": "nemotron_h",
+    "olmo": "olmo",
+    "olmo2": "olmo2",
+    "olmo3": "olmo3",
+    "olmoe": "olmoe",
+    "opt": "opt",
+    "orion": "orion",
+    "phi": "phi",
+    "phi3": "phi3 phi4",
+    "phi_msft": "phi-msft",
+    "phimoe": "phimoe",
+    "qwen": "qwen",
+    "qwen2": "qwen2",
+    "qwen2_moe": "qwen2_moe",
+    "qwen2_vl": "qwen2_vl_text qwen2_5_vl_text",
+    "qwen3": "qwen3",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_moe": "qwen3_moe",
+    "qwen3_next": "qwen3_next",
+    "qwen3_vl": "qwen3_vl_text",
+    "smollm3": "smollm3",
+    "stablelm": "stablelm stablelm_epoch",
+    "starcoder2": "starcoder2",
+}
+"""Module of a family → the model types that it builds. This is the only place that lists them."""
+
+
+MODEL_TYPES = {model_type: module for module, types in FAMILIES.items() for model_type in types.split()}
+"""Model type → module of its family."""
+
+
+class Family(Record):
+    """A builder of trees, with the names of its tensors in each file format; None where that format does not exist."""
+
+    name: str
+    module: str  # in this package
+    build: Builder
+    hf: Scheme
+    meta: Scheme | None = None
+    gguf: Scheme | None = None
+    gguf_arch: str = ""  # `general.architecture` of its GGUF files
+    chat: str = ""  # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and special tokens do not show it
+
+    def __call__(self, config: Config) -> Decoder:
+        return self.build(config)
+
+    @property
+    def schemes(self) -> dict[str, Scheme]:
+        """The available naming schemes by name."""
+        return {x.name: x for x in (self.hf, self.meta, self.gguf) if x}
+
+    def __reduce__(self) -> tuple[Callable[..., Family], tuple[str, dict[str, Any]]]:
+        """Pickle the module's name, and the fields that were replaced; a builder is never pickled."""
+        registered = _import_family(self.module)
+        return _unpickle, (self.module, {x: getattr(self, x) for x in self.fields if getattr(self, x) != getattr(registered, x)})
+
+
+def family(
+    *, hf: Scheme, meta: Scheme | None = None, gguf: Scheme | None = None, gguf_arch: str = "", chat: str = "", name: str = ""
+) -> Callable[[Builder], Family]:
+    """Make a family of a builder, which has the name of its module; `FAMILIES` lists its model types."""
+
+    def decorate(build: Builder) -> Family:
+        module = build.__module__.rpartition(".")[2]
+        return Family(name=name or module, module=module, build=build, hf=hf, meta=meta, gguf=gguf, gguf_arch=gguf_arch, chat=chat)
+
+    return decorate
+
+
+def find_family(model_type: str, source: str = "config") -> Family:
+    """Return the family of a model type; the error for an unknown one names the nearest."""
+    module = MODEL_TYPES.get(model_type)
+    if module is None:
+        raise unsupported_type_error(model_type, source)
+    return _import_family(module)
+
+
+def _import_family(module: str) -> Family:
+    found: Family = getattr(import_module(f"{__package__}.{module}"), module)
+    return found
+
+
+def _unpickle(module: str, changes: dict[str, Any]) -> Family:
+    found = _import_family(module)
+    return found.replace(**changes) if changes else found
+
+
+UNSUPPORTED_TYPES = {
+    "deepseek_v4": "it has a compressed and indexed cache, hyper-connections and hash routing",
+    "nemotron-nas": "each layer has its own shape, and it needs custom code from its repository",
+    "rwkv5": "it has no attention, and it needs custom code from its repository",
+    "mamba": "it has no attention",
+    "mamba2": "it has no attention",
+    "t5": "it is an encoder-decoder model",
+    "t5gemma": "it is an encoder-decoder model",
+    "bert": "it is an encoder",
+    "minicpmv": "its text model may be MiniCPM, Llama or Qwen2, and its config does not say which",
+    "infimm-zephyr": "it has cross-attention to images, and it needs custom code from its repository",
+    "molmo": "it needs custom code from its repository",
+    "mosaic_gpt": "it needs custom code from its repository; the same models were published later as mpt",
+}
+"""Model types that are known but cannot be counted, with the reason."""
+
+
+def unsupported_type_error(model_type: str, source: str) -> UnknownModel:
+    """Return the error for a model type without a family."""
+    name, advice = safe(repr(model_type), 60), "count its checkpoint instead of its config: the header is exact for any model"
+    if reason := UNSUPPORTED_TYPES.get(model_type):
+        return UnknownModel(f"{source}: model_type {name} is not supported: {reason}", hint=advice)
+    near = nearest(model_type, MODEL_TYPES)
+    hint = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
+    return UnknownModel(f"{source}: unknown model_type {name}", hint=hint + advice)
