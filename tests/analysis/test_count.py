@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import tiny_configs
+from llamath.analysis.count.count_report import CountReport, stored_names
 from llamath.catalog import slugs
 from llamath.checkpoint.naming.scheme import Unnamed
 from llamath.cli import cli
 from llamath.core.tree import fold, walk
-from llamath.render.count_json import count_json, names_json
 from llamath.render.text.count_text import count_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -104,7 +104,7 @@ def test_the_json_contract(source: Any) -> None:
     model = llamath.load(source)
     if sum(int(x.copies) for x in fold(model.tree)) > 5000:
         pytest.skip("the large ones are tested by name below")
-    made = json.loads(json.dumps(count_json(model)))
+    made = json.loads(json.dumps(CountReport(model=model).to_json()))
     assert made.keys() >= {"model", "family", "source", "parameters", "groups", "formula", "weights", "notes"}
     assert made["parameters"].keys() >= {"total", "active", "tied_counted_twice", "without_embeddings", "without_head"}
     assert made["groups"].keys() >= {"embedding", "attention", "mlp", "norm", "head"}
@@ -117,9 +117,9 @@ def test_the_json_contract(source: Any) -> None:
 
 def test_every_expert_of_deepseek_v3_is_listed() -> None:
     model = llamath.load("deepseek-v3")
-    made = count_json(model)
+    made = CountReport(model=model).to_json()
     assert len([x for x in made["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
-    assert len(names_json(model, "hf")["tensors"]) == 45_395
+    assert len(stored_names(model, "hf").to_json()["tensors"]) == 45_395
     assert made["parameters"]["total"] == 671_026_419_200
 
 

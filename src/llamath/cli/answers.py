@@ -66,9 +66,9 @@ def count(name: str, *, form: str | None = None) -> int | None:
     if form == "json":
         import json
 
-        from ..render.count_json import count_json
+        from ..analysis.count.count_report import CountReport
 
-        say(json.dumps(count_json(model)))
+        say(json.dumps(CountReport(model=model).to_json()))
     else:
         from ..render.text.count_text import count_text
 

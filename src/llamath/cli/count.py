@@ -46,9 +46,9 @@ def command(
     if form == "json":
         import json
 
-        from ..render.count_json import count_json
+        from ..analysis.count.count_report import CountReport
 
-        click.echo(json.dumps(count_json(model)))
+        click.echo(json.dumps(CountReport(model=model).to_json()))
     elif tree:
         from ..render.text.tree_text import tree_text
 

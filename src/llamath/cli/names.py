@@ -21,9 +21,9 @@ def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
     elif as_json:
         import json
 
-        from ..render.count_json import names_json
+        from ..analysis.count.count_report import stored_names
 
-        click.echo(json.dumps(names_json(model, scheme) if scheme else spellings_json(model)))
+        click.echo(json.dumps(stored_names(model, scheme).to_json() if scheme else spellings_json(model)))
     else:
         from ..render.csv_rows import unfolded_rows
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..analysis.count.count_report import check_listable
 from ..checkpoint.naming.scheme import Scheme
 from ..core.number_format import format_ranges
 from ..model import Model
-from .count_json import listable
 
 HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
 
 def unfolded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
     """Every tensor, in tree order: name, shape, parameters; with a scheme, the tensors as its files have them."""
-    listable(model)
+    check_listable(model)
     rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
     header = ("name", "shape", "parameters")
     if form:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...analysis.count.count_report import MAX_LISTED_WEIGHTS
 from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...core.errors import safe
 from ...core.number_format import short_count
 from ...core.parameter_count import Parameters
-from ..count_json import MOST
 from ..table import bold, dim, wrap
 from .ls_text import codec_lines, dtype_lines, table_lines
 
@@ -41,7 +41,7 @@ def header_json(found: HeaderCount) -> dict[str, Any]:
         "parameters": parameters | {"total": found.total, "extras": {}},
         "groups": {},
         "formula": None,
-        "weights": list(_weights(found)) if listing.total.tensors <= MOST else None,
+        "weights": list(_weights(found)) if listing.total.tensors <= MAX_LISTED_WEIGHTS else None,
         "notes": list(found.notes),
         "stored": {"elements": found.stored, "bytes": listing.total.bytes},
         "dtypes": {name: x._asdict() for name, x in listing.dtypes.items()},

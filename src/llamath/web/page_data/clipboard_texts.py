@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from ...analysis.count.count_report import CountReport, weight_entry
 from ...analysis.diff.model_diff import ModelDiff
 from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
 from ...model import Model
-from ...render.count_json import count_json_about, weight_json
 from ...render.csv_rows import folded_rows
 from ...render.table import unstyled
 from ...render.text.count_text import count_text
@@ -40,14 +40,14 @@ def _parts(model: Model) -> dict[str, Any]:
 
     In the order a number is a weight; a list holds runs, each the blocks of a pattern and how often it comes.
     """
-    about = count_json_about(model)
+    about = CountReport(model=model).to_json(weights=False)
     names = list(about)
     at = names.index("weights")
     before, after = ({name: about[name] for name in part} for part in (names[:at], names[at + 1 :]))
     places: dict[tuple[str, int], int] = {}
     order = [y for name, child in model.tree.children for y in _order(child, name, places)]
     first = {(x.pattern, id(x.weight)): x for x in _leaves(model)}
-    weights = [weight_json(model, first[key]) for key in places]
+    weights = [weight_entry(model, first[key]) for key in places]
     return {"before": json.dumps(before), "after": json.dumps(after), "weights": [_weight(x) for x in weights], "order": order}
 
 

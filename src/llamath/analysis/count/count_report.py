@@ -1,0 +1,161 @@
+"""`CountReport`: the parameters of a model, weight by weight, and the names of its tensors in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from ...checkpoint.naming.scheme import Scheme, Unnamed
+from ...core.errors import LlamathError
+from ...core.expr import Dim
+from ...core.number_format import short_count
+from ...core.parameter_count import Formula, Parameters, Section
+from ...core.record_type import Record
+from ...core.report import Report, html_table
+from ...core.tree import Leaf, fill_pattern, fold
+from ...model import Model
+
+MAX_LISTED_WEIGHTS = 2_000_000
+"""More weights than this are not listed one by one; the folded table has no limit."""
+MAX_HTML_ROWS = 100
+SCHEMES = ("hf", "meta", "gguf")
+
+
+class CountReport(Report):
+    """The parameters of a model: the totals, the groups, the folded table and the formula."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "model=model.name",
+        "family=model.family.name",
+        "source=model.source",
+        "parameters",
+        "groups",
+        "formula=formula.symbols",
+        "formula_numbers=formula.numbers",
+        "letters=formula.letters",
+        "notes=model.notes",
+    )
+
+    model: Model
+
+    @property
+    def parameters(self) -> Parameters:
+        """Every total that is called a parameter count, each exact."""
+        return self.model.parameters
+
+    @property
+    def total(self) -> int:
+        """The number of parameters, a tied matrix counted once."""
+        return self.parameters.total
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Parameters by group: embedding, attention, mlp, experts, router, norm, head."""
+        return self.model.count.groups
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The folded table: weights outside the layers, and one section for each kind of layer."""
+        return self.model.count.sections
+
+    @property
+    def formula(self) -> Formula:
+        """The closed formula of the total."""
+        return self.model.count.formula
+
+    def to_json(self, *, weights: bool = True) -> dict[str, Any]:
+        """Return the object of `llamath count --json`; without `weights`, the list of weights is empty."""
+        if weights:
+            check_listable(self.model)
+        made = super().to_json()
+        notes = made.pop("notes")
+        return made | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
+
+    @property
+    def summary(self) -> str:
+        """The total in one line."""
+        p = self.parameters
+        active = f", {short_count(p.active)} active" if p.active != p.total else ""
+        return f"{self.model.name}, {p.total:,} parameters ({short_count(p.total)}{active})"
+
+    def _repr_html_(self) -> str:
+        return self.model._repr_html_()
+
+
+class StoredTensor(Record):
+    """A tensor as files of one format have it."""
+
+    name: str
+    shape: tuple[Dim, ...]
+
+
+class StoredNamesReport(Report):
+    """The tensors of a model's files in one format, by name; the result of `llamath.names` with a scheme."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "scheme", "tensors")
+
+    model: Model
+    scheme: str
+    tensors: tuple[StoredTensor, ...]
+
+    @property
+    def summary(self) -> str:
+        """The number of tensors."""
+        return f"{self.model.name}, {len(self.tensors):,} tensors with {self.scheme} names"
+
+    def html_tables(self) -> Iterable[str]:
+        """The first tensors."""
+        rows = [(x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:MAX_HTML_ROWS]]
+        more = len(self.tensors) - len(rows)
+        yield html_table(("tensor", "shape"), [*rows, (f"… {more:,} more", "")] if more else rows)
+
+
+def stored_names(model: Model, scheme: str) -> StoredNamesReport:
+    """List the tensors of a model as files of one format have them."""
+    check_listable(model)
+    tensors = tuple(StoredTensor(name=x.name, shape=tuple(x.shape)) for x in model.scheme(scheme).tensors(model.tree))
+    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors)
+
+
+def check_listable(model: Model) -> None:
+    """Refuse to list the weights of a model one by one if there are too many for the memory."""
+    weights = sum(int(x.copies) for x in fold(model.tree))
+    if weights > MAX_LISTED_WEIGHTS:
+        hint = "the folded table counts them all exactly"
+        raise LlamathError(f"{weights:,} weights are too many to list (at most {MAX_LISTED_WEIGHTS:,})", hint=hint)
+
+
+def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
+    """Return one weight's entry in the JSON of a count; its path is the pattern."""
+    weight = leaf.weight
+    schemes = {name: model.family.schemes.get(name) for name in SCHEMES}
+    return {
+        "path": leaf.pattern,
+        "shape": list(map(int, weight.shape)),
+        "dims": [x.symbol for x in weight.shape],
+        "parameters": leaf.parameters,
+        "role": weight.role,
+        "group": leaf.group,
+        "tied": weight.tied or None,
+        "names": {name: _stored_name(scheme, leaf.pattern) for name, scheme in schemes.items()},
+    }
+
+
+def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
+    """Every weight's entry; a pattern's entry is made once and filled with the indices of each layer and expert."""
+    made: dict[tuple[str, int], dict[str, Any]] = {}
+    for leaf in model.weights:
+        if (entry := made.get(key := (leaf.pattern, id(leaf.weight)))) is None:
+            entry = made[key] = weight_entry(model, leaf)
+        at = leaf.indices
+        if at:
+            names = {scheme: name and fill_pattern(name, at) for scheme, name in entry["names"].items()}
+            entry = {**entry, "path": fill_pattern(leaf.pattern, at), "names": names}
+        yield entry
+
+
+def _stored_name(scheme: Scheme | None, pattern: str) -> str | None:
+    try:
+        return scheme.stored(pattern) if scheme else None
+    except Unnamed:
+        return None
