@@ -174,9 +174,9 @@ def test_a_checkpoint_has_the_bytes_that_are_there(tmp_path: Path) -> None:
 
 def test_a_gguf_file_has_the_bytes_that_are_there(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    from llamath.convert.convert_checkpoint import Order, convert
+    from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
 
-    convert("examples/tiny-llama", path := str(tmp_path / "x.gguf"), Order(to="gguf", dtype="F16"))
+    convert_checkpoint("examples/tiny-llama", path := str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype="F16"))
     found = said(path)
     assert {x["what"]: x["bytes"] for x in found["lines"][:2]} == {"weights, F16": 65_536, "weights, F32": 640}
     assert found["weights"] == said(path, "--dtype", "gguf-f16")["weights"] == 66_176

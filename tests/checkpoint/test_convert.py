@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import llamath  # noqa: E402
 from llamath.checkpoint.formats import checkpoint_files as checkpoint  # noqa: E402
-from llamath.convert.convert_checkpoint import Converted, Order, convert  # noqa: E402
-from llamath.convert.float_cast import cast  # noqa: E402
-from llamath.convert.write_pth import pickled  # noqa: E402
+from llamath.convert.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint  # noqa: E402
+from llamath.convert.float_cast import cast_floats  # noqa: E402
+from llamath.convert.write_pth import pickle_tensors  # noqa: E402
 from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
 from llamath.core.meta_args import LLAMA3_ROPE_SCALING  # noqa: E402
 
@@ -66,7 +66,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 def to(kind: str, source: Path, target: Path, **order: Any) -> Path:
-    convert(str(source), str(target), Order(to=kind, **order))
+    convert_checkpoint(str(source), str(target), ConvertOptions(to=kind, **order))
     return target
 
 
@@ -374,7 +374,7 @@ def test_a_tied_matrix_is_stored_once_and_named_twice(model: Make, tmp_path: Pat
 def test_shards_in_and_out(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", shard="40KB")
     assert len(list(source.glob("*.safetensors"))) > 2
-    back = to("hf", to("meta", source, tmp_path / "meta"), tmp_path / "back", shard=40_000)
+    back = to("hf", to("meta", source, tmp_path / "meta"), tmp_path / "back", max_shard_size=40_000)
     files = sorted(back.glob("*.safetensors"))
     assert [x.name for x in files] == [f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))] and len(files) > 2
     index = json.loads((back / "model.safetensors.index.json").read_text())
@@ -387,7 +387,7 @@ def test_shards_in_and_out(tmp_path: Path) -> None:
         tokens = torch.arange(9)[None]
         a, b = (transformers.AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32)(tokens).logits for x in (source, back))
     assert torch.equal(a, b)
-    assert len(list(to("hf", source, tmp_path / "each", shard=1).glob("*.safetensors"))) == len(weights(source))
+    assert len(list(to("hf", source, tmp_path / "each", max_shard_size=1).glob("*.safetensors"))) == len(weights(source))
 
 
 def test_mixed_types_stay_and_lie_aligned(model: Make, tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_integers_of_any_size_are_pickled() -> None:
 
     for value in (0, 255, 2**31 - 1, 2**31, 2**40):
         assert pickle.loads(b"\x80\x02" + write_pth._integer(value) + b".") == value
-    assert pickle.loads(pickled([])) == {}
+    assert pickle.loads(pickle_tensors([])) == {}
 
 
 # ── number types ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -461,7 +461,7 @@ def every(dtype: str) -> Any:
 @pytest.mark.parametrize("source", ["F16", "BF16"])
 def test_widening_is_torch_s_for_every_number(source: str) -> None:
     x = every(source)
-    assert cast(x.view(torch.uint8).numpy().tobytes(), source, "F32") == x.float().view(torch.uint8).numpy().tobytes()
+    assert cast_floats(x.view(torch.uint8).numpy().tobytes(), source, "F32") == x.float().view(torch.uint8).numpy().tobytes()
 
 
 def floats() -> Any:
@@ -480,7 +480,9 @@ def test_narrowing_is_torch_s_bit_for_bit(source: str, target: str) -> None:
     right = x.to(TYPES[target])
     held = ~(right.isinf() & ~x.float().isinf())
     x, right = x[held], right[held]
-    found = torch.frombuffer(bytearray(cast(x.contiguous().view(torch.uint8).numpy().tobytes(), source, target)), dtype=TYPES[target])
+    found = torch.frombuffer(
+        bytearray(cast_floats(x.contiguous().view(torch.uint8).numpy().tobytes(), source, target)), dtype=TYPES[target]
+    )
     nan = x.isnan()
     assert torch.equal(found.isnan(), nan) and torch.equal(bits(found)[~nan], bits(right)[~nan])
     if target == "F16" and source != "BF16":
@@ -491,9 +493,9 @@ def test_numbers_too_large_are_refused_and_infinities_stay() -> None:
     for value, target in ((65520.0, "F16"), (-1e30, "F16"), (3.4e38, "BF16")):
         assert torch.tensor(value).to(TYPES[target]).isinf()
         with pytest.raises(ConvertError, match=f"{target} cannot hold"):
-            cast(struct.pack("<f", value), "F32", target)
-    assert cast(struct.pack("<f", 65519.0), "F32", "F16") == b"\xff\x7b"
-    assert cast(struct.pack("<2f", np.inf, -np.inf), "F32", "F16") == b"\x00\x7c\x00\xfc"
+            cast_floats(struct.pack("<f", value), "F32", target)
+    assert cast_floats(struct.pack("<f", 65519.0), "F32", "F16") == b"\xff\x7b"
+    assert cast_floats(struct.pack("<2f", np.inf, -np.inf), "F32", "F16") == b"\x00\x7c\x00\xfc"
 
 
 @pytest.mark.parametrize("dtype", list(TYPES))
@@ -571,10 +573,12 @@ def test_bad_sources_are_refused_before_anything_is_written(
 
 def test_what_the_target_cannot_say_is_said(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", kind="Mistral", sliding_window=16)
-    done: list[Converted] = [convert(str(source), str(tmp_path / kind), Order(to=kind)) for kind in ("meta", "gguf")]
+    done: list[ConversionReport] = [
+        convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind)) for kind in ("meta", "gguf")
+    ]
     assert all(any("no sliding window: it is the same model for up to 16 tokens" in note for note in x.notes) for x in done)
     far = made(tmp_path / "far", rope_parameters={**TURNED, "factor": 32.0})
-    assert any("scaling factor 32" in x for x in convert(str(far), str(tmp_path / "far-meta"), Order(to="meta")).notes)
+    assert any("scaling factor 32" in x for x in convert_checkpoint(str(far), str(tmp_path / "far-meta"), ConvertOptions(to="meta")).notes)
 
 
 def test_biases_and_heads_of_another_size_go_to_gguf_and_back(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from llamath.checkpoint.formats.gguf_values import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.convert import staging as stage
-from llamath.convert.convert_checkpoint import Order, convert
+from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import ConvertError, MissingExtra
 from llamath.render.progress import Bar, line
 from support import convert_kills
@@ -83,8 +83,8 @@ def quick() -> Iterator[Path]:
         yield Path(folder)
 
 
-def order(kind: str, **rest: Any) -> Order:
-    return Order(to=kind, **rest)
+def order(kind: str, **rest: Any) -> ConvertOptions:
+    return ConvertOptions(to=kind, **rest)
 
 
 # ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +105,7 @@ def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, 
 def test_a_killed_command_line_goes_on_where_it_was(tmp_path: Path) -> None:
     large = written(tmp_path / "large", {**LLAMA, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 6})
     right = tmp_path / "right"
-    convert(str(large), str(right), order("hf", shard=12_000_000))
+    convert_checkpoint(str(large), str(right), order("hf", max_shard_size=12_000_000))
     args = [
         sys.executable,
         "-m",
@@ -119,7 +119,7 @@ def test_a_killed_command_line_goes_on_where_it_was(tmp_path: Path) -> None:
         "12MB",
         "--json",
     ]
-    hidden = tmp_path / "out" / stage.HIDDEN
+    hidden = tmp_path / "out" / stage.STAGING_FOLDER
     whole = 0
     for wanted in (0, 2, 4):
         child = subprocess.Popen(args, stdout=subprocess.DEVNULL)
@@ -135,13 +135,13 @@ def test_a_killed_command_line_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_another_conversion_begins_anew(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(self: stage.Stage, target: Any, *rest: Any) -> None:
+    def stopped(self: stage.StagingFolder, target: Any, *rest: Any) -> None:
         if target.name == "config.json":
             raise KeyboardInterrupt
         real(self, target, *rest)
 
-    real = stage.Stage.write
-    monkeypatch.setattr(stage.Stage, "write", stopped)
+    real = stage.StagingFolder.write
+    monkeypatch.setattr(stage.StagingFolder, "write", stopped)
     stop = CliRunner().invoke(
         cli, ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"], standalone_mode=False
     )
@@ -150,13 +150,13 @@ def test_another_conversion_begins_anew(source: Path, tmp_path: Path, monkeypatc
         and "files are whole; the same command goes on from there" in stop.output
     )
     monkeypatch.undo()
-    left = set(os.listdir(tmp_path / "out" / stage.HIDDEN))
+    left = set(os.listdir(tmp_path / "out" / stage.STAGING_FOLDER))
     assert "plan" in left and len([x for x in left if x.endswith(".safetensors")]) > 3 and not any(x.endswith(".part") for x in left)
-    again = convert(str(source), str(tmp_path / "out"), order("hf", shard=20_000))
+    again = convert_checkpoint(str(source), str(tmp_path / "out"), order("hf", max_shard_size=20_000))
     assert again.kept == ()
     with pytest.raises(ConvertError, match="already, and nothing is written over"):
-        convert(str(source), str(tmp_path / "out"), order("hf"))
-    whole = convert(str(source), str(tmp_path / "whole"), order("hf", shard=20_000))
+        convert_checkpoint(str(source), str(tmp_path / "out"), order("hf"))
+    whole = convert_checkpoint(str(source), str(tmp_path / "whole"), order("hf", max_shard_size=20_000))
     assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(tmp_path / "whole") and whole.files == again.files
 
 
@@ -164,22 +164,22 @@ def test_an_interruption_before_the_first_file_leaves_nothing(source: Path, tmp_
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stage.Stage, "write", stopped)
+    monkeypatch.setattr(stage.StagingFolder, "write", stopped)
     with pytest.raises(KeyboardInterrupt):
-        convert(str(source), str(tmp_path / "deep" / "out"), order("hf"))
+        convert_checkpoint(str(source), str(tmp_path / "deep" / "out"), order("hf"))
     assert not (tmp_path / "deep").exists()
 
 
 def test_two_conversions_to_one_place_do_not_meet(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def meanwhile(self: stage.Stage, *rest: Any) -> None:
-        monkeypatch.setattr(stage.Stage, "write", real)
+    def meanwhile(self: stage.StagingFolder, *rest: Any) -> None:
+        monkeypatch.setattr(stage.StagingFolder, "write", real)
         with pytest.raises(ConvertError, match="another conversion is writing to"):
-            convert(str(source), str(tmp_path / "out"), order("hf"))
+            convert_checkpoint(str(source), str(tmp_path / "out"), order("hf"))
         real(self, *rest)
 
-    real = stage.Stage.write
-    monkeypatch.setattr(stage.Stage, "write", meanwhile)
-    convert(str(source), str(tmp_path / "out"), order("hf"))
+    real = stage.StagingFolder.write
+    monkeypatch.setattr(stage.StagingFolder, "write", meanwhile)
+    convert_checkpoint(str(source), str(tmp_path / "out"), order("hf"))
     assert set(os.listdir(tmp_path / "out")) == {"model.safetensors", "config.json"}
 
 
@@ -189,33 +189,33 @@ def test_two_conversions_to_one_place_do_not_meet(source: Path, tmp_path: Path, 
 def test_nothing_is_written_over_without_force(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    convert(str(source), str(out), order("meta"))  # an empty folder is no obstacle
+    convert_checkpoint(str(source), str(out), order("meta"))  # an empty folder is no obstacle
     before = convert_kills.tree(out)
     for kind in ("hf", "meta"):
         with pytest.raises(ConvertError, match=r"has consolidated\.00\.pth already"):
-            convert(str(source), str(out), order(kind))
+            convert_checkpoint(str(source), str(out), order(kind))
     file = tmp_path / "x.gguf"
     file.write_bytes(b"mine")
     with pytest.raises(ConvertError, match=r"x\.gguf already"):
-        convert(str(source), str(file), order("gguf"))
+        convert_checkpoint(str(source), str(file), order("gguf"))
     with pytest.raises(ConvertError, match="is a file, and a folder is to be written"):
-        convert(str(source), str(file), order("hf"))
+        convert_checkpoint(str(source), str(file), order("hf"))
     assert convert_kills.tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
-    convert(str(source), str(file), order("gguf", force=True))
+    convert_checkpoint(str(source), str(file), order("gguf", force=True))
     assert checkpoint.read(str(file)).format == "gguf"
-    assert convert(str(source), str(out), order("gguf")).files.keys() == {"model.gguf"}  # beside what is there
+    assert convert_checkpoint(str(source), str(out), order("gguf")).files.keys() == {"model.gguf"}  # beside what is there
 
 
 def test_force_takes_away_what_would_be_read_as_part_of_it(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    convert(str(source), str(out), order("hf", shard=12_000))
+    convert_checkpoint(str(source), str(out), order("hf", max_shard_size=12_000))
     (out / "notes.txt").write_text("mine")
-    convert(str(source), str(out), order("hf", force=True))
+    convert_checkpoint(str(source), str(out), order("hf", force=True))
     assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt"}
     (out / "consolidated.00.pth").write_bytes(b"old")
     (out / "consolidated.01.pth").write_bytes(b"old")
-    convert(str(source), str(out), order("meta", force=True))
+    convert_checkpoint(str(source), str(out), order("meta", force=True))
     assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt", "consolidated.00.pth", "params.json"}
 
 
@@ -226,25 +226,25 @@ def test_the_source_is_not_written_to(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
         with pytest.raises(ConvertError, match=r"lies in .*, which is read"):
-            convert(str(mine), str(target), order("gguf" if target.suffix else "hf", force=True))
+            convert_checkpoint(str(mine), str(target), order("gguf" if target.suffix else "hf", force=True))
     with pytest.raises(ConvertError, match="is read, and would be written over"):
-        convert(str(mine / "model.safetensors"), str(mine), order("hf", force=True))
-    convert(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+        convert_checkpoint(str(mine / "model.safetensors"), str(mine), order("hf", force=True))
+    convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
     with pytest.raises(ConvertError, match="is read, and would be written over"):
-        convert(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), order("gguf", force=True))
+        convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), order("gguf", force=True))
     assert convert_kills.tree(mine) == before
-    convert(str(mine / "model.safetensors"), str(mine / "x.gguf"), order("gguf"))  # beside the file, asked for by name
+    convert_checkpoint(str(mine / "model.safetensors"), str(mine / "x.gguf"), order("gguf"))  # beside the file, asked for by name
 
 
 def test_a_place_that_cannot_be_written_is_said(source: Path, tmp_path: Path) -> None:
     for target in ("/proc/self/nowhere/out", "/dev/null/out"):
         with pytest.raises(ConvertError, match="cannot be written"):
-            convert(str(source), target, order("hf"))
+            convert_checkpoint(str(source), target, order("hf"))
     if os.geteuid():
         locked = tmp_path / "locked"
         locked.mkdir(mode=0o500)
         with pytest.raises(ConvertError, match="cannot be written: Permission denied"):
-            convert(str(source), str(locked / "out"), order("hf"))
+            convert_checkpoint(str(source), str(locked / "out"), order("hf"))
 
 
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -253,7 +253,7 @@ def test_a_place_that_cannot_be_written_is_said(source: Path, tmp_path: Path) ->
 def test_room_is_looked_for_first(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000))  # type: ignore[attr-defined]
     with pytest.raises(ConvertError, match=r"has no room: 6\d,\d{3} bytes are to be written, 1,000 are free"):
-        convert(str(source), str(tmp_path / "out"), order("meta"))
+        convert_checkpoint(str(source), str(tmp_path / "out"), order("meta"))
     assert not (tmp_path / "out").exists()
 
 
@@ -274,17 +274,17 @@ def test_a_disk_that_fills_up_leaves_what_was_there(
         with monkeypatch.context() as patched:
             patched.setattr(os, call, full)
             try:
-                convert(str(source), str(quick / "out"), order(kind, shard=12_000))
+                convert_checkpoint(str(source), str(quick / "out"), order(kind, max_shard_size=12_000))
             except ConvertError as error:
                 assert "cannot be written: the disk or what you may use of it is full" in str(error)
-                if not (quick / "out" / stage.HIDDEN / "moving").exists():
+                if not (quick / "out" / stage.STAGING_FOLDER / "moving").exists():
                     assert not os.listdir(quick)
                     continue
         if left[0] >= 0:
             break
-        convert(str(source), str(quick / "out"), order(kind, shard=12_000))
+        convert_checkpoint(str(source), str(quick / "out"), order(kind, max_shard_size=12_000))
         shutil.rmtree(quick / "out")
-    assert at >= (1 if call in ("mkdir", "rename") else 2) and stage.HIDDEN not in os.listdir(quick / "out")
+    assert at >= (1 if call in ("mkdir", "rename") else 2) and stage.STAGING_FOLDER not in os.listdir(quick / "out")
 
 
 def test_a_limit_on_file_sizes_is_a_full_disk(source: Path, tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_small_disk(source: Path, tmp_path: Path) -> None:
         pytest.skip("no disk can be mounted here")
     try:
         with pytest.raises(ConvertError, match=r"has no room: .* bytes are to be written"):
-            convert(str(source), str(disk / "out"), order("hf"))
+            convert_checkpoint(str(source), str(disk / "out"), order("hf"))
         assert not os.listdir(disk)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -338,13 +338,13 @@ def test_memory_is_less_than_the_largest_tensor(kind: str, dtype: str, quick: Pa
 
 def test_numpy_is_asked_for_only_where_numbers_must_be_rounded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
-    convert(str(source), str(tmp_path / "x.gguf"), order("gguf"))
-    convert(str(tmp_path / "x.gguf"), str(tmp_path / "back"), order("hf"))
+    convert_checkpoint(str(source), str(tmp_path / "x.gguf"), order("gguf"))
+    convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "back"), order("hf"))
     assert (tmp_path / "back" / "model.safetensors").read_bytes()[-1000:] == (source / "model.safetensors").read_bytes()[-1000:]
-    convert(str(source), str(tmp_path / "wide"), order("meta", dtype="F32"))
+    convert_checkpoint(str(source), str(tmp_path / "wide"), order("meta", dtype="F32"))
     for dtype, where in (("F16", source), ("BF16", tmp_path / "wide")):
         with pytest.raises(MissingExtra) as missing:
-            convert(str(where), str(tmp_path / "never"), order("hf", dtype=dtype))
+            convert_checkpoint(str(where), str(tmp_path / "never"), order("hf", dtype=dtype))
         assert "llamath[convert]" in missing.value.hint and not (tmp_path / "never").exists()
 
 
@@ -450,7 +450,7 @@ def test_a_sentencepiece_tokenizer_goes_into_gguf(source: Path, tmp_path: Path) 
     said["added_tokens_decoder"] = {"0": {"content": "<unk>", "special": True}, "7": {"content": "<end>", "special": True}}
     mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=said)
     (mine / "added_tokens.json").write_text(json.dumps({"<extra>": 6}))
-    done = convert(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
     found = metadata(tmp_path / "x.gguf")
     assert not any("no tokenizer" in note for note in done.notes)
     assert found["tokenizer.ggml.model"] == "llama" and found["tokenizer.ggml.pre"] == "default"
@@ -477,28 +477,28 @@ def test_a_tokenizer_that_llama_cpp_might_read_otherwise_is_left_out_and_said(so
     }
     for name, (files, message) in odd.items():
         mine = with_files(source, tmp_path / name, **files)
-        done = convert(str(mine), str(tmp_path / f"{name}.gguf"), order("gguf"))
+        done = convert_checkpoint(str(mine), str(tmp_path / f"{name}.gguf"), order("gguf"))
         assert any(x.startswith("the GGUF file has no tokenizer: ") and message in x for x in done.notes), (name, done.notes)
         assert metadata(tmp_path / f"{name}.gguf") == {"tokenizer.ggml.model": "none"}
 
 
 def test_tokenizer_files_go_along(source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer__json=b"{}", README__md=b"no")
-    convert(str(mine), str(tmp_path / "meta"), order("meta"))
+    convert_checkpoint(str(mine), str(tmp_path / "meta"), order("meta"))
     assert set(os.listdir(tmp_path / "meta")) == {"consolidated.00.pth", "params.json", "tokenizer.model", "tokenizer.json"}
-    done = convert(str(tmp_path / "meta"), str(tmp_path / "back"), order("hf"))
+    done = convert_checkpoint(str(tmp_path / "meta"), str(tmp_path / "back"), order("hf"))
     assert (tmp_path / "back" / "tokenizer.model").read_bytes() == sentencepiece(PIECES)
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2) and not any("no tokenizer" in x for x in done.notes)
     above = tmp_path / "7B"  # as LLaMA 1 came: one tokenizer above all sizes
     shutil.copytree(tmp_path / "meta", above / "7B")
     (above / "7B" / "tokenizer.model").rename(above / "tokenizer.model")
-    convert(str(above / "7B"), str(tmp_path / "beside"), order("hf"))
+    convert_checkpoint(str(above / "7B"), str(tmp_path / "beside"), order("hf"))
     assert (tmp_path / "beside" / "tokenizer.model").exists()
     lines = b"".join(b"%b %d\n" % (b"YQ==", i) for i in range(98))
     three = with_files(tmp_path / "meta", tmp_path / "three", tokenizer__model=lines)
     (three / "tokenizer.json").unlink()
-    done = convert(str(three), str(tmp_path / "four"), order("hf"))
+    done = convert_checkpoint(str(three), str(tmp_path / "four"), order("hf"))
     config = json.loads((tmp_path / "four" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("tiktoken's" in x for x in done.notes)
 
@@ -511,9 +511,9 @@ TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "na
 def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind: str, source: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
-    from llamath.convert.write_gguf_tokenizer import CUTS
+    from llamath.convert.write_gguf_tokenizer import LLAMA_CPP_PRETOKENIZERS
 
-    cut = next(text for text, (name, _) in CUTS.items() if name == kind)
+    cut = next(text for text, (name, _) in LLAMA_CPP_PRETOKENIZERS.items() if name == kind)
     own = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama-bpe"))
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(cut), "isolated")
     own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
@@ -532,7 +532,7 @@ def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind
     mine = written(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
     own.save(str(mine / "tokenizer.json"))
     (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))
-    done = convert(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
     assert not any("no tokenizer" in x for x in done.notes), done.notes
     found = metadata(tmp_path / "x.gguf")
     size = own.get_vocab_size()

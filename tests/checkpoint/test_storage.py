@@ -135,12 +135,12 @@ def test_eight_experts_have_rules_of_their_own() -> None:
 def test_files_that_are_converted_here_have_the_bytes_that_are_said(name: str, tmp_path: Any) -> None:
     pytest.importorskip("numpy")
     from llamath.checkpoint.formats import checkpoint_files as checkpoint
-    from llamath.convert.convert_checkpoint import Order, convert
+    from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
 
-    convert("examples/tiny-llama", str(tmp_path / "x.gguf"), Order(to="gguf", dtype=name.upper()))
+    convert_checkpoint("examples/tiny-llama", str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype=name.upper()))
     made = checkpoint.read(str(tmp_path / "x.gguf"))
     assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(x.bytes for x in made.tensors)
-    convert("examples/tiny-llama", str(tmp_path / "hf"), Order(to="hf", dtype=name.upper()))
+    convert_checkpoint("examples/tiny-llama", str(tmp_path / "hf"), ConvertOptions(to="hf", dtype=name.upper()))
     assert storage("examples/tiny-llama", name).bytes == sum(x.bytes for x in checkpoint.read(str(tmp_path / "hf")).tensors)
 
 

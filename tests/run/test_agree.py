@@ -16,7 +16,7 @@ from torch import Tensor
 
 from llamath.checkpoint.naming.rotary_layouts import halves, pairs
 from llamath.cli import cli, main
-from llamath.convert.convert_checkpoint import Order, convert
+from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.run import open_model
 from llamath.run.debug.activations import Activations, capture_activations
@@ -39,7 +39,7 @@ def hf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def gguf_file(hf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "model.gguf"
-    convert(str(hf), str(path), Order(to="gguf"))
+    convert_checkpoint(str(hf), str(path), ConvertOptions(to="gguf"))
     return path
 
 
@@ -137,7 +137,7 @@ def test_what_is_configured_otherwise_is_listed(hf: Path, tmp_path: Path) -> Non
 
 
 def test_rounded_numbers_are_called_that(hf: Path, tmp_path: Path) -> None:
-    convert(str(hf), str(tmp_path / "half"), Order(to="hf", dtype="F16"))
+    convert_checkpoint(str(hf), str(tmp_path / "half"), ConvertOptions(to="hf", dtype="F16"))
     data = json.loads(asked(hf, tmp_path / "half", "--json", "--tolerance", "1e-6").stdout)
     assert (data["a"]["dtype"], data["b"]["dtype"]) == ("F32", "F16")
     assert 1e-6 < data["logits"]["relative"] < 1e-2
@@ -197,7 +197,7 @@ def test_rows_of_safetensors_in_another_order(hf: Path, change: Callable[[Tensor
 @pytest.mark.parametrize(("change", "said"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
 def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
     """A converter that forgets to permute writes what the permutation of `halves` would be; one that does it twice, that of `pairs`."""
-    convert(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), Order(to="gguf"))
+    convert_checkpoint(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), ConvertOptions(to="gguf"))
     stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
     as_it_was = open_model(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
     wanted = as_it_was if said == "unpermuted" else to_pairs(to_pairs(as_it_was))

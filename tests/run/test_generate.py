@@ -260,7 +260,7 @@ def test_memory_that_runs_out_all_the_same_is_said(error: Exception) -> None:
 @pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
 def test_a_tokenizer_of_another_model_is_refused(rows: int, fits: bool) -> None:
     ours = Tokenizer(words(), "tokenizer.json")
-    assert ours.size == 316
+    assert ours.vocab_size == 316
     if fits:
         check_tokenizer(ours, rows)
     else:

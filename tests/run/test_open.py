@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
-from llamath.convert.convert_checkpoint import Order, convert
+from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.run import memory_budget as room
 from llamath.run import open_model
@@ -56,7 +56,7 @@ def test_three_formats_are_one_model(hf: Callable[..., Path], dtype: str, change
     wanted = said(source)
     assert wanted.dtype == TYPES[dtype]
     for kind in ("meta", "gguf"):
-        convert(str(source), str(tmp_path / kind), Order(to=kind))
+        convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind))
         assert torch.equal(said(tmp_path / kind), wanted)
 
 
@@ -93,7 +93,7 @@ ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
 def test_parts_of_a_parallel_run_are_joined(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
     """Cut as fairscale's layers cut; with more ranks than key/value heads, neighbours have the same head."""
     source = hf("F32", vocab_size=96, num_attention_heads=4, hidden_size=32)
-    convert(str(source), str(tmp_path / "one"), Order(to="meta"))
+    convert_checkpoint(str(source), str(tmp_path / "one"), ConvertOptions(to="meta"))
     whole = torch.load(tmp_path / "one" / "consolidated.00.pth")
     folder = tmp_path / "many"
     folder.mkdir()
@@ -304,8 +304,8 @@ def maps(path: Path) -> list[tuple[int, int]]:
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="a list of mappings is Linux's own")
 def test_numbers_lie_in_the_file(hf: Callable[..., Path], tmp_path: Path) -> None:
     source = hf()
-    convert(str(source), str(tmp_path / "m.gguf"), Order(to="gguf"))
-    convert(str(source), str(tmp_path / "meta"), Order(to="meta"))
+    convert_checkpoint(str(source), str(tmp_path / "m.gguf"), ConvertOptions(to="gguf"))
+    convert_checkpoint(str(source), str(tmp_path / "meta"), ConvertOptions(to="meta"))
     turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbours
     files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
     for place, name in files.items():
@@ -524,7 +524,7 @@ def test_four_bit_floats_are_what_transformers_unpacks(tmp_path: Path) -> None:
 
 
 def test_what_the_files_do_not_say_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
-    convert(str(hf(tie_word_embeddings=True)), str(tmp_path), Order(to="meta"))
+    convert_checkpoint(str(hf(tie_word_embeddings=True)), str(tmp_path), ConvertOptions(to="meta"))
     found = open_model(str(tmp_path))
     assert "embedding and output share one matrix" in found.notes
     assert found.module.head is not None

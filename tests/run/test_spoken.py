@@ -58,7 +58,7 @@ def test_no_more_is_held_back_than_could_become_a_stop_string(text: str, stop: s
 @given(text(0, 40))
 def test_pieces_are_the_whole(text: str) -> None:
     ours = StreamingDetokenizer(WORDS)
-    pieces = [ours.add(x) for x in WORDS.encode(text, start=False)]
+    pieces = [ours.add(x) for x in WORDS.encode(text, add_special_tokens=False)]
     assert "".join(pieces) + ours.flush() == text
     assert not any(piece.endswith("\ufffd") for piece in pieces) or "\ufffd" in text
 
@@ -67,7 +67,7 @@ def test_pieces_are_the_whole(text: str) -> None:
 @given(text(1, 20), text(1, 20))
 def test_text_goes_on_from_other_text(before: str, text: str) -> None:
     ours = StreamingDetokenizer(WORDS, WORDS.encode(before))
-    assert "".join(ours.add(x) for x in WORDS.encode(text, start=False)) + ours.flush() == text
+    assert "".join(ours.add(x) for x in WORDS.encode(text, add_special_tokens=False)) + ours.flush() == text
 
 
 @settings(deadline=None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from llamath.convert.convert_checkpoint import Order, convert
+from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 CALLS = ("open", "mkdir", "write", "pwrite", "fsync", "rename", "replace", "unlink", "rmdir")
 
@@ -42,13 +42,13 @@ def doomed(at: int) -> None:
         setattr(os, name, wrapped(getattr(os, name), name))
 
 
-def run(source: str, target: Path, order: Order, at: int | None) -> int:
+def run(source: str, target: Path, order: ConvertOptions, at: int | None) -> int:
     """The exit status of a conversion in a process of its own; the negative number of the signal that killed it."""
     if (child := os.fork()) == 0:
         if at is not None:
             doomed(at)
         try:
-            convert(source, str(target), order)
+            convert_checkpoint(source, str(target), order)
         except BaseException as error:
             os.write(2, f"{type(error).__name__}: {error}\n".encode())
             os._exit(3)
@@ -69,7 +69,7 @@ def places(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, 
 
 
 def main(source: str, home: str, to: str, target: str, force: bool) -> dict[str, object]:
-    order = Order(to=to, shard=int(os.environ.get("SHARD", "12000")), force=force)
+    order = ConvertOptions(to=to, max_shard_size=int(os.environ.get("SHARD", "12000")), force=force)
     whole = Path(home) / "whole"
     whole.mkdir()
     old: dict[str, bytes] = {}

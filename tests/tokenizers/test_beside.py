@@ -9,7 +9,7 @@ import gguf
 import pytest
 
 from llamath.core.errors import LlamathError
-from llamath.tokenizers.template_lookup import LIMIT, settings, template
+from llamath.tokenizers.template_lookup import MAX_TEMPLATE_BYTES, find_chat_template, read_sampling_settings
 
 WORDS = "{{ bos_token }}{% for m in messages %}<|im_start|>{% endfor %}"
 
@@ -38,7 +38,7 @@ def written(folder: Path, name: str, said: object) -> Path:
     ],
 )
 def test_a_template_is_found_wherever_it_is(name: str, said: object, found: str | None, tmp_path: Path) -> None:
-    assert template(str(written(tmp_path, name, said))) == found
+    assert find_chat_template(str(written(tmp_path, name, said))) == found
 
 
 @pytest.mark.parametrize("said", ["", WORDS, WORDS * 9000])
@@ -51,12 +51,12 @@ def test_a_template_in_a_gguf_file(said: str, tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert template(str(path)) == said
+    assert find_chat_template(str(path)) == said
 
 
 def test_a_template_that_is_none_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(LlamathError, match="expected a chat template of at most"):
-        template(str(written(tmp_path, "chat_template.jinja", "x" * (LIMIT + 1))))
+        find_chat_template(str(written(tmp_path, "chat_template.jinja", "x" * (MAX_TEMPLATE_BYTES + 1))))
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_template_that_is_none_is_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_settings_count_where_tokens_are_to_be_drawn(said: object, found: dict[str, float], tmp_path: Path) -> None:
-    assert settings(str(written(tmp_path, "generation_config.json", said))) == found
+    assert read_sampling_settings(str(written(tmp_path, "generation_config.json", said))) == found
 
 
 def test_no_settings_are_none(tmp_path: Path) -> None:
-    assert settings(str(tmp_path)) == {}
+    assert read_sampling_settings(str(tmp_path)) == {}

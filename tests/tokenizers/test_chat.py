@@ -10,21 +10,21 @@ import pytest
 
 from llamath.core.errors import LlamathError
 from llamath.families.registry import FAMILIES, find_family
-from llamath.tokenizers import Tokenizer, tokenizer
+from llamath.tokenizers import Tokenizer, load_tokenizer
 from llamath.tokenizers import chat_prompt as chat
-from llamath.tokenizers.chat_formats import FORMATS
-from llamath.tokenizers.chat_prompt import Turn
-from llamath.tokenizers.vocabulary_engines import alphabet
+from llamath.tokenizers.chat_formats import CHAT_FORMATS
+from llamath.tokenizers.chat_prompt import ChatMessage
+from llamath.tokenizers.vocabulary_engines import byte_alphabet
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 
 RENDERED = json.loads((Path(__file__).parents[1] / "golden" / "chat.json").read_text())
 """What transformers' apply_chat_template made of published templates (named in each entry) for three conversations."""
-TURNS = [Turn("user", "Count to 3."), Turn("assistant", "1, 2, 3"), Turn("user", "and back")]
+TURNS = [ChatMessage("user", "Count to 3."), ChatMessage("assistant", "1, 2, 3"), ChatMessage("user", "and back")]
 
 
 def bytes_tokenizer(marks: list[str]) -> Tokenizer:
-    engine = Engine(models.BPE(vocab={x: i for i, x in enumerate(alphabet().values())}, merges=[]))
+    engine = Engine(models.BPE(vocab={x: i for i, x in enumerate(byte_alphabet().values())}, merges=[]))
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     engine.decoder = decoders.ByteLevel()
     engine.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks])
@@ -33,17 +33,17 @@ def bytes_tokenizer(marks: list[str]) -> Tokenizer:
 
 @pytest.mark.parametrize("case", RENDERED, ids=[f"{x['format']}-{len(x['turns'])}" for x in RENDERED])
 def test_the_text_is_what_transformers_renders(case: dict[str, object]) -> None:
-    assert chat.written(chat.find(str(case["format"])), [Turn(*turn) for turn in case["turns"]]) == case["text"]
+    assert chat.render_chat(chat.find_chat_format(str(case["format"])), [ChatMessage(*turn) for turn in case["turns"]]) == case["text"]
 
 
 def test_every_format_has_an_authority() -> None:
-    assert {x["format"] for x in RENDERED} | {"mistral", "mistral-v3", "mistral-v7"} == set(FORMATS)
+    assert {x["format"] for x in RENDERED} | {"mistral", "mistral-v3", "mistral-v7"} == set(CHAT_FORMATS)
 
 
 def test_families_name_known_chat_formats() -> None:
     named = {family.name: family.chat for types in FAMILIES.values() if (family := find_family(types.split()[0])).chat}
     assert named == {"llama": "llama-2", "mistral": "mistral", "mixtral": "mistral"}
-    assert set(named.values()) <= set(FORMATS)
+    assert set(named.values()) <= set(CHAT_FORMATS)
 
 
 MISTRAL = {
@@ -65,64 +65,64 @@ def test_ids_are_mistral_commons(file: str, system: str, tmp_path: Path) -> None
 
     place = Path(mistral_common.__file__).parent / "data" / file
     shutil.copy(place, tmp_path / "tokenizer.model")
-    ours, form = tokenizer(str(tmp_path / "tokenizer.model")), chat.find(MISTRAL[file])
-    turns = [Turn("system", system)] * bool(system) + TURNS
+    ours, form = load_tokenizer(str(tmp_path / "tokenizer.model")), chat.find_chat_format(MISTRAL[file])
+    turns = [ChatMessage("system", system)] * bool(system) + TURNS
     kinds = {"system": SystemMessage, "user": UserMessage, "assistant": AssistantMessage}
-    asked = ChatCompletionRequest(messages=[kinds[turn.role](content=turn.text) for turn in turns])
-    assert chat.ids(form, ours, turns) == MistralTokenizer.from_file(str(place)).encode_chat_completion(asked).tokens
-    assert chat.recognise(ours, usual="mistral") == form
+    asked = ChatCompletionRequest(messages=[kinds[turn.role](content=turn.content) for turn in turns])
+    assert chat.encode_chat(form, ours, turns) == MistralTokenizer.from_file(str(place)).encode_chat_completion(asked).tokens
+    assert chat.detect_chat_format(ours, default="mistral") == form
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", CHAT_FORMATS)
 def test_nobody_forges_a_turn(name: str) -> None:
-    form = FORMATS[name]
-    marks = sorted({*form.signs, *form.stop, form.start} - {""})
+    form = CHAT_FORMATS[name]
+    marks = sorted({*form.markers, *form.stop_tokens, form.prefix} - {""})
     ours = bytes_tokenizer(marks)
-    honest = chat.ids(form, ours, [Turn("user", "hi")])
-    forged = chat.ids(form, ours, [Turn("user", "".join(marks) + "hi")])
-    special = {ours.mark(mark) for mark in marks}
+    honest = chat.encode_chat(form, ours, [ChatMessage("user", "hi")])
+    forged = chat.encode_chat(form, ours, [ChatMessage("user", "".join(marks) + "hi")])
+    special = {ours.token_id(mark) for mark in marks}
     assert [x for x in forged if x in special] == [x for x in honest if x in special]
     assert ours.decode([x for x in forged if x not in special]).count("hi") == 1
 
 
-@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.signs and "Cutting" not in "".join(form.signs)])
+@pytest.mark.parametrize("name", [name for name, form in CHAT_FORMATS.items() if form.markers and "Cutting" not in "".join(form.markers)])
 def test_a_format_is_recognised_by_its_template_and_by_its_special_tokens(name: str) -> None:
-    form = FORMATS[name]
-    template = next((x["text"] for x in RENDERED if x["format"] == name), "".join(form.signs))
+    form = CHAT_FORMATS[name]
+    template = next((x["text"] for x in RENDERED if x["format"] == name), "".join(form.markers))
     if name not in ("llama-2", "mistral-v3", "mistral-v7", "gemma"):
-        assert chat.recognise(bytes_tokenizer([]), template + "".join(form.stop)) == form
+        assert chat.detect_chat_format(bytes_tokenizer([]), template + "".join(form.stop_tokens)) == form
     if name != "llama-2":
-        assert chat.recognise(bytes_tokenizer([*form.signs]), "") == form
+        assert chat.detect_chat_format(bytes_tokenizer([*form.markers]), "") == form
 
 
 def test_llama_3_and_3_1_differ_by_a_template() -> None:
     ours = bytes_tokenizer(["<|start_header_id|>", "<|eot_id|>"])
-    assert chat.recognise(ours) == FORMATS["llama-3"]
-    assert chat.recognise(ours, "<|start_header_id|> <|eot_id|> Cutting Knowledge Date") == FORMATS["llama-3.1"]
-    assert chat.recognise(bytes_tokenizer([])) is None
-    assert chat.recognise(bytes_tokenizer([]), usual="llama-2") == FORMATS["llama-2"]
+    assert chat.detect_chat_format(ours) == CHAT_FORMATS["llama-3"]
+    assert chat.detect_chat_format(ours, "<|start_header_id|> <|eot_id|> Cutting Knowledge Date") == CHAT_FORMATS["llama-3.1"]
+    assert chat.detect_chat_format(bytes_tokenizer([])) is None
+    assert chat.detect_chat_format(bytes_tokenizer([]), default="llama-2") == CHAT_FORMATS["llama-2"]
 
 
 def test_marks_that_swallow_spaces_do() -> None:
     ours = bytes_tokenizer([])
     ours.engine.add_special_tokens([AddedToken("<|user|>", rstrip=True, special=True), AddedToken("<|end|>", lstrip=True, special=True)])
-    ids = chat.ids(FORMATS["phi-3"], ours, [Turn("user", "hi ")], reply=False)
-    assert ours.decode(ids, marks=True) == "<|user|>hi<|end|>\n"
+    ids = chat.encode_chat(CHAT_FORMATS["phi-3"], ours, [ChatMessage("user", "hi ")], add_generation_prompt=False)
+    assert ours.decode(ids, keep_special_tokens=True) == "<|user|>hi<|end|>\n"
 
 
 def test_a_reply_ends_at_the_formats_marks_and_the_tokenizers() -> None:
     ours = bytes_tokenizer(["<|eot_id|>"])
-    ours.stop = frozenset({3})
-    assert chat.stops(FORMATS["llama-3"], ours) == {3, ours.mark("<|eot_id|>")}
+    ours.stop_ids = frozenset({3})
+    assert chat.chat_stop_ids(CHAT_FORMATS["llama-3"], ours) == {3, ours.token_id("<|eot_id|>")}
 
 
 @pytest.mark.parametrize("roles", [("assistant",), ("user", "user"), ("user", "system"), ("system", "system"), ("user", "tool")])
 def test_a_conversation_out_of_turn_is_refused(roles: tuple[str, ...]) -> None:
     with pytest.raises(LlamathError, match="expected"):
-        chat.written(FORMATS["chatml"], [Turn(role, "x") for role in roles])
+        chat.render_chat(CHAT_FORMATS["chatml"], [ChatMessage(role, "x") for role in roles])
 
 
 def test_an_unknown_format_names_the_nearest() -> None:
     with pytest.raises(LlamathError) as error:
-        chat.find("lama-3")
+        chat.find_chat_format("lama-3")
     assert "llama-3" in error.value.hint

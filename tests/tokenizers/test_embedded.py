@@ -17,7 +17,7 @@ import train_tiny
 from llamath import embedded, run
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.tokenizers import chat_prompt as chat
-from llamath.tokenizers import tokenizer as words
+from llamath.tokenizers import load_tokenizer
 from tiny.measure import Known, granted, known, loss, openings, questions, right, stories
 from tiny.reader import read, sentences
 from tiny.stories import story
@@ -71,10 +71,10 @@ def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_conversations_are_recognised_as_chatml() -> None:
-    found = words(embedded.path())
-    form = chat.recognise(found)
+    found = load_tokenizer(embedded.path())
+    form = chat.detect_chat_format(found)
     assert form is not None and form.name == "chatml"
-    assert {found.mark("</s>"), found.mark("<|im_end|>")} <= chat.stops(form, found)
+    assert {found.mark("</s>"), found.mark("<|im_end|>")} <= chat.chat_stop_ids(form, found)
 
 
 @pytest.mark.transformers
@@ -84,7 +84,7 @@ def test_transformers_computes_the_same() -> None:
     theirs = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32, attn_implementation="eager").eval()
     split = AutoTokenizer.from_pretrained(FOLDER)
     ours, text = run.open_model("embedded", "float32").module, "Anna was in the garden. She had a red ball. Ünknown 17 wörds!"
-    ids = words(embedded.path()).encode(text)
+    ids = load_tokenizer(embedded.path()).encode(text)
     assert split(text)["input_ids"] == ids
     with torch.inference_mode():
         expected, found = theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids]))
@@ -96,9 +96,9 @@ def test_transformers_computes_the_same() -> None:
             mine = torch.cat((mine, ours(mine)[:, -1].argmax(-1, keepdim=True)), 1)
     assert mine.tolist() == long.tolist()
     talk = [{"role": "user", "content": "Hello!"}]
-    form = chat.find("chatml")
+    form = chat.find_chat_format("chatml")
     prompt = split.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
-    assert prompt == chat.ids(form, words(embedded.path()), [chat.Turn("user", "Hello!")])
+    assert prompt == chat.encode_chat(form, load_tokenizer(embedded.path()), [chat.ChatMessage("user", "Hello!")])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -190,7 +190,7 @@ def test_nothing_that_is_held_out_is_trained_on() -> None:
 
 def test_the_tokenizer_is_made_again_the_same() -> None:
     made = tokenizer(train_tiny.CONFIG["vocab_size"])
-    assert made.to_str() == words(embedded.path()).engine.to_str()
+    assert made.to_str() == load_tokenizer(embedded.path()).engine.to_str()
     text = "Anna met an owl at the well. Grüße, 世界! 7 + 13 = 20."
     assert made.decode(made.encode(text).ids) == text
 

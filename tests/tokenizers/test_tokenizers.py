@@ -17,10 +17,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from llamath.core.errors import FormatError, LlamathError
-from llamath.tokenizers import Tokenizer, tokenizer
-from llamath.tokenizers.pretokenizers import SPLITS
+from llamath.tokenizers import Tokenizer, load_tokenizer
+from llamath.tokenizers.pretokenizers import SPLIT_PATTERNS
 from llamath.tokenizers.tiktoken_model import special_tokens
-from llamath.tokenizers.vocabulary_engines import alphabet
+from llamath.tokenizers.vocabulary_engines import byte_alphabet
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -73,7 +73,7 @@ SENTENCEPIECE = {
 def pieces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     path = tmp_path_factory.mktemp(request.param) / "tokenizer.model"
     path.write_bytes(train(**SENTENCEPIECE[request.param]))
-    return sentencepiece.SentencePieceProcessor(model_file=str(path)), tokenizer(str(path)), request.param == "unigram"
+    return sentencepiece.SentencePieceProcessor(model_file=str(path)), load_tokenizer(str(path)), request.param == "unigram"
 
 
 @settings(max_examples=400, deadline=None)
@@ -83,9 +83,9 @@ def test_pieces_are_sentencepieces(pieces: Pair, text: str) -> None:
     assume(not unigram or "<" not in text)  # the library's own limit: see from_pieces
     expected = theirs.encode(text)
     assert ours.encode(text) == [theirs.bos_id(), *expected]
-    assert ours.encode(text, start=False) == expected
+    assert ours.encode(text, add_special_tokens=False) == expected
     assert ours.decode(expected) == theirs.decode(expected)
-    assert (ours.bos, ours.stop, ours.size) == (theirs.bos_id(), {theirs.eos_id()}, theirs.vocab_size())
+    assert (ours.bos_id, ours.stop_ids, ours.vocab_size) == (theirs.bos_id(), {theirs.eos_id()}, theirs.vocab_size())
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +93,14 @@ def byte_level() -> Engine:
     """A small byte-level BPE, trained here with Llama 3's way to cut words."""
     engine = Engine(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=sorted(alphabet().values()), show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=sorted(byte_alphabet().values()), show_progress=False)
     engine.train_from_iterator(corpus(), trainer)
     return engine
 
 
 def ranks(engine: Engine) -> list[bytes]:
     """Its tokens as bytes, single bytes first."""
-    letters = {letter: byte for byte, letter in alphabet().items()}
+    letters = {letter: byte for byte, letter in byte_alphabet().items()}
     tokens = sorted(engine.get_vocab(), key=lambda x: engine.get_vocab()[x])
     return [bytes(map(letters.__getitem__, token)) for token in sorted(tokens, key=lambda x: len(x) > 1)]
 
@@ -112,9 +112,9 @@ def llama_3(byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tup
     path.write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens)))
     marks = {name: len(tokens) + i for i, name in enumerate(special_tokens())}
     theirs = tiktoken.Encoding(
-        "tiny", pat_str=SPLITS["llama-3"][0], mergeable_ranks={x: i for i, x in enumerate(tokens)}, special_tokens=marks
+        "tiny", pat_str=SPLIT_PATTERNS["llama-3"][0], mergeable_ranks={x: i for i, x in enumerate(tokens)}, special_tokens=marks
     )
-    return theirs, tokenizer(str(path))
+    return theirs, load_tokenizer(str(path))
 
 
 @settings(max_examples=400, deadline=None)
@@ -122,19 +122,19 @@ def llama_3(byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tup
 def test_ranks_are_tiktokens(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
     theirs, ours = llama_3
     expected = theirs.encode(text, disallowed_special=())
-    assert ours.encode(text, start=False) == expected
+    assert ours.encode(text, add_special_tokens=False) == expected
     assert ours.encode(text) == [theirs.encode_single_token("<|begin_of_text|>"), *expected]
     assert ours.decode(expected) == theirs.decode(expected) == text
-    assert ours.size == theirs.n_vocab
+    assert ours.vocab_size == theirs.n_vocab
 
 
 def test_marks_are_text_unless_asked_for(llama_3: tuple[tiktoken.Encoding, Tokenizer]) -> None:
     theirs, ours = llama_3
     text = "a<|eot_id|>b"
-    assert ours.encode(text, start=False) == theirs.encode(text, disallowed_special=())
-    assert ours.encode(text, start=False, marks=True) == theirs.encode(text, allowed_special="all")
-    assert ours.stop == {theirs.encode_single_token(x) for x in ("<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")}
-    assert ours.mark("<|eot_id|>") == theirs.encode_single_token("<|eot_id|>") and ours.mark("nothing") is None
+    assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, disallowed_special=())
+    assert ours.encode(text, add_special_tokens=False, parse_special_tokens=True) == theirs.encode(text, allowed_special="all")
+    assert ours.stop_ids == {theirs.encode_single_token(x) for x in ("<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")}
+    assert ours.token_id("<|eot_id|>") == theirs.encode_single_token("<|eot_id|>") and ours.token_id("nothing") is None
 
 
 def test_llama_3s_special_tokens_have_the_published_places() -> None:
@@ -155,8 +155,8 @@ def test_llama_3s_special_tokens_have_the_published_places() -> None:
 @given(text=some_text)
 def test_a_stream_says_what_decoding_says(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
     _, ours = llama_3
-    ids = ours.encode(text, start=False)
-    stream = ours.stream(ours.encode("the cat"))
+    ids = ours.encode(text, add_special_tokens=False)
+    stream = ours.decode_stream(ours.encode("the cat"))
     assert "".join(map(stream, ids)) == text
 
 
@@ -184,7 +184,7 @@ def llama_gguf(tmp_path_factory: pytest.TempPathFactory) -> tuple[sentencepiece.
     pieces = [
         (theirs.id_to_piece(i), theirs.get_score(i), next((kind for test, kind in kinds if test(i)), 1)) for i in range(theirs.vocab_size())
     ]
-    return theirs, tokenizer(gguf_file(folder / "a.gguf", "llama", pieces, bos_token_id=1, eos_token_id=2))
+    return theirs, load_tokenizer(gguf_file(folder / "a.gguf", "llama", pieces, bos_token_id=1, eos_token_id=2))
 
 
 @settings(max_examples=200, deadline=None)
@@ -194,13 +194,13 @@ def test_the_vocabulary_inside_gguf_is_sentencepieces(
 ) -> None:
     theirs, ours = llama_gguf
     assert ours.encode(text) == [1, *theirs.encode(text)]
-    assert ours.stop == {2}
+    assert ours.stop_ids == {2}
 
 
 @pytest.fixture(scope="module", params=["llama-bpe", "gpt-2", "qwen2", "deepseek-v3", "gpt-4o", "tekken", "smollm"])
 def bytes_gguf(request: pytest.FixtureRequest, byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Tokenizer]:
     """A GGUF vocabulary, and the same as a tokenizer.json with its own way to cut words."""
-    from llamath.tokenizers.pretokenizers import PRE
+    from llamath.tokenizers.pretokenizers import GGUF_PRETOKENIZERS
 
     said = json.loads(byte_level.to_str())
     merges = [" ".join(x) for x in said["model"]["merges"]]
@@ -208,11 +208,11 @@ def bytes_gguf(request: pytest.FixtureRequest, byte_level: Engine, tmp_path_fact
     pieces = [(x, 0.0, 1) for x in tokens] + [("<|end|>", 0.0, 3), ("<tool>", 0.0, 4)]
     path = tmp_path_factory.mktemp("bytes") / "a.gguf"
     keys = {"tokenizer_pre": request.param, "token_merges": merges, "eos_token_id": len(tokens)}
-    ours = tokenizer(gguf_file(path, "gpt2", pieces, **keys))
+    ours = load_tokenizer(gguf_file(path, "gpt2", pieces, **keys))
     theirs = Engine.from_str(json.dumps(said))
     theirs.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            *(pre_tokenizers.Split(tokenizers_regex(x), "isolated") for x in SPLITS[PRE[request.param]]),
+            *(pre_tokenizers.Split(tokenizers_regex(x), "isolated") for x in SPLIT_PATTERNS[GGUF_PRETOKENIZERS[request.param]]),
             pre_tokenizers.ByteLevel(False, False, False),
         ]
     )
@@ -232,9 +232,9 @@ def tokenizers_regex(pattern: str) -> object:
 def test_byte_level_vocabularies_inside_gguf(bytes_gguf: tuple[Engine, Tokenizer], text: str) -> None:
     theirs, ours = bytes_gguf
     text = text + "<tool>" + text
-    assert ours.encode(text, start=False) == theirs.encode(text).ids
-    assert ours.decode(ours.encode(text, start=False)) == text
-    assert ours.stop == {theirs.token_to_id("<|end|>")}
+    assert ours.encode(text, add_special_tokens=False) == theirs.encode(text).ids
+    assert ours.decode(ours.encode(text, add_special_tokens=False)) == text
+    assert ours.stop_ids == {theirs.token_to_id("<|end|>")}
 
 
 def test_tokenizer_json_as_transformers_reads_it(byte_level: Engine, tmp_path: Path) -> None:
@@ -248,10 +248,10 @@ def test_tokenizer_json_as_transformers_reads_it(byte_level: Engine, tmp_path: P
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": {"content": "<s>"}, "eos_token": "</s>"}))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 5]}))
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
-    ours = tokenizer(str(tmp_path))
+    ours = load_tokenizer(str(tmp_path))
     for text in [*TEXTS, *WORDS, " ".join(WORDS)]:
-        assert ours.encode(text, marks=True) == theirs(text)["input_ids"], text
-        assert ours.decode(ours.encode(text, marks=True)) == theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True)
+        assert ours.encode(text, parse_special_tokens=True) == theirs(text)["input_ids"], text
+        assert ours.decode(ours.encode(text, parse_special_tokens=True)) == theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True)
     assert (ours.bos, ours.stop, ours.size) == (theirs.vocab["<s>"], {3, 5, theirs.vocab["</s>"]}, len(theirs))
 
 
@@ -279,7 +279,7 @@ BROKEN = {
 def test_a_broken_tokenizer_is_an_error_of_ours(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(BROKEN[name])
     with pytest.raises(LlamathError):
-        tokenizer(str(tmp_path / name))
+        load_tokenizer(str(tmp_path / name))
 
 
 def test_a_vocabulary_that_is_none(tmp_path: Path) -> None:
@@ -291,13 +291,13 @@ def test_a_vocabulary_that_is_none(tmp_path: Path) -> None:
         (a, "gpt2", {"tokenizer_pre": "gpt-2", "token_merges": ["a b"]}, "merges"),
     ]:
         with pytest.raises(FormatError) as error:
-            tokenizer(gguf_file(tmp_path / "a.gguf", kind, pieces, **keys))
+            load_tokenizer(gguf_file(tmp_path / "a.gguf", kind, pieces, **keys))
         assert expected in f"{error.value} {error.value.hint}"
 
 
 def test_a_folder_without_a_tokenizer_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(LlamathError, match=r"tokenizer.json, tokenizer.model and no GGUF"):
-        tokenizer(str(tmp_path))
+        load_tokenizer(str(tmp_path))
 
 
 def test_text_that_is_not_utf8_is_refused(llama_3: tuple[tiktoken.Encoding, Tokenizer]) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
-from llamath.tokenizers.pretokenizers import SPLITS
+from llamath.tokenizers.pretokenizers import SPLIT_PATTERNS
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from .stories import story
@@ -55,7 +55,7 @@ def texts(seed: int, held: bool = False) -> Iterator[str]:
 def tokenizer(size: int, count: int = 6000) -> Tokenizer:
     """Byte-level BPE that cuts words as Llama 3's does, learned from the first texts."""
     made = Tokenizer(models.BPE(ignore_merges=True))
-    cut = pre_tokenizers.Split(Regex(SPLITS["llama-3"][0]), "isolated")
+    cut = pre_tokenizers.Split(Regex(SPLIT_PATTERNS["llama-3"][0]), "isolated")
     made.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     made.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()

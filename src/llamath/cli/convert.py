@@ -31,22 +31,22 @@ class Size(click.ParamType[int]):
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
 @click.option("--to", required=True, type=click.Choice(["hf", "meta", "gguf"]), help="safetensors, consolidated.00.pth or GGUF.")
-@click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="The type of the numbers; default: as stored.")
-@click.option("--max-shard-size", "shard", type=Size(), default="5GB", show_default=True, help="Of a safetensors file.")
+@click.option("--dtype", help="Data type of the weights: fp32, fp16 or bf16; default: as stored.")
+@click.option("--max-shard-size", type=Size(), default="5GB", show_default=True, help="Of a safetensors file.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated.")
 @click.option("--force", is_flag=True, help="Write over what is at DST.")
-@click.option("--dry-run", "dry", is_flag=True, help="Check SRC, say what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Check SRC, say what would be written, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(source: str, target: str, *, to: str, dtype: str | None, changes: tuple[str, ...], as_json: bool, **rest: Any) -> None:
     """Write the Llama-family checkpoint SRC anew as DST: a folder, or for GGUF a file."""
-    from ..convert.convert_checkpoint import Order, convert
+    from ..convert.convert_checkpoint import ConvertOptions, convert_checkpoint
     from ..render.progress import Bar
-    from ..render.text.convert_text import converted_json, converted_text
+    from ..render.text.convert_text import converted_json, format_conversion
 
-    order = Order(to=to, dtype=(dtype or "").upper(), changes=dict(changed(x) for x in changes), **rest)
+    options = ConvertOptions(to=to, dtype=dtype or "", changes=dict(changed(x) for x in changes), **rest)
     try:
         with Bar() as bar:
-            done = convert(source, target, order, bar.update)
+            done = convert_checkpoint(source, target, options, bar.update)
     except KeyboardInterrupt as stopped:
         for note in getattr(stopped, "__notes__", ()):
             click.echo(f"stopped: {note}", err=True)
@@ -56,4 +56,4 @@ def command(source: str, target: str, *, to: str, dtype: str | None, changes: tu
 
         click.echo(json.dumps(converted_json(done)))
     else:
-        click.echo(converted_text(done, bar.seconds, order.dry))
+        click.echo(format_conversion(done, bar.seconds, options.dry_run))

@@ -103,12 +103,12 @@ def _listed(text: str) -> list[int]:
 
 def _read(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[int], str]:
     """The text by the tokenizer of the first that has one; nothing where neither has one and none is needed."""
-    from ..tokenizers import tokenizer
+    from ..tokenizers import load_tokenizer
 
     text, read = TEXT if prompt is None else prompt, []
     for source in sources:
         try:
-            read.append(tokenizer(source.folder).encode(text, marks=prompt is not None))
+            read.append(load_tokenizer(source.folder).encode(text, parse_special_tokens=prompt is not None))
         except LlamathError as error:
             if prompt is not None and source is sources[-1] and not read:
                 raise

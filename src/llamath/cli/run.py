@@ -82,8 +82,8 @@ class Job:
             return self.llama.encode(prompt)
         from ..tokenizers import chat_prompt as chat
 
-        turns = [*([chat.Turn("system", self.system)] if self.system else []), chat.Turn("user", prompt)]
-        return chat.ids(self.form, self.llama.tokenizer, turns)
+        turns = [*([chat.ChatMessage("system", self.system)] if self.system else []), chat.ChatMessage("user", prompt)]
+        return chat.encode_chat(self.form, self.llama.tokenizer, turns)
 
     def begin(self, prompts: Sequence[str], sampling: Sampling | None = None) -> Generation:
         """Go on from these."""
@@ -92,13 +92,13 @@ class Job:
         if self.form is not None:
             from ..tokenizers import chat_prompt as chat
 
-            ends = ends.replace(stop_ids=chat.stops(self.form, self.llama.tokenizer))
+            ends = ends.replace(stop_ids=chat.chat_stop_ids(self.form, self.llama.tokenizer))
         made = self.llama.start(ids, sampling or self.sampling, ends)
         return made.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
 
     def token(self, token: int) -> str:
         """A token's text."""
-        return self.llama.tokenizer.decode([token], marks=True)
+        return self.llama.tokenizer.decode([token], keep_special_tokens=True)
 
     def live(self, prompt: str) -> None:
         """The text as it comes, the figures on stderr."""

@@ -40,9 +40,9 @@ def _trace(model: Model, *, place: str | None, prompt: str | None, asked: dict[s
         found, words = trace(model, [0] * asked["tokens"], layer=layer), Words()
     else:
         model, module, known = _read(model, place, asked)
-        ids = known.encode(prompt, marks=True)
+        ids = known.encode(prompt, parse_special_tokens=True)
         found = trace(model, ids, module, layer, asked["top"])
-        words = Words({x: known.decode([x], marks=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
+        words = Words({x: known.decode([x], keep_special_tokens=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
     if asked["svg"] is not None:
         _draw(model, found.following.walk if asked["then"] and found.following else found.first.walk, asked)
     if asked["form"] == "json":
@@ -64,23 +64,23 @@ def _draw(model: Model, walk: Walkthrough, asked: dict[str, Any]) -> None:
 def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
     """The model that is to read a prompt: with its numbers where there are any, else with its tokenizer alone."""
     if place is not None and _weightless(place):
-        from ..tokenizers import tokenizer
+        from ..tokenizers import load_tokenizer
 
         if not os.path.isdir(place):
             hint = "without a prompt there are shapes all the same (--tokens N); a folder with weights and a tokenizer reads one"
             raise LlamathError(f"{safe(place)} is a configuration: it has no tokenizer for the prompt", hint=hint)
-        return model, None, tokenizer(place)
+        return model, None, load_tokenizer(place)
     from ..render.progress import Bar
     from ..run import open_model
     from ..run.session import check_tokenizer
-    from ..tokenizers import tokenizer
+    from ..tokenizers import load_tokenizer
 
     changes = dict(changed(x) for x in asked["changes"])
     with Bar() as bar:
         found = open_model(place or MODEL_NAME, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
     for note in found.notes:
         say(f"note: {note}", err=True)
-    words = tokenizer(found.folder)
+    words = load_tokenizer(found.folder)
     check_tokenizer(words, found.module.embed.weight.shape[0])
     return found.model, found.module, words
 

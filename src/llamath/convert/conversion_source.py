@@ -21,76 +21,76 @@ from ..core.errors import ConvertError, safe
 from ..core.record_type import Record
 from ..loading import load
 from ..model import Model
-from .float_cast import WIDTHS
+from .float_cast import FLOAT_BYTES
 from .llama3_rope import NAME, scaling
 
-ARCHS = frozenset({"llama", "qwen2"})
+_SUPPORTED = frozenset({"llama", "qwen2"})
 """What can be converted, by the name that GGUF has for it."""
-SET_RIGHT, APART = frozenset({"dtype", "total_size", "index"}), frozenset({"vocabulary"})
+_FIXED_BY_CONVERSION, _NOT_ABOUT_WEIGHTS = frozenset({"dtype", "total_size", "index"}), frozenset({"vocabulary"})
 """Findings of `verify` that a conversion sets right, and those that are not about the weights."""
-Found = Mapping[str, list[Tensor]]
+TensorsByName = Mapping[str, list[Tensor]]
 
 
-class Origin(Record):
+class ConversionSource(Record):
     """What is converted."""
 
     folder: str  # where its configuration and tokenizer lie
     format: str
     model: Model
     scheme: Scheme
-    wholes: Mapping[str, MergedTensor]
-    files: TensorReader
+    tensors: Mapping[str, MergedTensor]
+    reader: TensorReader
     notes: tuple[str, ...]
 
 
-def opened(path: str, changes: Mapping[str, Any]) -> Origin:
+def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
     """The checkpoint at this path, if it is whole and of a family that can be converted."""
     checkpoint = open_checkpoint(path, local_only=True)
     files = TensorReader(checkpoint.manifest)
     try:
-        return _opened(checkpoint, files, changes)
+        return _open_source(checkpoint, files, changes)
     except BaseException:
         files.close()
         raise
 
 
-def _opened(checkpoint: OpenedCheckpoint, files: TensorReader, changes: Mapping[str, Any]) -> Origin:
+def _open_source(checkpoint: OpenedCheckpoint, files: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
     found, notes = checkpoint.tensors_by_name, list[str]()
-    model = _model(checkpoint, found, changes)
-    scheme = _scheme(checkpoint, model, found)
-    unsaid = {key: x for key, x in _unsaid(model, scheme, found, files).items() if key not in changes}
+    model = _load_model(checkpoint, found, changes)
+    scheme = _detect_scheme(checkpoint, model, found)
+    unsaid = {key: x for key, x in _infer_config(model, scheme, found, files).items() if key not in changes}
     if unsaid:
         notes += [remark for _, remark in unsaid.values()]
-        model = _model(checkpoint, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
+        model = _load_model(checkpoint, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
     expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
     head = scheme.stored("head.weight")
     wholes = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in found.items()}
-    notes += _checked(checkpoint, model, wholes)
+    notes += _verify(checkpoint, model, wholes)
     wholes = {name: drop_copies(x, files) for name, x in wholes.items() if name in expected or name == head}
-    _plain(wholes)
+    _check_dtypes(wholes)
     if head not in expected and head in wholes:
-        _tied(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
+        _check_tied_head(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
     notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
-    return Origin(
+    return ConversionSource(
         folder=checkpoint.folder or ".",
         format=checkpoint.manifest.format,
         model=model,
         scheme=scheme,
-        wholes=wholes,
-        files=files,
+        tensors=wholes,
+        reader=files,
         notes=tuple(notes),
     )
 
 
-def _model(checkpoint: OpenedCheckpoint, found: Found, changes: Mapping[str, Any]) -> Model:
+def _load_model(checkpoint: OpenedCheckpoint, found: TensorsByName, changes: Mapping[str, Any]) -> Model:
     """The model that the configuration describes, or the GGUF header."""
     path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
-        model = _from_header(path, manifest, changes)
+        model = _load_from_gguf(path, manifest, changes)
     else:
         size = None if checkpoint.has_config_json else merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
         model = load(checkpoint.folder or ".", changes=changes, vocab_size=size)
-    if model.wrapper or model.family.gguf_arch not in ARCHS:
+    if model.wrapper or model.family.gguf_arch not in _SUPPORTED:
         what = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
         raise ConvertError(f"{safe(path)} is {what}, which is not converted", hint="what is: Llama, Mistral, Mixtral and Qwen 2")
     head = model.tree.head
@@ -99,7 +99,7 @@ def _model(checkpoint: OpenedCheckpoint, found: Found, changes: Mapping[str, Any
     return model
 
 
-def _from_header(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> Model:
+def _load_from_gguf(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> Model:
     with LocalFile(manifest.files[0].name) as source:
         if gguf.preamble(source).order != "<":
             raise ConvertError(f"{safe(path)} is a big-endian GGUF file; only little-endian ones are converted")
@@ -109,7 +109,7 @@ def _from_header(path: str, manifest: Manifest, changes: Mapping[str, Any]) -> M
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 
 
-def _scheme(checkpoint: OpenedCheckpoint, model: Model, found: Found) -> Scheme:
+def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, found: TensorsByName) -> Scheme:
     """The naming that most of the tensors have."""
     best: tuple[int, Scheme | None] = (0, None)
     for scheme in expectation_of(model, checkpoint).schemes:
@@ -126,7 +126,7 @@ def _scheme(checkpoint: OpenedCheckpoint, model: Model, found: Found) -> Scheme:
     return best[1]
 
 
-def _unsaid(model: Model, scheme: Scheme, found: Found, files: TensorReader) -> dict[str, InferredValue]:
+def _infer_config(model: Model, scheme: Scheme, found: TensorsByName, files: TensorReader) -> dict[str, InferredValue]:
     """What the tensors say and the configuration does not, with a remark: what Meta's files share, the scaling of positions in GGUF's."""
     said: dict[str, InferredValue] = {}
     data = model.config.data
@@ -140,31 +140,33 @@ def _unsaid(model: Model, scheme: Scheme, found: Found, files: TensorReader) -> 
     return said
 
 
-def _checked(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, MergedTensor]) -> list[str]:
+def _verify(checkpoint: OpenedCheckpoint, model: Model, wholes: Mapping[str, MergedTensor]) -> list[str]:
     """Hold the tensors against the model; what a conversion would carry on is an error."""
     tensors = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in wholes.values())
     verdict = verify_tensors(expectation_of(model, checkpoint), checkpoint.manifest.replace(tensors=tensors))
-    wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in SET_RIGHT | APART]
+    wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS]
     if wrong:
         first, more = wrong[0], f"; and {len(wrong) - 1} more findings" if len(wrong) > 1 else ""
         message = f"{safe(checkpoint.name)} is not what its configuration says: {first.message}{more}"
         raise ConvertError(message, hint=first.hint or "llamath verify says more")
-    return [x.message for x in verdict.findings if x.code in APART or (x.severity == "info" and x.code not in ("buffer", "packed"))]
+    return [
+        x.message for x in verdict.findings if x.code in _NOT_ABOUT_WEIGHTS or (x.severity == "info" and x.code not in ("buffer", "packed"))
+    ]
 
 
-def _plain(wholes: Mapping[str, MergedTensor]) -> None:
+def _check_dtypes(wholes: Mapping[str, MergedTensor]) -> None:
     """Refuse numbers that are not plain floats, and tensors that lie in the file as none should."""
     for x in wholes.values():
-        if x.dtype not in WIDTHS:
+        if x.dtype not in FLOAT_BYTES:
             hint = "convert the original instead; what is quantised has lost what the original had" if x.dtype[:1] in "QIMNT" else ""
-            raise ConvertError(f"{safe(x.name)} is {x.dtype}; only {', '.join(WIDTHS)} are converted", hint=hint)
+            raise ConvertError(f"{safe(x.name)} is {x.dtype}; only {', '.join(FLOAT_BYTES)} are converted", hint=hint)
         if len(x.shape) > 2 and any(part.strides is not None for part in x.parts):
             raise ConvertError(
                 f"{safe(x.name)} has {len(x.shape)} dimensions that do not lie one after another", hint="save .contiguous() of it"
             )
 
 
-def _tied(embed: MergedTensor, head: MergedTensor, files: TensorReader) -> None:
+def _check_tied_head(embed: MergedTensor, head: MergedTensor, files: TensorReader) -> None:
     if not have_equal_values(embed, head, files):
         where = f"the configuration says that embedding and head share one matrix, and {safe(head.name)} is another than {safe(embed.name)}"
         raise ConvertError(where, hint="--set tie_word_embeddings=false keeps both")

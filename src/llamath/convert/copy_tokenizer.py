@@ -11,11 +11,11 @@ from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.formats.tokenizer_model import varint
 from ..core.errors import FormatError, safe
 
-FILES = (
+_TOKENIZER_FILES = (
     "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
     "merges.txt", "chat_template.jinja", "chat_template.json", "generation_config.json",
 )  # fmt: skip
-LIMIT = 64 << 20
+_MAX_BYTES = 64 << 20
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 """Kinds of tokens, numbered alike by sentencepiece and GGUF."""
 TRAINED = {40: "unk", 41: "bos", 42: "eos", 43: "pad"}
@@ -39,10 +39,10 @@ class Pieces(NamedTuple):
     bpe: bool  # pieces are merged by score, not chosen by the likeliest split
 
 
-def beside(folder: str) -> dict[str, str]:
+def find_tokenizer_files(folder: str) -> dict[str, str]:
     """The tokenizer's files by name: in the checkpoint's folder, or where Meta's downloads have them, above it or in `original`."""
     found: dict[str, str] = {}
-    for name in FILES:
+    for name in _TOKENIZER_FILES:
         places = (
             [folder] if name != "tokenizer.model" else [folder, os.path.join(folder, "original"), os.path.dirname(os.path.abspath(folder))]
         )
@@ -52,15 +52,15 @@ def beside(folder: str) -> dict[str, str]:
     return found
 
 
-def content(path: str) -> bytes:
+def read_tokenizer_file(path: str) -> bytes:
     """All of a small file."""
     with LocalFile(path) as source:
-        if source.size > LIMIT:
-            raise FormatError("too_large", f"{safe(path)} has {source.size:,} bytes; a tokenizer's file has at most {LIMIT:,}")
+        if source.size > _MAX_BYTES:
+            raise FormatError("too_large", f"{safe(path)} has {source.size:,} bytes; a tokenizer's file has at most {_MAX_BYTES:,}")
         return source.read(0, source.size)
 
 
-def tiktoken(data: bytes) -> int | None:
+def count_tiktoken_ranks(data: bytes) -> int | None:
     """How many tokens Llama 3's `tokenizer.model` has before its special ones; None for another kind of file."""
     lines = data.splitlines()
     if not lines or not all(line.endswith(b" %d" % rank) for rank, line in enumerate(lines)):
@@ -68,9 +68,9 @@ def tiktoken(data: bytes) -> int | None:
     return len(lines)
 
 
-def special(data: bytes) -> dict[str, int]:
+def special_token_ids(data: bytes) -> dict[str, int]:
     """The numbers of a `tokenizer.model`'s special tokens, by their usual short names; empty if the file is of neither kind."""
-    if (count := tiktoken(data)) is not None:
+    if (count := count_tiktoken_ranks(data)) is not None:
         return {"bos": count, "eos": count + 1}
     try:
         return dict(sentencepiece(data).ids)

@@ -16,49 +16,49 @@ if TYPE_CHECKING:
     from numpy import bool_, uint32
     from numpy.typing import NDArray
 
-WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 """The types that are converted, with their bytes."""
-BLOCK = 1 << 16
+_BLOCK_BYTES = 1 << 16
 """So many bytes are cast at once: they stay in the processor's cache."""
-FEW = 1 << 15
+_NUMPY_MIN_BYTES = 1 << 15
 """So many bytes are cast without numpy, which takes longer to import."""
 
 
-def blocks(data: bytes, source: str, target: str) -> Iterator[bytes]:
+def cast_blocks(data: bytes, source: str, target: str) -> Iterator[bytes]:
     """These numbers in another type, block by block."""
     if source == target:
         yield data
     else:
-        yield from (cast(data[at : at + BLOCK], source, target) for at in range(0, len(data), BLOCK))
+        yield from (cast_floats(data[at : at + _BLOCK_BYTES], source, target) for at in range(0, len(data), _BLOCK_BYTES))
 
 
-def cast(data: bytes, source: str, target: str) -> bytes:
+def cast_floats(data: bytes, source: str, target: str) -> bytes:
     """These numbers in another type; an error says which of them it cannot hold."""
     if source == target:
         return data
     if source == "BF16":
-        return cast(_widened(data), "F32", target)
+        return cast_floats(_bf16_to_f32(data), "F32", target)
     if source == "F16":
-        return cast(_wide(data), "F32", target)
-    if target == "BF16" and exact(data, target):
+        return cast_floats(_f16_to_f32(data), "F32", target)
+    if target == "BF16" and is_exact(data, target):
         narrow = bytearray(len(data) // 2)
         narrow[::2], narrow[1::2] = data[2::4], data[3::4]
         return bytes(narrow)
-    return _half(data) if target == "F16" else _brain(data)
+    return _f32_to_f16(data) if target == "F16" else _f32_to_bf16(data)
 
 
-def exact(data: bytes, target: str) -> bool:
+def is_exact(data: bytes, target: str) -> bool:
     """Whether these F32 numbers, cast to a narrower type, are still the same."""
     if target == "BF16":
         count = len(data) // 4
         return data[::4].count(0) == count and data[1::4].count(0) == count
     try:
-        return target == "F32" or _wide(_half(data)) == data
+        return target == "F32" or _f16_to_f32(_f32_to_f16(data)) == data
     except ConvertError:
         return False
 
 
-def numpy() -> Any:
+def require_numpy() -> Any:
     """numpy, or an error that says how to get it."""
     try:
         import numpy as np
@@ -67,25 +67,25 @@ def numpy() -> Any:
     return np
 
 
-def _widened(data: bytes) -> bytes:
+def _bf16_to_f32(data: bytes) -> bytes:
     """BF16 is the first half of F32."""
-    if len(data) > FEW:
+    if len(data) > _NUMPY_MIN_BYTES:
         with suppress(MissingExtra):
-            return bytes((numpy().frombuffer(data, "<u2").astype("<u4") << 16).tobytes())
+            return bytes((require_numpy().frombuffer(data, "<u2").astype("<u4") << 16).tobytes())
     wide = bytearray(2 * len(data))
     wide[2::4], wide[3::4] = data[::2], data[1::2]
     return bytes(wide)
 
 
-def _wide(data: bytes) -> bytes:
-    bits = numpy().frombuffer(data, "<f2").astype("<f4").view("<u4")
+def _f16_to_f32(data: bytes) -> bytes:
+    bits = require_numpy().frombuffer(data, "<f2").astype("<f4").view("<u4")
     bits[(bits & 0x7FFFFFFF) > 0x7F800000] |= 0x400000
     return bytes(bits.tobytes())
 
 
-def _half(data: bytes) -> bytes:
+def _f32_to_f16(data: bytes) -> bytes:
     """By integers: numpy's own cast takes twenty times as long for numbers that F16 has only as subnormal ones."""
-    np = numpy()
+    np = require_numpy()
     bits = np.frombuffer(data, "<u4")
     size = bits & 0x7FFFFFFF
     half = (size - 0x37FFF001 + (size >> 13 & 1)) >> 13
@@ -93,20 +93,20 @@ def _half(data: bytes) -> bytes:
     half[small] = (size[small].view("<f4") + np.float32(0.5)).view("<u4") - 0x3F000000
     half[size >= 0x47800000] = 0x7C00
     half[nan] = 0x7E00 | size[nan] >> 13 & 0x3FF
-    _held(np, bits, half == 0x7C00, "F16")
+    _check_overflow(np, bits, half == 0x7C00, "F16")
     return bytes((half | bits >> 16 & 0x8000).astype("<u2").tobytes())
 
 
-def _brain(data: bytes) -> bytes:
-    np = numpy()
+def _f32_to_bf16(data: bytes) -> bytes:
+    np = require_numpy()
     bits = np.frombuffer(data, "<u4")
     narrow = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
     narrow[(bits & 0x7FFFFFFF) > 0x7F800000] = 0x7FC0
-    _held(np, bits, (narrow & 0x7FFF) == 0x7F80, "BF16")
+    _check_overflow(np, bits, (narrow & 0x7FFF) == 0x7F80, "BF16")
     return bytes(narrow.tobytes())
 
 
-def _held(np: Any, bits: NDArray[uint32], infinite: NDArray[bool_], target: str) -> None:
+def _check_overflow(np: Any, bits: NDArray[uint32], infinite: NDArray[bool_], target: str) -> None:
     lost = bits[infinite].view("<f4")
     lost = lost[np.isfinite(lost)]
     if lost.size:

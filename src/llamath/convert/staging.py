@@ -15,17 +15,17 @@ from contextlib import suppress
 
 from ..checkpoint.tensor_reader import TensorReader
 from ..core.errors import ConvertError, safe
-from .target_files import Target
+from .target_files import OutputFile
 
-HIDDEN = ".llamath-convert"
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-Moved = Callable[[int], None]
+STAGING_FOLDER = ".llamath-convert"
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+OnBytes = Callable[[int], None]
 
 
-class Writing:
+class StagedFile:
     """A new file, whose writes are all or an error."""
 
-    def __init__(self, path: str, moved: Moved) -> None:
+    def __init__(self, path: str, moved: OnBytes) -> None:
         self._moved = moved
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
@@ -44,29 +44,29 @@ class Writing:
         """Close it, as much of it as there is."""
         os.close(self._file)
 
-    def finish(self) -> None:
+    def sync(self) -> None:
         """Have it on disk."""
         os.fsync(self._file)
 
 
-class Stage:
+class StagingFolder:
     """A folder's files to be, and how far they are."""
 
-    def __init__(self, folder: str, label: str, targets: Sequence[Target], fingerprint: str) -> None:
+    def __init__(self, folder: str, label: str, targets: Sequence[OutputFile], fingerprint: str) -> None:
         self.folder, self.targets, self.fingerprint = folder, targets, fingerprint
-        self.path = os.path.join(folder, HIDDEN + label)
+        self.path = os.path.join(folder, STAGING_FOLDER + label)
         self._made: list[str] = []
         self._lock, self._alone = -1, False
 
     @property
-    def moving(self) -> bool:
+    def is_moving(self) -> bool:
         """Whether this conversion had been killed while its files were moved: then some are in their places."""
-        return self._said("moving") == self.fingerprint
+        return self._read_marker("moving") == self.fingerprint
 
     def begin(self) -> None:
         """Have the folder for this process alone, and in it only what this conversion has finished."""
         try:
-            for place in _missing(self.path):
+            for place in _missing_folders(self.path):
                 os.mkdir(place)
                 self._made.append(place)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -75,25 +75,26 @@ class Stage:
         except BlockingIOError:
             raise ConvertError(f"another conversion is writing to {safe(self.folder)}") from None
         except OSError as error:
-            raise self._failed(error, self.folder) from None
-        if self.moving:
+            raise self._error(error, self.folder) from None
+        if self.is_moving:
             return
-        known = {x.name: x.size for x in self.targets} if self._said("plan") == self.fingerprint else {}
+        known = {x.name: x.size for x in self.targets} if self._read_marker("plan") == self.fingerprint else {}
         for entry in os.scandir(self.path):
             if entry.name != "plan" and (entry.is_symlink() or not entry.is_file() or known.get(entry.name) != entry.stat().st_size):
                 _remove(entry.path)
         if not known:
-            self._say("plan")
+            self._write_marker("plan")
 
-    def ready(self, target: Target) -> bool:
+    def is_complete(self, target: OutputFile) -> bool:
         """Whether a file is whole already."""
         return any(
-            _size(os.path.join(place, target.name)) == target.size for place in ([self.path, self.folder] if self.moving else [self.path])
+            _file_size(os.path.join(place, target.name)) == target.size
+            for place in ([self.path, self.folder] if self.is_moving else [self.path])
         )
 
-    def room(self) -> None:
+    def check_disk_space(self) -> None:
         """Refuse what the disk has no room for."""
-        needed = sum(x.size for x in self.targets if not self.ready(x))
+        needed = sum(x.size for x in self.targets if not self.is_complete(x))
         free = shutil.disk_usage(self.path).free
         if needed > free:
             raise ConvertError(
@@ -101,94 +102,94 @@ class Stage:
                 hint="make room, or write elsewhere",
             )
 
-    def write(self, target: Target, files: TensorReader, moved: Moved) -> None:
+    def write(self, target: OutputFile, files: TensorReader, moved: OnBytes) -> None:
         """Write one file and have it on disk, under its name."""
         path = os.path.join(self.path, target.name)
         file = None
         try:
-            file = Writing(f"{path}.part", moved)
+            file = StagedFile(f"{path}.part", moved)
             target.write(file, files)
-            file.finish()
+            file.sync()
             os.rename(f"{path}.part", path)
             os.fsync(self._lock)
         except OSError as error:
-            raise self._failed(error, path) from None
+            raise self._error(error, path) from None
         finally:
             if file is not None:
                 file.close()
 
-    def move(self, stale: Iterable[str]) -> None:
+    def publish(self, stale: Iterable[str]) -> None:
         """Move all files to their places, and take away what is no part of the checkpoint that they replace."""
         try:
-            if not self.moving:
+            if not self.is_moving:
                 os.rename(os.path.join(self.path, "plan"), os.path.join(self.path, "moving"))
             for target in self.targets:
                 with suppress(FileNotFoundError):
                     os.replace(os.path.join(self.path, target.name), os.path.join(self.folder, target.name))
             for name in stale:
                 os.unlink(os.path.join(self.folder, name))
-            _synced(self.folder)
+            _sync_folder(self.folder)
             shutil.rmtree(self.path)
         except OSError as error:
-            raise self._failed(error, self.folder) from None
+            raise self._error(error, self.folder) from None
 
-    def tidy(self) -> None:
+    def remove_if_empty(self) -> None:
         """Take away a hidden folder that a kill left empty, after the last move."""
         with suppress(OSError):
             os.rmdir(self.path)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Take away what was written and what was made for it; files that have been moved stay."""
-        if self._alone and not self.moving:
+        if self._alone and not self.is_moving:
             shutil.rmtree(self.path, ignore_errors=True)
         for place in reversed(self._made):
             with suppress(OSError):
                 os.rmdir(place)
 
-    def pause(self) -> int:
+    def keep_completed(self) -> int:
         """Keep what is whole, for the same command to go on from, and say how many files that is; without any, nothing is kept."""
-        whole = sum(self.ready(x) for x in self.targets)
+        whole = sum(self.is_complete(x) for x in self.targets)
         if not whole:
-            self.drop()
+            self.discard()
         for target in self.targets if whole else ():
             with suppress(OSError):
                 os.unlink(os.path.join(self.path, f"{target.name}.part"))
         return whole
 
-    def close(self) -> None:
+    def unlock(self) -> None:
         """Let others write here."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _said(self, name: str) -> str:
+    def _read_marker(self, name: str) -> str:
         with suppress(OSError), open(os.path.join(self.path, name), encoding="ascii", errors="replace") as file:
             return file.read(100)
         return ""
 
-    def _say(self, name: str) -> None:
+    def _write_marker(self, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self.path, name))
-        file = Writing(os.path.join(self.path, name), lambda _: None)
+        file = StagedFile(os.path.join(self.path, name), lambda _: None)
         try:
             file.write(self.fingerprint.encode())
-            file.finish()
+            file.sync()
         except OSError as error:
-            raise self._failed(error, self.path) from None
+            raise self._error(error, self.path) from None
         finally:
             file.close()
 
-    def _failed(self, error: OSError, path: str) -> ConvertError:
-        reason = "the disk or what you may use of it is full" if error.errno in FULL else error.strerror or str(error)
+    def _error(self, error: OSError, path: str) -> ConvertError:
+        reason = "the disk or what you may use of it is full" if error.errno in _DISK_FULL else error.strerror or str(error)
         hint = (
             "some files are in their places already; the same command moves the rest"
-            if self.moving
+            if self.is_moving
             else "nothing that was there has changed"
         )
         return ConvertError(f"{safe(error.filename or path)} cannot be written: {reason}", hint=hint)
 
 
-def _missing(path: str) -> list[str]:
+def _missing_folders(path: str) -> list[str]:
     """A folder and those above it that do not exist yet, uppermost first."""
     found: list[str] = []
     while path and not os.path.isdir(path):
@@ -204,14 +205,14 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return os.lstat(path).st_size
     except OSError:
         return -1
 
 
-def _synced(folder: str) -> None:
+def _sync_folder(folder: str) -> None:
     handle = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

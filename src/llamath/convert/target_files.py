@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..checkpoint.tensor_reader import TensorReader
-from .tensor_plan import Entry, chunks
+from .tensor_plan import OutputTensor, read_chunks
 
 
 class Sink(Protocol):
@@ -19,7 +19,7 @@ class Sink(Protocol):
         """Write over bytes that are there already."""
 
 
-class Target(Protocol):
+class OutputFile(Protocol):
     """A file to be."""
 
     name: str
@@ -28,28 +28,30 @@ class Target(Protocol):
     def write(self, sink: Sink, files: TensorReader) -> None:
         """Write all of it."""
 
-    def facts(self) -> bytes:
+    def identity(self) -> bytes:
         """What tells it from any other file of its name and size, without its numbers."""
 
 
-class Laid:
+class ConcatFile:
     """A file that is bytes and tensors, one after another."""
 
-    def __init__(self, name: str, pieces: Sequence[bytes | Entry]) -> None:
-        self.name, self.pieces = name, tuple(pieces)
+    def __init__(self, name: str, pieces: Sequence[bytes | OutputTensor]) -> None:
+        self.name, self.parts = name, tuple(pieces)
         self.size = sum(len(x) if isinstance(x, bytes) else x.bytes for x in pieces)
 
     def write(self, sink: Sink, files: TensorReader) -> None:
         """Piece by piece, chunk by chunk."""
-        for piece in self.pieces:
-            for data in (piece,) if isinstance(piece, bytes) else chunks(piece, files):
+        for piece in self.parts:
+            for data in (piece,) if isinstance(piece, bytes) else read_chunks(piece, files):
                 sink.write(data)
 
-    def facts(self) -> bytes:
+    def identity(self) -> bytes:
         """Its own bytes, and how each tensor comes about."""
-        return b"".join(x if isinstance(x, bytes) else made_of(x) for x in self.pieces)
+        return b"".join(x if isinstance(x, bytes) else tensor_identity(x) for x in self.parts)
 
 
-def made_of(entry: Entry) -> bytes:
+def tensor_identity(entry: OutputTensor) -> bytes:
     """How a tensor comes about, as text."""
-    return repr([entry.name, entry.dtype, entry.shape, entry.shares, *((x.source, x.first, x.last, x.turn) for x in entry.copies)]).encode()
+    return repr(
+        [entry.name, entry.dtype, entry.shape, entry.shares_data_with, *((x.source, x.first, x.last, x.rotary_rows) for x in entry.sources)]
+    ).encode()

@@ -8,29 +8,29 @@ from collections.abc import Sequence
 from ..checkpoint.formats.dtypes import GGML
 from ..checkpoint.formats.gguf_values import ARRAY, BOOL, KINDS, STRING, Kind
 from ..core.errors import ConvertError
-from .target_files import Laid
-from .tensor_plan import Entry
+from .target_files import ConcatFile
+from .tensor_plan import OutputTensor
 from .write_gguf_keys import Key
 
 VERSION, ALIGNMENT, MAX_NAME = 3, 32, 63
 TYPES = {dtype.name: number for number, dtype in GGML.items()}
 
 
-def file(name: str, keys: Sequence[Key], entries: Sequence[Entry]) -> Laid:
+def gguf_file(name: str, keys: Sequence[Key], entries: Sequence[OutputTensor]) -> ConcatFile:
     """One file with this metadata and these tensors."""
-    head = [b"GGUF" + struct.pack("<IQQ", VERSION, len(entries), len(keys)), *(_key(x) for x in keys)]
+    head = [b"GGUF" + struct.pack("<IQQ", VERSION, len(entries), len(keys)), *(_metadata_entry(x) for x in keys)]
     at = 0
     for x in entries:
-        head.append(_row(x, at))
+        head.append(_tensor_info(x, at))
         at += x.bytes + -x.bytes % ALIGNMENT
     start = b"".join(head)
-    pieces: list[bytes | Entry] = [start + bytes(-len(start) % ALIGNMENT)]
+    pieces: list[bytes | OutputTensor] = [start + bytes(-len(start) % ALIGNMENT)]
     for x in entries:
         pieces += [x, bytes(-x.bytes % ALIGNMENT)]
-    return Laid(name, pieces)
+    return ConcatFile(name, pieces)
 
 
-def _row(x: Entry, at: int) -> bytes:
+def _tensor_info(x: OutputTensor, at: int) -> bytes:
     """A line of the tensor table; dimensions innermost first."""
     if len(x.name.encode()) > MAX_NAME or len(x.shape) > 4:
         raise ConvertError(f"{x.name}: GGUF has names of at most {MAX_NAME} bytes and tensors of at most 4 dimensions")
@@ -41,7 +41,7 @@ def _row(x: Entry, at: int) -> bytes:
     )
 
 
-def _key(x: Key) -> bytes:
+def _metadata_entry(x: Key) -> bytes:
     name = struct.pack("<Q", len(x.name)) + x.name.encode()
     if not x.array:
         return name + struct.pack("<I", KINDS.index(x.kind)) + _values(x.kind, [x.value])

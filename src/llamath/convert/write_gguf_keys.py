@@ -27,7 +27,7 @@ class Key(NamedTuple):
     array: bool = False
 
 
-def keys(model: Model, dtype: str, notes: list[str]) -> Iterator[Key]:
+def model_metadata(model: Model, dtype: str, notes: list[str]) -> Iterator[Key]:
     """What the file says of the model; what it cannot say is noted, or refused where it would be another model."""
     arch, tree, layer = model.family.gguf_arch, model.tree, model.tree.layers[0]
     yield Key("general.architecture", STRING, arch)
@@ -57,11 +57,11 @@ def keys(model: Model, dtype: str, notes: list[str]) -> Iterator[Key]:
         yield Key(f"{arch}.{name}", UINT32, int(value))
     yield Key(f"{arch}.attention.layer_norm_rms_epsilon", FLOAT32, layer.attn_norm.eps)
     yield from _positions(arch, attention.rope, attention.head_dim, notes)
-    if (near := window(tree)) is not None:
+    if (near := min_sliding_window(tree)) is not None:
         notes.append(f"llama.cpp's {arch} has no sliding window: it is the same model for up to {near:,} tokens")
 
 
-def window(tree: Decoder) -> int | None:
+def min_sliding_window(tree: Decoder) -> int | None:
     """The shortest sliding window of any layer."""
     windows = [x.attn.window.size for x, _ in tree.layers.distinct() if isinstance(x, Layer) and isinstance(x.attn, Attention)]
     return min((x for x in windows if x is not None), default=None)

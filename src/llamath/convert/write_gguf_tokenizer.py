@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 from ..checkpoint.formats.gguf_values import BOOL, FLOAT32, INT32, STRING, UINT32
 from ..core.errors import LlamathError
 from ..core.strict_json import parse_json, read_json
-from .copy_tokenizer import CONTROL, NORMAL, UNUSED, USER, content, sentencepiece, tiktoken
+from .copy_tokenizer import CONTROL, NORMAL, UNUSED, USER, count_tiktoken_ranks, read_tokenizer_file, sentencepiece
 from .write_gguf_keys import Key
 
 PREFIX = "tokenizer.ggml"
 _CUT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-CUTS = {_CUT % "{1,3}": ("llama-bpe", True), _CUT % "": ("qwen2", False)}
+LLAMA_CPP_PRETOKENIZERS = {_CUT % "{1,3}": ("llama-bpe", True), _CUT % "": ("qwen2", False)}
 """How the text is cut → llama.cpp's name for it, and whether whole words that are tokens are left unmerged."""
 ADDED, ABSENT = -1000.0, -10000.0
 IDS = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
 
-class Table(NamedTuple):
+class _TokenTable(NamedTuple):
     """Tokens by number, with their scores (none in byte-level BPE) and kinds."""
 
     texts: list[bytes]
@@ -33,24 +33,26 @@ class Table(NamedTuple):
     def set(self, number: int, text: bytes, score: float, kind: int) -> None:
         """Say what one token is; a number beyond the vocabulary is no token of the model's."""
         if not 0 <= number < len(self.texts):
-            raise _Other(f"it has a token {number:,} and the model {len(self.texts):,} rows")
+            raise _UnsupportedTokenizer(f"it has a token {number:,} and the model {len(self.texts):,} rows")
         self.texts[number], self.scores[number], self.kinds[number] = text, score, kind
 
 
-class _Other(LlamathError):
+class _UnsupportedTokenizer(LlamathError):
     """A tokenizer of which llama.cpp might make other tokens."""
 
 
-def keys(files: Mapping[str, str], vocab: int, notes: list[str]) -> list[Key]:
+def tokenizer_metadata(files: Mapping[str, str], vocab: int, notes: list[str]) -> list[Key]:
     """The tokenizer's metadata, or that there is none, and why."""
     try:
         said = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
-        data = content(files["tokenizer.model"]) if "tokenizer.model" in files else b""
-        if data and tiktoken(data) is None:
+        data = read_tokenizer_file(files["tokenizer.model"]) if "tokenizer.model" in files else b""
+        if data and count_tiktoken_ranks(data) is None:
             return _sentencepiece(data, files, said, vocab)
         if "tokenizer.json" in files:
             return _byte_level(files, said, vocab)
-        raise _Other("it is tiktoken's, and does not say its special tokens" if data else "there is none beside the checkpoint")
+        raise _UnsupportedTokenizer(
+            "it is tiktoken's, and does not say its special tokens" if data else "there is none beside the checkpoint"
+        )
     except LlamathError as error:
         notes.append(f"the GGUF file has no tokenizer: {error}")
         return [Key(f"{PREFIX}.model", STRING, "none")]
@@ -59,7 +61,7 @@ def keys(files: Mapping[str, str], vocab: int, notes: list[str]) -> list[Key]:
 def _sentencepiece(data: bytes, files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -> list[Key]:
     model = sentencepiece(data)
     if not model.bpe:
-        raise _Other("its sentencepiece model is not of the merging kind (BPE)")
+        raise _UnsupportedTokenizer("its sentencepiece model is not of the merging kind (BPE)")
     table = _empty(vocab)
     for i, piece in enumerate(model.pieces):
         table.set(i, *piece)
@@ -83,12 +85,12 @@ def _sentencepiece(data: bytes, files: Mapping[str, str], said: Mapping[str, Any
 
 
 def _byte_level(files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -> list[Key]:
-    data = parse_json(content(files["tokenizer.json"]), "tokenizer.json", times=4)
+    data = parse_json(read_tokenizer_file(files["tokenizer.json"]), "tokenizer.json", times=4)
     model: Mapping[str, Any] = data.get("model") or {}
     cuts = [x.get("pattern", {}).get("Regex") for x in _steps(data.get("pre_tokenizer")) if x.get("type") == "Split"]
-    name, whole = CUTS.get(cuts[0] if len(cuts) == 1 else "", ("", False))
+    name, whole = LLAMA_CPP_PRETOKENIZERS.get(cuts[0] if len(cuts) == 1 else "", ("", False))
     if model.get("type") != "BPE" or not name or bool(model.get("ignore_merges")) != whole:
-        raise _Other("its tokenizer.json is of a kind of which llama.cpp's tokens are not known to be the same")
+        raise _UnsupportedTokenizer("its tokenizer.json is of a kind of which llama.cpp's tokens are not known to be the same")
     table = _empty(vocab)
     for text, i in model["vocab"].items():
         table.set(i, text.encode(), 0.0, NORMAL)
@@ -96,7 +98,7 @@ def _byte_level(files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -
         table.set(token["id"], token["content"].encode(), 0.0, CONTROL if token.get("special") else USER)
     merges = [x if isinstance(x, str) else " ".join(x) for x in model["merges"]]
     if any(x.count(" ") != 1 for x in merges):
-        raise _Other("its merges have spaces in them")
+        raise _UnsupportedTokenizer("its merges have spaces in them")
     first = [Key(f"{PREFIX}.model", STRING, "gpt2"), Key(f"{PREFIX}.pre", STRING, name)]
     begins = [step["single"][0].get("SpecialToken", {}).get("id") for step in _steps(data.get("post_processor")) if step.get("single")]
     starts = {"bos": any(begins), "eos": False}
@@ -104,15 +106,15 @@ def _byte_level(files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -
     return [*first, *_tokens(table), Key(f"{PREFIX}.merges", STRING, merges, True), *special, *_template(files, said)]
 
 
-def _empty(vocab: int) -> Table:
-    return Table([b"[PAD%d]" % i for i in range(vocab)], [ABSENT] * vocab, [UNUSED] * vocab)
+def _empty(vocab: int) -> _TokenTable:
+    return _TokenTable([b"[PAD%d]" % i for i in range(vocab)], [ABSENT] * vocab, [UNUSED] * vocab)
 
 
-def _tokens(table: Table) -> list[Key]:
+def _tokens(table: _TokenTable) -> list[Key]:
     return [Key(f"{PREFIX}.tokens", STRING, table.texts, True), Key(f"{PREFIX}.token_type", INT32, table.kinds, True)]
 
 
-def _special(table: Table, ids: dict[str, int], said: Mapping[str, Any], starts: Mapping[str, Any]) -> list[Key]:
+def _special(table: _TokenTable, ids: dict[str, int], said: Mapping[str, Any], starts: Mapping[str, Any]) -> list[Key]:
     """The numbers of the special tokens, as the configuration names them, and which of them a text begins and ends with."""
     for word in IDS:
         token = said.get(f"{word}_token")
@@ -125,7 +127,7 @@ def _special(table: Table, ids: dict[str, int], said: Mapping[str, Any], starts:
 
 def _template(files: Mapping[str, str], said: Mapping[str, Any]) -> list[Key]:
     """The chat template, inert text here as everywhere."""
-    text = content(files["chat_template.jinja"]).decode() if "chat_template.jinja" in files else said.get("chat_template")
+    text = read_tokenizer_file(files["chat_template.jinja"]).decode() if "chat_template.jinja" in files else said.get("chat_template")
     return [Key("tokenizer.chat_template", STRING, text)] if isinstance(text, str) else []
 
 

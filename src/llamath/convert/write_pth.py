@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from ..checkpoint.tensor_reader import TensorReader
-from .target_files import Sink, made_of
-from .tensor_plan import Entry, chunks
+from .target_files import Sink, tensor_identity
+from .tensor_plan import OutputTensor, read_chunks
 
 ALIGNMENT = 64
 STORAGES = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}
@@ -20,15 +20,15 @@ FULL = 0xFFFFFFFF
 DATE = 0x21  # 1 January 1980: the same checkpoint, the same bytes
 
 
-class Archived:
+class TorchArchive:
     """An archive with these tensors; those that share another's bytes have none of their own."""
 
-    def __init__(self, name: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, name: str, entries: Sequence[OutputTensor]) -> None:
         self.name, self.folder = name, name.removesuffix(".pth")
-        own = [x for x in entries if not x.shares]
+        own = [x for x in entries if not x.shares_data_with]
         numbers = {x.name: i for i, x in enumerate(own)}
-        stream = pickled([(x, numbers[x.shares or x.name]) for x in entries])
-        self.members: list[tuple[str, bytes | Entry]] = [("data.pkl", stream), ("byteorder", b"little")]
+        stream = pickle_tensors([(x, numbers[x.shares_data_with or x.name]) for x in entries])
+        self.members: list[tuple[str, bytes | OutputTensor]] = [("data.pkl", stream), ("byteorder", b"little")]
         self.members += [(f"data/{i}", x) for i, x in enumerate(own)]
         self.members += [("version", b"3\n")]
         self.size = self._end(layout := self._layout()) + sum(len(_entry(name, at, size, 0)) for name, at, size in layout) + _END
@@ -40,16 +40,16 @@ class Archived:
             head = _local(name, at, size, 0)
             sink.write(head)
             checksum = 0
-            for data in (content,) if isinstance(content, bytes) else chunks(content, files):
+            for data in (content,) if isinstance(content, bytes) else read_chunks(content, files):
                 checksum = crc32(data, checksum)
                 sink.write(data)
             sink.patch(at + 14, struct.pack("<L", checksum))
             directory.append(_entry(name, at, size, checksum))
         sink.write(b"".join(directory) + _ends(len(directory), sum(map(len, directory)), self._end(layout)))
 
-    def facts(self) -> bytes:
+    def identity(self) -> bytes:
         """Names and how each tensor comes about."""
-        return b"".join(name.encode() + (x if isinstance(x, bytes) else made_of(x)) for name, x in self.members)
+        return b"".join(name.encode() + (x if isinstance(x, bytes) else tensor_identity(x)) for name, x in self.members)
 
     def _layout(self) -> list[tuple[bytes, int, int]]:
         """Name, start and size of each member."""
@@ -98,14 +98,14 @@ def _ends(count: int, size: int, at: int) -> bytes:
     return wide + locator + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, few, few, min(size, FULL), min(at, FULL), 0)
 
 
-def pickled(tensors: Sequence[tuple[Entry, int]]) -> bytes:
+def pickle_tensors(tensors: Sequence[tuple[OutputTensor, int]]) -> bytes:
     """The stream of a dictionary from names to tensors, each a view of the storage of its number (protocol 2)."""
     out = [b"\x80\x02}("]
     out += [_text(x.name) + _tensor(x, number) for x, number in tensors]
     return b"".join([*out, b"u."])
 
 
-def _tensor(x: Entry, number: int) -> bytes:
+def _tensor(x: OutputTensor, number: int) -> bytes:
     """`torch._utils._rebuild_tensor_v2(storage, 0, shape, strides, False, OrderedDict())`."""
     strides: list[int] = []
     elements = 1

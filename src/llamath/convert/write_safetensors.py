@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from .float_cast import WIDTHS
-from .target_files import Laid
-from .tensor_plan import Entry
+from .float_cast import FLOAT_BYTES
+from .target_files import ConcatFile
+from .tensor_plan import OutputTensor
 
 METADATA = {"format": "pt"}
 
 
-def shards(entries: Sequence[Entry], limit: int) -> list[Laid]:
+def safetensors_files(entries: Sequence[OutputTensor], limit: int) -> list[ConcatFile]:
     """The files that hold these tensors, in order, none larger than the limit if no tensor is."""
-    groups: list[list[Entry]] = [[]]
+    groups: list[list[OutputTensor]] = [[]]
     size = 0
     for x in entries:
         if groups[-1] and size + x.bytes > limit:
@@ -28,12 +28,12 @@ def shards(entries: Sequence[Entry], limit: int) -> list[Laid]:
     where = {x.name: name for name, group in zip(names, groups, strict=True) for x in group}
     index = {"metadata": {"total_size": sum(x.bytes for x in entries)}, "weight_map": dict(sorted(where.items()))}
     files = [_file(name, group) for name, group in zip(names, groups, strict=True)]
-    return [*files, Laid("model.safetensors.index.json", [(json.dumps(index, indent=2) + "\n").encode()])]
+    return [*files, ConcatFile("model.safetensors.index.json", [(json.dumps(index, indent=2) + "\n").encode()])]
 
 
-def _file(name: str, entries: Sequence[Entry]) -> Laid:
+def _file(name: str, entries: Sequence[OutputTensor]) -> ConcatFile:
     """One file; wider numbers come first, so that each tensor begins at a multiple of its numbers' size."""
-    ordered = sorted(entries, key=lambda x: -WIDTHS[x.dtype])
+    ordered = sorted(entries, key=lambda x: -FLOAT_BYTES[x.dtype])
     header: dict[str, object] = {"__metadata__": METADATA}
     at = 0
     for x in ordered:
@@ -41,4 +41,4 @@ def _file(name: str, entries: Sequence[Entry]) -> Laid:
         at += x.bytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return Laid(name, [len(text).to_bytes(8, "little"), text, *ordered])
+    return ConcatFile(name, [len(text).to_bytes(8, "little"), text, *ordered])

@@ -13,7 +13,7 @@ MAX_PENDING = 16
 class TokenDecoder(Protocol):
     """What turns ids into text: a tokenizer."""
 
-    def decode(self, ids: Sequence[int], *, marks: bool = False) -> str: ...
+    def decode(self, ids: Sequence[int], *, keep_special_tokens: bool = False) -> str: ...
 
 
 class StreamingDetokenizer:

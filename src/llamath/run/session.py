@@ -15,11 +15,11 @@ from ..analysis.inference.inference_memory import MemoryRequest
 from ..core.errors import LlamathError, safe
 from ..core.record_type import Record
 from ..model import Model
-from ..tokenizers import Tokenizer, tokenizer
+from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
-from ..tokenizers.chat_formats import Format
-from ..tokenizers.find_tokenizer import FILES
-from ..tokenizers.template_lookup import settings, template
+from ..tokenizers.chat_formats import ChatFormat
+from ..tokenizers.find_tokenizer import TOKENIZER_FILES
+from ..tokenizers.template_lookup import find_chat_template, read_sampling_settings
 from .batch import PREFILL_CHUNK, Batch
 from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 from .cpu.weight_packing import LONG_GENERATION
@@ -54,7 +54,7 @@ class Llama:
         self.module, self.tokenizer, self.model = module, words, model
         self.context = module.spec.context
         self.sampling = Sampling()
-        self.chat_format: Format | None = None  # of a conversation
+        self.chat_format: ChatFormat | None = None  # of a conversation
         self.chat_template: str | None = None  # for conversations, as its file has it; empty where there might be one and is none
         self.notes: tuple[str, ...] = ()
         self._release_pages: Callable[[], object] = lambda: None  # the pages of its files
@@ -79,9 +79,9 @@ class Llama:
     def from_loaded(cls, found: LoadedModel) -> Llama:
         """A checkpoint that is open already."""
         made = cls(found.module, _find_tokenizer(found.folder), found.model)
-        said, usual = template(found.folder), found.model.family.chat
+        said, usual = find_chat_template(found.folder), found.model.family.chat
         made.chat_template = said
-        made.chat_format = None if said == "" else chats.recognise(made.tokenizer, said or "", "" if said else usual)
+        made.chat_format = None if said == "" else chats.detect_chat_format(made.tokenizer, said or "", "" if said else usual)
         made.notes = found.notes
         made.sampling = _publisher_sampling(found.folder)
         made._release_pages = found.files.release_pages
@@ -98,7 +98,7 @@ class Llama:
         """The ids of a plain text, special tokens in it read as such, with what begins a text."""
         if not prompt:
             raise LlamathError("the prompt is empty", hint="a model goes on from some text: llamath run MODEL PROMPT")
-        return self.tokenizer.encode(prompt, marks=True)
+        return self.tokenizer.encode(prompt, parse_special_tokens=True)
 
     def start(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: GenerationLimits | None = None
@@ -106,7 +106,7 @@ class Llama:
         """Go on from these ids; what there is no memory for is refused first."""
         limits = GenerationLimits(max_tokens=DEFAULT_MAX_TOKENS) if limits is None else limits
         context = self.context if limits.context is None else limits.context
-        limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop)
+        limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop_ids)
         made = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
         tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in made.rows)
         maybe_pack(self.module, tokens, len(made.rows), self._release_pages)
@@ -148,16 +148,18 @@ class Llama:
         )
         return collect_completions(made)[0]
 
-    def reply(self, turns: Sequence[chats.Turn], form: Format, sampling: Sampling | None, limits: GenerationLimits) -> Generation:
+    def reply(
+        self, turns: Sequence[chats.ChatMessage], form: ChatFormat, sampling: Sampling | None, limits: GenerationLimits
+    ) -> Generation:
         """The answer to a conversation, piece by piece."""
-        limits = limits.replace(stop_ids=limits.stop_ids | chats.stops(form, self.tokenizer))
-        return self.start([chats.ids(form, self.tokenizer, turns)], sampling, limits).attach_tokenizer(self.tokenizer)
+        limits = limits.replace(stop_ids=limits.stop_ids | chats.chat_stop_ids(form, self.tokenizer))
+        return self.start([chats.encode_chat(form, self.tokenizer, turns)], sampling, limits).attach_tokenizer(self.tokenizer)
 
-    def find_format(self, name: str = "") -> Format:
+    def find_format(self, name: str = "") -> ChatFormat:
         """The chat format of this name, or the model's own."""
         if name or self.chat_format is not None:
-            return chats.find(name) if name or self.chat_format is None else self.chat_format
-        near = chats.recognise(self.tokenizer, "", self.model.family.chat if self.model else "")
+            return chats.find_chat_format(name) if name or self.chat_format is None else self.chat_format
+        near = chats.detect_chat_format(self.tokenizer, "", self.model.family.chat if self.model else "")
         why = (
             "a base model, it seems: it has no chat template"
             if self.chat_template == ""
@@ -185,7 +187,7 @@ class Llama:
 def _publisher_sampling(place: str) -> Sampling:
     """How the publisher would have tokens drawn."""
     try:
-        return Sampling(**settings(place)) if os.path.isdir(place) else Sampling()
+        return Sampling(**read_sampling_settings(place)) if os.path.isdir(place) else Sampling()
     except LlamathError as error:
         raise LlamathError(f"{safe(place)}: generation_config.json: {error}", hint=error.hint) from None
 
@@ -193,32 +195,32 @@ def _publisher_sampling(place: str) -> Sampling:
 def _find_tokenizer(place: str) -> Tokenizer:
     """The tokenizer of a folder or a GGUF file; one beside the file, where its own vocabulary cannot be used."""
     try:
-        return tokenizer(place)
+        return load_tokenizer(place)
     except LlamathError:
         folder = os.path.dirname(place) or "."
-        if os.path.isdir(place) or not any(os.path.lexists(os.path.join(folder, name)) for name in FILES):
+        if os.path.isdir(place) or not any(os.path.lexists(os.path.join(folder, name)) for name in TOKENIZER_FILES):
             raise
-        return tokenizer(folder)
+        return load_tokenizer(folder)
 
 
 def check_tokenizer(words: Tokenizer, rows: int) -> None:
     """Refuse a tokenizer that is not the model's: it has more words than the embedding has rows, or not half as many."""
     own = words.engine.get_vocab_size(with_added_tokens=False)
-    if own > rows or 2 * words.size < rows:
-        found = own if own > rows else words.size
+    if own > rows or 2 * words.vocab_size < rows:
+        found = own if own > rows else words.vocab_size
         raise LlamathError(
             f"{safe(words.source)}: the tokenizer has {found:,} tokens, and the model's embedding {rows:,} rows",
             hint="is the tokenizer of this model?",
         )
 
 
-def parse_turn(said: tuple[str, str] | Mapping[str, str]) -> chats.Turn:
+def parse_turn(said: tuple[str, str] | Mapping[str, str]) -> chats.ChatMessage:
     """A turn in any writing."""
     if isinstance(said, Mapping):
         if not isinstance(said.get("role"), str) or not isinstance(said.get("content"), str):
             raise LlamathError(f'expected a turn of "role" and "content", both text, found {", ".join(map(str, said)) or "neither"}')
-        return chats.Turn(said["role"], said["content"])
-    return chats.Turn(*said)
+        return chats.ChatMessage(said["role"], said["content"])
+    return chats.ChatMessage(*said)
 
 
 def collect_completions(generation: Generation, each: Callable[[GeneratedPiece], object] = lambda _piece: None) -> list[Completion]:

@@ -9,15 +9,15 @@ from ..checkpoint.formats.gguf_values import Array, values
 from ..checkpoint.formats.manifest import Manifest
 from ..checkpoint.formats.source import Source
 from ..core.errors import FormatError, nearest, safe
-from .pretokenizers import PRE, SPLITS, WHOLE
-from .tokenizer import Tokenizer, guarded
-from .vocabulary_engines import NORMAL, Piece, Spaces, around, from_bytes, from_pieces
+from .pretokenizers import GGUF_PRETOKENIZERS, IGNORE_MERGES, SPLIT_PATTERNS
+from .tokenizer import Tokenizer, wrap_engine_errors
+from .vocabulary_engines import NORMAL, Piece, SpaceHandling, add_bos_and_eos, build_byte_level, build_sentencepiece
 
-MOST = 1 << 20
+_MAX_TOKENS = 1 << 20
 """Tokens in one vocabulary; the largest published one has some 260,000."""
 
 
-class Vocabulary:
+class _TokenizerMetadata:
     """The metadata's keys below `tokenizer.ggml.`, their arrays read on demand."""
 
     def __init__(self, source: Source, metadata: dict[str, Any]) -> None:
@@ -28,65 +28,71 @@ class Vocabulary:
         found = self.metadata.get(f"tokenizer.ggml.{key}", usual)
         return usual if isinstance(found, Array) else found
 
-    def array(self, key: str, most: int = MOST) -> Iterator[Any]:
+    def array(self, key: str, most: int = _MAX_TOKENS) -> Iterator[Any]:
         """The elements of an array, none where it is absent."""
         found = self.metadata.get(f"tokenizer.ggml.{key}")
         if isinstance(found, Array) and found.count > most:
-            raise self.refuse(f"at most {most:,} {key}", f"{found.count:,}")
+            raise self.error(f"at most {most:,} {key}", f"{found.count:,}")
         return values(self.source, found) if isinstance(found, Array) else iter(())
 
-    def id(self, key: str, size: int) -> int | None:
+    def token_id(self, key: str, size: int) -> int | None:
         """The id of a special token that is in the vocabulary."""
         found = self.get(f"{key}_token_id")
         return found if isinstance(found, int) and 0 <= found < size else None
 
-    def refuse(self, expected: str, found: object, hint: str = "") -> FormatError:
+    def error(self, expected: str, found: object, hint: str = "") -> FormatError:
         """The error for a vocabulary that is not one."""
         return FormatError("tokenizer", f"{safe(self.source.name)}: tokenizer.ggml: expected {expected}, found {found}", hint=hint)
 
 
-def read(source: Source, manifest: Manifest) -> Tokenizer:
+def read_gguf_tokenizer(source: Source, manifest: Manifest) -> Tokenizer:
     """The tokenizer that the file brings."""
-    vocabulary = Vocabulary(source, dict(manifest.metadata))
-    pieces, model = _pieces(vocabulary), vocabulary.get("model")
-    with guarded(source.name):
+    vocabulary = _TokenizerMetadata(source, dict(manifest.metadata))
+    pieces, model = _read_pieces(vocabulary), vocabulary.get("model")
+    with wrap_engine_errors(source.name):
         if model == "gpt2":
-            engine, starts = _bytes(vocabulary, pieces), vocabulary.get("pre") in WHOLE
+            engine, starts = _build_byte_level(vocabulary, pieces), vocabulary.get("pre") in IGNORE_MERGES
         elif model in ("llama", "t5"):
-            spaces = Spaces(bool(vocabulary.get("add_space_prefix", True)), bool(vocabulary.get("remove_extra_whitespaces", model == "t5")))
-            engine, starts = from_pieces(pieces, spaces, model == "t5", source.name), model == "llama"
+            spaces = SpaceHandling(
+                bool(vocabulary.get("add_space_prefix", True)), bool(vocabulary.get("remove_extra_whitespaces", model == "t5"))
+            )
+            engine, starts = build_sentencepiece(pieces, spaces, model == "t5", source.name), model == "llama"
         else:
-            raise vocabulary.refuse("a tokenizer of the kind llama, gpt2 or t5", safe(str(model)))
-        bos, eos = vocabulary.id("bos", len(pieces)), vocabulary.id("eos", len(pieces))
-        around(
+            raise vocabulary.error("a tokenizer of the kind llama, gpt2 or t5", safe(str(model)))
+        bos, eos = vocabulary.token_id("bos", len(pieces)), vocabulary.token_id("eos", len(pieces))
+        add_bos_and_eos(
             engine,
             bos if vocabulary.get("add_bos_token", starts) else None,
             eos if vocabulary.get("add_eos_token", model == "t5") else None,
         )
-    ends = (vocabulary.id(key, len(pieces)) for key in ("eos", "eot", "eom"))
+    ends = (vocabulary.token_id(key, len(pieces)) for key in ("eos", "eot", "eom"))
     return Tokenizer(engine, source.name, bos, (x for x in ends if x is not None))
 
 
-def _pieces(vocabulary: Vocabulary) -> list[Piece]:
+def _read_pieces(vocabulary: _TokenizerMetadata) -> list[Piece]:
     texts = list(vocabulary.array("tokens"))
     scores, kinds = list(vocabulary.array("scores")), list(vocabulary.array("token_type"))
     for name, found in (("scores", scores), ("token_type", kinds)):
         if found and len(found) != len(texts):
-            raise vocabulary.refuse(f"as many {name} as tokens, {len(texts):,}", f"{len(found):,}")
+            raise vocabulary.error(f"as many {name} as tokens, {len(texts):,}", f"{len(found):,}")
     if not texts or len(set(texts)) != len(texts):
-        raise vocabulary.refuse("tokens, each once", f"{len(texts):,}", "a file without a vocabulary needs a tokenizer.json beside it")
+        raise vocabulary.error("tokens, each once", f"{len(texts):,}", "a file without a vocabulary needs a tokenizer.json beside it")
     scores, kinds = scores or [0.0] * len(texts), kinds or [NORMAL] * len(texts)
     return [Piece(*piece) for piece in zip(texts, scores, kinds, strict=True)]
 
 
-def _bytes(vocabulary: Vocabulary, pieces: list[Piece]) -> Any:
-    merges = [merge.partition(" ")[::2] for merge in vocabulary.array("merges", 4 * MOST)]
+def _build_byte_level(vocabulary: _TokenizerMetadata, pieces: list[Piece]) -> Any:
+    merges = [merge.partition(" ")[::2] for merge in vocabulary.array("merges", 4 * _MAX_TOKENS)]
     known = {piece.text for piece in pieces}
     strange = next((x for x in merges if not {*x, x[0] + x[1]} <= known), None)
     if strange:
-        raise vocabulary.refuse("merges of tokens into tokens", safe(" ".join(strange), 60))
+        raise vocabulary.error("merges of tokens into tokens", safe(" ".join(strange), 60))
     pre = vocabulary.get("pre", "")
-    if pre not in PRE:
-        hint = f"the nearest known: {', '.join(found)}" if (found := nearest(str(pre), PRE)) else "put the model's tokenizer.json beside it"
-        raise vocabulary.refuse("a known way to cut words (pre)", safe(repr(pre)), hint)
-    return from_bytes(pieces, merges, SPLITS[PRE[pre]], whole=pre in WHOLE)
+    if pre not in GGUF_PRETOKENIZERS:
+        hint = (
+            f"the nearest known: {', '.join(found)}"
+            if (found := nearest(str(pre), GGUF_PRETOKENIZERS))
+            else "put the model's tokenizer.json beside it"
+        )
+        raise vocabulary.error("a known way to cut words (pre)", safe(repr(pre)), hint)
+    return build_byte_level(pieces, merges, SPLIT_PATTERNS[GGUF_PRETOKENIZERS[pre]], ignore_merges=pre in IGNORE_MERGES)

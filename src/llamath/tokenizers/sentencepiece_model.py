@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from ..checkpoint.formats.tokenizer_model import varint
 from ..core.errors import FormatError, safe
-from .tokenizer import Tokenizer, guarded
-from .vocabulary_engines import BYTE, NORMAL, Piece, Spaces, around, from_pieces
+from .tokenizer import Tokenizer, wrap_engine_errors
+from .vocabulary_engines import BYTE, NORMAL, Piece, SpaceHandling, add_bos_and_eos, build_sentencepiece
 
 UNIGRAM, BPE = 1, 2
 WORDS = {0: "varint", 1: "64 bits", 2: "bytes", 5: "32 bits"}
 
 
-def read(data: bytes, source: str) -> Tokenizer:
+def read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
     """The tokenizer in these bytes; a text begins with `<s>`, as Llama's reference has it."""
     pieces: list[Piece] = []
     trained: dict[int, int | bytes] = {}
@@ -34,11 +34,11 @@ def read(data: bytes, source: str) -> Tokenizer:
     if kind not in (UNIGRAM, BPE) or not pieces:
         raise FormatError("tokenizer", f"{safe(source)}: expected sentencepiece's unigram or BPE model with pieces, found type {kind!r}")
     charsmap = normal.get(2, b"")
-    spaces = Spaces(bool(normal.get(3, 1)), bool(normal.get(4, 1)), charsmap if isinstance(charsmap, bytes) else b"")
+    spaces = SpaceHandling(bool(normal.get(3, 1)), bool(normal.get(4, 1)), charsmap if isinstance(charsmap, bytes) else b"")
     start, end = (_id(trained, field, usual, len(pieces)) for field, usual in ((41, 1), (42, 2)))
-    with guarded(source):
-        engine = from_pieces(pieces, spaces, kind == UNIGRAM, source)
-        around(engine, start)
+    with wrap_engine_errors(source):
+        engine = build_sentencepiece(pieces, spaces, kind == UNIGRAM, source)
+        add_bos_and_eos(engine, start)
     return Tokenizer(engine, source, start, () if end is None else (end,))
 
 

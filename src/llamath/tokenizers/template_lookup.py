@@ -12,34 +12,36 @@ from ..checkpoint.formats.source import LocalFile
 from ..core.errors import FormatError, safe
 from ..core.strict_json import read_json
 
-LIMIT = 1 << 20
+MAX_TEMPLATE_BYTES = 1 << 20
 """The longest template that is read; published ones have some 10,000 characters."""
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
-def template(path: str) -> str | None:
+def find_chat_template(path: str) -> str | None:
     """The template of a folder or a GGUF file; empty where there might be one and is none, None where the format knows of no templates."""
     if not os.path.isdir(path):
-        return _in_gguf(path) if path.endswith(".gguf") else None
+        return _template_in_gguf(path) if path.endswith(".gguf") else None
     if os.path.lexists(place := os.path.join(path, "chat_template.jinja")):
-        return _text(place)
+        return _read_template(place)
     for name in ("tokenizer_config.json", "chat_template.json"):
-        if os.path.lexists(place := os.path.join(path, name)) and (said := _worded(read_json(place).get("chat_template"))):
+        if os.path.lexists(place := os.path.join(path, name)) and (said := _template_text(read_json(place).get("chat_template"))):
             return said
     known = any(os.path.lexists(os.path.join(path, name)) for name in ("tokenizer_config.json", "tokenizer.json"))
     return "" if known else None
 
 
-def settings(path: str) -> dict[str, Any]:
+def read_sampling_settings(path: str) -> dict[str, Any]:
     """How the publisher would have tokens drawn (`generation_config.json`); nothing where the likeliest are to be taken."""
     place = os.path.join(path, "generation_config.json")
     said = read_json(place) if os.path.lexists(place) else {}
     if said.get("do_sample") is not True:
         return {}
-    return {"temperature": 1.0} | {name: x for name in SETTINGS if isinstance(x := said.get(name), int | float) and not isinstance(x, bool)}
+    return {"temperature": 1.0} | {
+        name: x for name in _SAMPLING_KEYS if isinstance(x := said.get(name), int | float) and not isinstance(x, bool)
+    }
 
 
-def _worded(said: Any) -> str:
+def _template_text(said: Any) -> str:
     """A template, or several by their names."""
     if isinstance(said, str):
         return said
@@ -47,14 +49,16 @@ def _worded(said: Any) -> str:
     return "\n".join(x for x in several if isinstance(x, str))
 
 
-def _text(path: str) -> str:
+def _read_template(path: str) -> str:
     with LocalFile(path) as source:
-        if source.size > LIMIT:
-            raise FormatError("too_large", f"{safe(path)}: expected a chat template of at most {LIMIT:,} bytes, found {source.size:,}")
+        if source.size > MAX_TEMPLATE_BYTES:
+            raise FormatError(
+                "too_large", f"{safe(path)}: expected a chat template of at most {MAX_TEMPLATE_BYTES:,} bytes, found {source.size:,}"
+            )
         return source.read(0, source.size).decode("utf-8", "replace")
 
 
-def _in_gguf(path: str) -> str:
+def _template_in_gguf(path: str) -> str:
     with LocalFile(gguf_format.siblings(path)[0]) as source:
         said = gguf_format.read(source).metadata.get("tokenizer.chat_template", "")
         if isinstance(said, Array):

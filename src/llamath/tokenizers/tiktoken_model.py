@@ -6,11 +6,11 @@ import base64
 import binascii
 
 from ..core.errors import FormatError, safe
-from .pretokenizers import SPLITS
-from .tokenizer import Tokenizer, guarded
-from .vocabulary_engines import CONTROL, Piece, alphabet, around, from_bytes, merged
+from .pretokenizers import SPLIT_PATTERNS
+from .tokenizer import Tokenizer, wrap_engine_errors
+from .vocabulary_engines import CONTROL, Piece, add_bos_and_eos, build_byte_level, byte_alphabet, derive_merges
 
-MARKS = {
+_SPECIAL_TOKENS = {
     0: "<|begin_of_text|>",
     1: "<|end_of_text|>",
     4: "<|finetune_right_pad_id|>",
@@ -21,12 +21,12 @@ MARKS = {
     10: "<|python_tag|>",
 }
 """Llama 3.1's special tokens, by their place after the last rank; Llama 3 has `<|reserved_special_token_…|>` at 4, 8 and 10."""
-COUNT = 256
+_NUM_SPECIAL_TOKENS = 256
 
 
-def read(data: bytes, source: str) -> Tokenizer:
+def read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
     """The tokenizer in these bytes; a text begins with `<|begin_of_text|>`."""
-    letters = alphabet()
+    letters = byte_alphabet()
     ranks: dict[str, int] = {}
     for rank, line in enumerate(data.splitlines()):
         word, _, number = line.partition(b" ")
@@ -39,14 +39,16 @@ def read(data: bytes, source: str) -> Tokenizer:
         ranks["".join(map(letters.__getitem__, token))] = rank
     if len(ranks) != rank + 1 or not all(letter in ranks for letter in letters.values()):
         raise FormatError("tokenizer", f"{safe(source)}: expected each token once and every byte among them, found {len(ranks):,} tokens")
-    with guarded(source):
+    with wrap_engine_errors(source):
         marks = [Piece(name, kind=CONTROL) for name in special_tokens()]
-        engine = from_bytes([*map(Piece, ranks), *marks], list(merged(ranks, ranks, source)), SPLITS["llama-3"], whole=True)
-        around(engine, len(ranks))
+        engine = build_byte_level(
+            [*map(Piece, ranks), *marks], list(derive_merges(ranks, ranks, source)), SPLIT_PATTERNS["llama-3"], ignore_merges=True
+        )
+        add_bos_and_eos(engine, len(ranks))
     return Tokenizer(engine, source, len(ranks), (len(ranks) + place for place in (1, 8, 9)))
 
 
 def special_tokens() -> list[str]:
     """The names in order; the reserved ones are numbered through."""
-    free = iter(range(COUNT))
-    return [MARKS.get(place) or f"<|reserved_special_token_{next(free)}|>" for place in range(COUNT)]
+    free = iter(range(_NUM_SPECIAL_TOKENS))
+    return [_SPECIAL_TOKENS.get(place) or f"<|reserved_special_token_{next(free)}|>" for place in range(_NUM_SPECIAL_TOKENS)]

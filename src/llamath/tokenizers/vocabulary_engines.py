@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 """Kinds of pieces, numbered as in sentencepiece and GGUF."""
-MOST_CUTS = 1 << 26
+_MAX_MERGE_CHARACTERS = 1 << 26
 """Characters looked at to find the merges; a vocabulary of 256,000 needs some 20 million."""
-SPACE = "\u2581"
+_SPACE = "\u2581"
 
 
 class Piece(NamedTuple):
@@ -29,15 +29,15 @@ class Piece(NamedTuple):
     kind: int = NORMAL
 
 
-class Spaces(NamedTuple):
+class SpaceHandling(NamedTuple):
     """What sentencepiece does to spaces, and the normalisation that a file brings."""
 
-    prefix: bool = True  # a text gets a space before it
-    squeeze: bool = False  # spaces at the ends and runs of them are dropped
+    add_prefix_space: bool = True  # a text gets a space before it
+    remove_extra_whitespace: bool = False  # spaces at the ends and runs of them are dropped
     charsmap: bytes = b""
 
 
-def require() -> None:
+def require_tokenizers() -> None:
     """The `tokenizers` library, or how to install it."""
     try:
         import tokenizers  # noqa: F401
@@ -45,9 +45,9 @@ def require() -> None:
         raise MissingExtra("tokenizers", "run") from None
 
 
-def from_pieces(pieces: Sequence[Piece], spaces: Spaces, unigram: bool, source: str) -> Engine:
+def build_sentencepiece(pieces: Sequence[Piece], spaces: SpaceHandling, unigram: bool, source: str) -> Engine:
     """Sentencepiece's BPE or unigram model; the latter, as `tokenizers` has it, finds special tokens in plain text too."""
-    require()
+    require_tokenizers()
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     unknown = next((i for i, piece in enumerate(pieces) if piece.kind == UNKNOWN), None)
@@ -57,62 +57,64 @@ def from_pieces(pieces: Sequence[Piece], spaces: Spaces, unigram: bool, source: 
     else:
         vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
         normal = sorted((x for x in pieces if x.kind in (NORMAL, USER)), key=lambda x: -x.score)
-        merges = list(merged({piece.text: rank for rank, piece in enumerate(normal)}, vocabulary, source))
+        merges = list(derive_merges({piece.text: rank for rank, piece in enumerate(normal)}, vocabulary, source))
         name = None if unknown is None else pieces[unknown].text
         engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=whole))
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(spaces.charsmap)] if spaces.charsmap else []
-    if spaces.squeeze:
+    if spaces.remove_extra_whitespace:
         steps += [normalizers.Strip(), normalizers.Replace(_regex(" {2,}"), " ")]
-    steps += [normalizers.Prepend(SPACE)] if spaces.prefix else []
-    engine.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-    ends = [decoders.Strip(" ", 1, 0)] if spaces.prefix else []
-    engine.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *ends])
-    _mark(engine, pieces)
+    steps += [normalizers.Prepend(_SPACE)] if spaces.add_prefix_space else []
+    engine.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
+    ends = [decoders.Strip(" ", 1, 0)] if spaces.add_prefix_space else []
+    engine.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *ends])
+    _add_special_tokens(engine, pieces)
     return engine
 
 
-def from_bytes(pieces: Sequence[Piece], merges: Sequence[tuple[str, str]], splits: Sequence[str], whole: bool) -> Engine:
+def build_byte_level(
+    pieces: Sequence[Piece], merges: Sequence[tuple[str, str]], split_patterns: Sequence[str], ignore_merges: bool
+) -> Engine:
     """Byte-level BPE: `splits` cut the text first, one after the other; `whole` takes a word that is a token as it is."""
-    require()
+    require_tokenizers()
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
-    engine = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), ignore_merges=whole))
-    cuts = [pre_tokenizers.Split(_regex(split), "isolated") for split in splits]
+    engine = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), ignore_merges=ignore_merges))
+    cuts = [pre_tokenizers.Split(_regex(split), "isolated") for split in split_patterns]
     engine.pre_tokenizer = pre_tokenizers.Sequence([*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     engine.decoder = decoders.ByteLevel()
-    _mark(engine, pieces)
+    _add_special_tokens(engine, pieces)
     return engine
 
 
-def around(engine: Engine, first: int | None, last: int | None = None) -> None:
+def add_bos_and_eos(engine: Engine, bos_id: int | None, eos_id: int | None = None) -> None:
     """Have whole texts begin with one special token, and end with another."""
     from tokenizers.processors import TemplateProcessing
 
-    marks = {name: token for name, token in (("first", first), ("last", last)) if token is not None}
+    marks = {name: token for name, token in (("first", bos_id), ("last", eos_id)) if token is not None}
     if marks:
-        single = [*(["first:0"] if first is not None else []), "$A:0", *(["last:0"] if last is not None else [])]
+        single = [*(["first:0"] if bos_id is not None else []), "$A:0", *(["last:0"] if eos_id is not None else [])]
         known = [{"id": name, "ids": [token], "tokens": [engine.id_to_token(token) or ""]} for name, token in marks.items()]
         engine.post_processor = TemplateProcessing(single=single, special_tokens=known)
 
 
-def merged(ranks: Mapping[str, int], vocabulary: Mapping[str, int], source: str) -> Iterator[tuple[str, str]]:
+def derive_merges(ranks: Mapping[str, int], vocabulary: Mapping[str, int], source: str) -> Iterator[tuple[str, str]]:
     """Every cut of a token into two tokens, the tokens by rank."""
-    if sum(len(text) ** 2 for text in ranks) > MOST_CUTS * 8 or sum(map(len, ranks)) > MOST_CUTS:
+    if sum(len(text) ** 2 for text in ranks) > _MAX_MERGE_CHARACTERS * 8 or sum(map(len, ranks)) > _MAX_MERGE_CHARACTERS:
         raise FormatError("too_large", f"{safe(source)}: expected a vocabulary of words, found tokens too long to be any")
     for text in ranks:
         cuts = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranks and text[i:] in ranks]
         yield from sorted(cuts, key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]])) if len(cuts) > 1 else cuts
 
 
-def alphabet() -> dict[int, str]:
+def byte_alphabet() -> dict[int, str]:
     """A printable letter for each byte, as GPT-2 chose them: those that print stand for themselves, the others follow from 256."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = (byte for byte in range(256) if byte not in set(plain))
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
-def _mark(engine: Engine, pieces: Sequence[Piece]) -> None:
+def _add_special_tokens(engine: Engine, pieces: Sequence[Piece]) -> None:
     from tokenizers import AddedToken
 
     engine.add_special_tokens([AddedToken(x.text, special=True, normalized=False) for x in pieces if x.kind in (CONTROL, UNKNOWN)])

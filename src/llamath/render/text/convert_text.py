@@ -9,10 +9,10 @@ from ...core.errors import safe
 from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
-    from ...convert.convert_checkpoint import Converted
+    from ...convert.convert_checkpoint import ConversionReport
 
 
-def converted_text(done: Converted, seconds: float, dry: bool) -> str:
+def format_conversion(done: ConversionReport, seconds: float, dry: bool) -> str:
     """A line of summary, the files, and what there is to say."""
     size = sum(done.files.values())
     written = size - sum(done.files[x] for x in done.kept)
@@ -24,7 +24,7 @@ def converted_text(done: Converted, seconds: float, dry: bool) -> str:
     return "\n".join(lines + [dim(line) for note in done.notes for line in wrap(f"· {safe(note, 400)}", indent="  ")])
 
 
-def converted_json(done: Converted) -> dict[str, Any]:
+def converted_json(done: ConversionReport) -> dict[str, Any]:
     """The contract: `folder`, `files`, `bytes`, `tensors`, `dtype`, `kept` and `notes`."""
     files = [{"path": os.path.join(done.folder, name), "bytes": n} for name, n in done.files.items()]
     return {
