@@ -74,7 +74,7 @@ def test_conversations_are_recognised_as_chatml() -> None:
     found = load_tokenizer(embedded.path())
     form = chat.detect_chat_format(found)
     assert form is not None and form.name == "chatml"
-    assert {found.mark("</s>"), found.mark("<|im_end|>")} <= chat.chat_stop_ids(form, found)
+    assert {found.token_id("</s>"), found.token_id("<|im_end|>")} <= chat.chat_stop_ids(form, found)
 
 
 @pytest.mark.transformers
