@@ -1,7 +1,8 @@
-"""Fuzz one reader: `python tools/fuzz.py safetensors|gguf|pth|index|config --seconds N --out FILE`; `--replay FILE` runs one input.
+"""Fuzz one reader: `python tools/fuzz.py safetensors|gguf|pth|index|config [--seconds N | --runs N]`; `--replay FILE` runs one input.
 
-The property: nothing but a LlamathError escapes, no input takes a second, and what is read is what the reference reads. Atheris guides
-the inputs by coverage in a process of its own; without it, mutations of the seeds are drawn blindly. Findings end with exit code 1.
+A finding is any exception other than LlamathError, an input that takes longer than `--slow` CPU seconds, or a result that differs from
+the reference reader's. Atheris guides the inputs by coverage in a subprocess; where it is not installed, seeds are mutated at random.
+With findings, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -25,73 +26,85 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fuzz_targets import LONGEST, TARGETS, Differs, Target
+from fuzz_targets import MAX_BYTES, TARGETS, Differs, Target
 
-SLOW = 1.0
-"""CPU seconds that no input may take."""
-HANG = 20
+SLOW_S = 1.0
+"""CPU seconds after which an input counts as slow."""
+HANG_S = 60
+"""Seconds after which atheris ends an input."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null|\s+|.', re.DOTALL)
 _PULSE = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
 
 
-class Tally:
-    """What has been run and found."""
+class Budget(NamedTuple):
+    """How long to fuzz: for some time, or for a number of mutated inputs."""
 
-    def __init__(self, target: Target) -> None:
+    seconds: float = 20
+    runs: int | None = None
+
+    def is_spent(self, runs: int, start: float) -> bool:
+        """Whether fuzzing should end after this many inputs."""
+        return runs >= self.runs if self.runs is not None else time.monotonic() - start >= self.seconds
+
+
+class FuzzRun:
+    """Runs inputs and records their outcomes."""
+
+    def __init__(self, target: Target, slow: float = SLOW_S) -> None:
         from llamath.core.errors import LlamathError
 
-        self.target, self.ours = target, LlamathError
+        self.target, self.own_error, self.slow = target, LlamathError, slow
         self.executions, self.slowest = 0, 0.0
         self.outcomes: Counter[str] = Counter()
         self.findings: dict[str, dict[str, Any]] = {}
 
-    def one(self, data: bytes) -> None:
+    def run_input(self, data: bytes) -> None:
         """Run one input."""
         self.executions += 1
         start = time.process_time()
         try:
             self.target.run(data)
             self.outcomes["read"] += 1
-        except self.ours as error:
+        except self.own_error as error:
             self.outcomes[getattr(error, "code", type(error).__name__)] += 1
         except Differs as error:
-            self.found("differs", str(error), data)
+            self.record("differs", str(error), data)
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
-            self.found("escaped", f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {str(error)[:200]}", data)
+            self.record("escaped", f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {str(error)[:200]}", data)
         took = time.process_time() - start
         self.slowest = max(self.slowest, took)
-        if took > SLOW:
-            self.found("slow", f"{took:.1f} s", data)
+        if took > self.slow:
+            self.record("slow", f"{took:.1f} s", data)
 
-    def found(self, kind: str, what: str, data: bytes) -> None:
+    def record(self, kind: str, what: str, data: bytes) -> None:
         """Keep the first input of each kind and place."""
         self.findings.setdefault(
             f"{kind}: {what.partition(':')[0]}", {"kind": kind, "what": what, "input": base64.b64encode(data).decode()}
         )
 
-    def facts(self) -> dict[str, Any]:
-        """For the record."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcomes and findings."""
         return {
             "executions": self.executions,
             "outcomes": dict(self.outcomes.most_common()),
             "slowest_s": round(self.slowest, 3),
-            "peak_mib": _peak() >> 10,
+            "peak_mib": _peak_kib() >> 10,
             "findings": list(self.findings.values()),
         }
 
 
-def _peak() -> int:
-    """The most memory this process has had, in KiB; on Linux not by `ru_maxrss`, which begins with what the parent had."""
+def _peak_kib() -> int:
+    """Return the peak memory of this process in KiB; on Linux not from `ru_maxrss`, which includes the parent's."""
     status = Path("/proc/self/status")
     found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
     return int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def havoc(data: bytes, others: Sequence[bytes], words: Sequence[bytes], chance: random.Random) -> bytes:
-    """Some bytes changed, lost, doubled, or taken from a word or another input."""
+    """Change, drop, double or replace some bytes, also with words and parts of other inputs."""
     for _ in range(chance.choice([1, 1, 2, 3, 5])):
         at, length = chance.randrange(len(data) + 1), chance.choice([0, 1, 1, 2, 4, 8, 30])
         other = chance.choice(others)
@@ -106,11 +119,11 @@ def havoc(data: bytes, others: Sequence[bytes], words: Sequence[bytes], chance: 
         )
         kind = chance.randrange(len(new))
         data = data[:at] + new[kind] + data[at + (1 if kind == 5 else length) :]
-    return data[:LONGEST]
+    return data[:MAX_BYTES]
 
 
 def reshape(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes | None:
-    """A JSON text with some values exchanged, lost or added; None of what is none."""
+    """Replace, drop or add some values of a JSON text; None if it is not JSON."""
     try:
         top = json.loads(data)
         places = list(_places(top))
@@ -131,7 +144,7 @@ def reshape(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every value within a JSON value: what holds it, and where."""
+    """Yield every value within a JSON value as its container and key."""
     for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
         yield value, key
         if isinstance(item, (dict, list)):
@@ -139,9 +152,9 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def rewrite(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
-    """Some values of a JSON text exchanged, or some of its tokens, mostly for their like, or lost, doubled or added."""
+    """Replace, drop, double or add some values or tokens of a JSON text, mostly by ones of the same kind."""
     if chance.random() < 0.5 and (made := reshape(data, words, chance)):
-        return made[:LONGEST]
+        return made[:MAX_BYTES]
     tokens = _TOKEN.findall(data)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         tokens = tokens or [b"{}"]
@@ -153,23 +166,23 @@ def rewrite(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes
             tokens[i] = chance.choice(likes or [word])
         else:
             tokens[i : i + chance.choice([0, 1, 1, 1, 2])] = chance.choice([[word], [other], [], [word, b",", other]])
-    return b"".join(tokens)[:LONGEST]
+    return b"".join(tokens)[:MAX_BYTES]
 
 
-def blindly(tally: Tally, seconds: float, seed: int) -> dict[str, Any]:
-    """Mutations of the seeds, without a guide."""
-    chance, target = random.Random(seed), tally.target
-    pool, words, end = list(target.seeds()), list(target.words()), time.monotonic() + seconds
+def fuzz_with_mutations(run: FuzzRun, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run all seeds, then random mutations of them."""
+    chance, target = random.Random(seed), run.target
+    pool, words, start = list(target.seeds()), list(target.words()), time.monotonic()
     for data in pool:
-        tally.one(data)
-    while time.monotonic() < end:
+        run.run_input(data)
+    while not budget.is_spent(run.executions - len(pool), start):
         data = chance.choice(pool)
-        tally.one(rewrite(data, words, chance) if target.json and chance.random() < 0.6 else havoc(data, pool, words, chance))
-    return {"engine": "mutations", "corpus": len(pool), **tally.facts()}
+        run.run_input(rewrite(data, words, chance) if target.json and chance.random() < 0.6 else havoc(data, pool, words, chance))
+    return {"engine": "mutations", "corpus": len(pool), **run.to_json()}
 
 
-def guided(name: str, seconds: float, seed: int) -> dict[str, Any]:
-    """Atheris, in a process of its own: an input that hangs or takes too much memory ends it and is a finding."""
+def fuzz_with_atheris(name: str, budget: Budget, seed: int, slow: float) -> dict[str, Any]:
+    """Run atheris in a subprocess, which an input that hangs or takes too much memory ends; that is a finding."""
     target = TARGETS[name]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -178,11 +191,12 @@ def guided(name: str, seconds: float, seed: int) -> dict[str, Any]:
             (place / "corpus" / f"{i:05}").write_bytes(data)
         lines = ("".join(f"\\x{byte:02x}" for byte in word) for word in target.words() if 0 < len(word) <= 64)
         (place / "words").write_text("".join(f'"{line}"\n' for line in lines))
-        command = [sys.executable, __file__, name, "--seconds", str(seconds), "--seed", str(seed), "--inside", folder]
+        limits = ["--seconds", str(budget.seconds)] if budget.runs is None else ["--runs", str(budget.runs)]
+        command = [sys.executable, __file__, name, *limits, "--seed", str(seed), "--slow", str(slow), "--inside", folder]
         with (place / "log").open("w") as log:
             code = subprocess.run(command, stdout=log, stderr=log).returncode
-        tally, log_text = place / "tally.json", (place / "log").read_text(errors="replace")
-        facts: dict[str, Any] = json.loads(tally.read_text()) if tally.exists() else {"executions": 0, "findings": []}
+        result, log_text = place / "result.json", (place / "log").read_text(errors="replace")
+        facts: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"executions": 0, "findings": []}
         ends = [*place.glob("timeout-*"), *place.glob("oom-*"), *place.glob("crash-*")]
         for path in ends:
             facts["findings"].append(
@@ -195,8 +209,8 @@ def guided(name: str, seconds: float, seed: int) -> dict[str, Any]:
         return {"engine": "atheris", "exit": code, **seen, **facts}
 
 
-def inside(name: str, seconds: float, seed: int, place: Path) -> None:
-    """The process in which atheris runs; it ends when the time is over."""
+def run_atheris(name: str, budget: Budget, seed: int, slow: float, place: Path) -> None:
+    """Run atheris in this process and end the process when the budget is spent."""
     import os
 
     import atheris
@@ -205,17 +219,17 @@ def inside(name: str, seconds: float, seed: int, place: Path) -> None:
     with atheris.instrument_imports(include=list(target.modules)):
         for module in target.modules:
             import_module(module)
-    tally, end = Tally(target), time.monotonic() + seconds
-    words, saved = list(target.words()), time.monotonic()
+    run, start = FuzzRun(target, slow), time.monotonic()
+    words, saved = list(target.words()), start
 
-    def one(data: bytes) -> None:
+    def run_input(data: bytes) -> None:
         nonlocal saved
-        tally.one(data)
-        now = time.monotonic()
-        if now > end or now > saved + 5:
-            saved = now
-            (place / "tally.json").write_text(json.dumps(tally.facts()))
-        if now > end:
+        run.run_input(data)
+        is_done = budget.is_spent(run.executions, start)
+        if is_done or time.monotonic() > saved + 5:
+            saved = time.monotonic()
+            (place / "result.json").write_text(json.dumps(run.to_json()))
+        if is_done:
             os._exit(0)
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
@@ -226,28 +240,31 @@ def inside(name: str, seconds: float, seed: int, place: Path) -> None:
     options = [
         f"-dict={place}/words",
         f"-artifact_prefix={place}/",
-        f"-timeout={HANG}",
+        f"-timeout={HANG_S}",
         "-rss_limit_mb=2048",
-        f"-max_len={LONGEST}",
+        f"-max_len={MAX_BYTES}",
         f"-seed={seed}",
     ]
-    atheris.Setup([sys.argv[0], str(place / "corpus"), *options], one, custom_mutator=mutated)
-    (place / "tally.json").write_text(json.dumps(tally.facts()))
+    atheris.Setup([sys.argv[0], str(place / "corpus"), *options], run_input, custom_mutator=mutated)
+    (place / "result.json").write_text(json.dumps(run.to_json()))
     atheris.Fuzz()
 
 
-def confirmed(name: str, finding: dict[str, Any]) -> bool:
-    """Whether an input that was slow while it was watched is slow without that, too; anything else is believed."""
+def is_reproducible(name: str, finding: dict[str, Any], slow: float) -> bool:
+    """Whether an input that was slow under instrumentation is also slow without it; other findings need no confirmation."""
     if finding["kind"] != "slow":
         return True
     with tempfile.NamedTemporaryFile() as file:
         file.write(base64.b64decode(finding["input"]))
         file.flush()
-        return subprocess.run([sys.executable, __file__, name, "--replay", file.name], capture_output=True).returncode != 0
+        return (
+            subprocess.run([sys.executable, __file__, name, "--slow", str(slow), "--replay", file.name], capture_output=True).returncode
+            != 0
+        )
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Of Python and of what took part."""
+    """Return the versions of Python and of the packages used."""
     found = {"python": platform.python_version()}
     for package in ("llamath", "atheris", *packages):
         try:
@@ -260,32 +277,37 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="fuzz one reader")
     parser.add_argument("reader", choices=TARGETS)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--seed", type=int, default=int(time.time()) & 0xFFFFFFF)
-    parser.add_argument("--out", type=Path, help="where to write the result, as JSON")
-    parser.add_argument("--blind", action="store_true", help="without atheris, even where it is installed")
-    parser.add_argument("--replay", type=Path, help="run the one input in this file")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=float, default=20, help="how long to fuzz (default: 20)")
+    length.add_argument("--runs", type=int, help="number of inputs to run instead")
+    parser.add_argument("--slow", type=float, default=SLOW_S, help="CPU seconds after which an input is a finding (default: 1)")
+    parser.add_argument("--seed", type=int, default=int(time.time()) & 0xFFFFFFF, help="random seed")
+    parser.add_argument("--out", type=Path, help="write the result to this JSON file")
+    parser.add_argument("--blind", action="store_true", help="do not use atheris")
+    parser.add_argument("--replay", type=Path, help="run the input in this file")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    said = parser.parse_args(arguments)
-    if said.inside:
-        inside(said.reader, said.seconds, said.seed, said.inside)
-    target = TARGETS[said.reader]
-    if said.replay:
-        tally = Tally(target)
-        tally.one(said.replay.read_bytes())
-        print(json.dumps(tally.facts(), indent=1))
-        return bool(tally.findings)
+    options = parser.parse_args(arguments)
+    budget = Budget(options.seconds, options.runs)
+    if options.inside:
+        run_atheris(options.reader, budget, options.seed, options.slow, options.inside)
+    run = FuzzRun(TARGETS[options.reader], options.slow)
+    if options.replay:
+        run.run_input(options.replay.read_bytes())
+        print(json.dumps(run.to_json(), indent=1))
+        return bool(run.findings)
     start = time.monotonic()
-    guide = not said.blind and find_spec("atheris") is not None
-    facts = guided(said.reader, said.seconds, said.seed) if guide else blindly(Tally(target), said.seconds, said.seed)
-    facts["findings"] = [x for x in facts["findings"] if confirmed(said.reader, x)]
+    if not options.blind and find_spec("atheris") is not None:
+        facts = fuzz_with_atheris(options.reader, budget, options.seed, options.slow)
+    else:
+        facts = fuzz_with_mutations(run, budget, options.seed)
+    facts["findings"] = [x for x in facts["findings"] if is_reproducible(options.reader, x, options.slow)]
     took = round(time.monotonic() - start, 1)
-    head = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "reader": said.reader, "seed": said.seed, "seconds": took}
-    result = {**head, "versions": versions(target.packages), **facts}
-    if said.out:
-        said.out.parent.mkdir(parents=True, exist_ok=True)
-        said.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{said.reader}: {facts['executions']:,} executions in {took:g} s with {facts['engine']}, {len(facts['findings'])} findings")
+    head = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "reader": options.reader, "seed": options.seed, "seconds": took}
+    result = {**head, "versions": versions(run.target.packages), **facts}
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{options.reader}: {facts['executions']:,} executions in {took:g} s with {facts['engine']}, {len(facts['findings'])} findings")
     for finding in facts["findings"]:
         print(f"  {finding['kind']}: {finding['what']}\n    {finding['input'][:400]}")
     return bool(facts["findings"])

@@ -19,7 +19,7 @@ sys.path.insert(0, str(TESTS))
 
 from support import hostile_gguf, hostile_index, hostile_pth, hostile_safetensors  # noqa: E402
 
-LONGEST = 8192
+MAX_BYTES = 8192
 """Bytes of an input; what only long ones could do is in the hostile corpora."""
 
 
@@ -43,7 +43,7 @@ def _made(corpora: Iterable[Iterable[bytes | Callable[[], bytes]]], wraps: int) 
     for corpus in corpora:
         for made in corpus:
             data = made() if callable(made) else made
-            if len(data) < LONGEST:
+            if len(data) < MAX_BYTES:
                 yield from (bytes([i]) + data for i in range(wraps))
 
 
@@ -55,7 +55,7 @@ _ENDS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,4})\s*\]')
 def _safetensors_seeds() -> Iterator[bytes]:
     files = [*(make for _, make in hostile_safetensors.hostile().values()), *hostile_safetensors.odd().values()]
     for data in (make() for make in files):
-        if len(data) < LONGEST:
+        if len(data) < MAX_BYTES:
             yield from (b"\0" + data, b"\1" + data[8:])
     yield from (b"\0" + data for data in islice(hostile_safetensors.mutants(0), 300))
 
@@ -111,7 +111,7 @@ def _gguf(data: bytes) -> object:
 def _pth_seeds() -> Iterator[bytes]:
     yield from _made([(data for data, _ in {**hostile_pth.archives(), **hostile_pth.old()}.values())], 1)
     streams = [hostile_pth.VALID, hostile_pth.VALID_OLD, *(data for data, _ in hostile_pth.streams().values())]
-    yield from (bytes([i]) + data for data in streams if len(data) < LONGEST for i in (1, 2))
+    yield from (bytes([i]) + data for data in streams if len(data) < MAX_BYTES for i in (1, 2))
     yield from (b"\0" + data for data in (hostile_pth.zipped(hostile_pth.VALID), hostile_pth.legacy(hostile_pth.VALID_OLD)))
 
 
@@ -143,7 +143,7 @@ def _index_seeds() -> Iterator[bytes]:
     return (
         data
         for data in (make() for make in [*(x for _, x in hostile_index.hostile().values()), *hostile_index.odd().values()])
-        if len(data) < LONGEST
+        if len(data) < MAX_BYTES
     )
 
 
