@@ -6,7 +6,6 @@ import json
 import math
 import os
 import socket
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -24,6 +23,7 @@ from llamath.checkpoint.formats.source import MOST, Bytes, Cursor, LocalFile, So
 from llamath.core.errors import FormatError, safe
 from support import hostile_gguf
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid
+from support.limits import within_calls
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")
@@ -152,9 +152,7 @@ def test_types_are_the_gguf_packages() -> None:
 def test_a_hostile_file_is_refused_for_its_reason(name: str) -> None:
     code, make = HOSTILE[name]
     data = make()
-    start = time.process_time()
-    error = refusal(data)
-    assert time.process_time() - start < 1
+    error = within_calls(20_000, lambda: refusal(data))
     assert error.code == code, str(error)
     assert "expected" in str(error) and "found" in str(error) and len(str(error)) < 500 and str(error).isprintable()
 
@@ -180,9 +178,7 @@ def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: 
     agreed = 0
     for bit in range(len(file.header()) * 8):
         flipped = flip(data, bit)
-        start = time.process_time()
-        found = attempt(flipped)
-        assert time.process_time() - start < 1
+        found = within_calls(2000, lambda data=flipped: attempt(data))
         if isinstance(found, Manifest) and bit % 5 == 0:
             path.write_bytes(flipped)
             agree(path, found)

@@ -1,29 +1,56 @@
-"""What work may cost: CPU seconds and peak memory, measured."""
+"""What work may cost, independent of the machine's speed: function calls and peak memory."""
 
 from __future__ import annotations
 
-import time
+import signal
+import sys
 import tracemalloc
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+HANG_S = 120
+"""No test needs this long on any machine; only a hang does."""
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """The result of work that takes less CPU time than this, at the second attempt if need be: machines have bad moments."""
-    for attempt in (1, 2):
-        start = time.process_time()
-        found = work()
-        took = time.process_time() - start
-        if took < seconds or attempt == 2:
-            break
-    assert took < seconds
-    return found
+def within_calls(most: int, work: Callable[[], T]) -> T:
+    """Return the result of work that makes at most this many calls of Python and C functions, and does not hang."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    with ends():
+        sys.setprofile(profile)
+        try:
+            result = work()
+        finally:
+            sys.setprofile(None)
+    assert count <= most, f"{count:,} calls, expected at most {most:,}"
+    return result
+
+
+@contextmanager
+def ends(seconds: float = HANG_S) -> Iterator[None]:
+    """Fail if the body hangs."""
+
+    def fail(_signal: int, _frame: FrameType | None) -> None:
+        raise AssertionError(f"still running after {seconds:g} seconds")
+
+    previous = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def peak(work: Callable[[], object]) -> int:
-    """The most bytes that work holds at once."""
+    """Return the peak number of bytes that work allocates."""
     tracemalloc.start()
     try:
         work()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import socket
 import ssl
+from collections.abc import Callable
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from threading import Lock
@@ -58,12 +59,12 @@ class Reply(NamedTuple):
 class _Meter:
     """What is left of an answer's time and bytes."""
 
-    def __init__(self, where: str, silence: float, end: float, most: int) -> None:
-        self.where, self.silence, self.end, self.left = where, silence, end, most + HEADERS
+    def __init__(self, where: str, silence: float, end: float, most: int, clock: Callable[[], float]) -> None:
+        self.where, self.silence, self.end, self.left, self.clock = where, silence, end, most + HEADERS, clock
 
     def wait(self) -> float:
         """How long the next bytes may be awaited."""
-        left = self.end - monotonic()
+        left = self.end - self.clock()
         if left <= 0:
             raise TimeoutError
         return min(left, self.silence)
@@ -107,9 +108,15 @@ class _Answer(HTTPResponse):
 class Session:
     """Connections that are kept, and the endpoint's token, which goes to the endpoint alone; safe to share among threads."""
 
-    def __init__(self, endpoint: Place | None = None, token: str = "", limits: Limits | None = None) -> None:
-        self.limits, self._endpoint, self._token = limits or Limits(), endpoint, token
-        self._until = monotonic() + self.limits.whole
+    def __init__(
+        self,
+        endpoint: Place | None = None,
+        token: str = "",
+        limits: Limits | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.limits, self._endpoint, self._token, self._clock = limits or Limits(), endpoint, token, clock
+        self._until = clock() + self.limits.whole
         self._idle: dict[tuple[str, str, int], list[HTTPConnection]] = {}
         self._lock = Lock()
         self._tls: ssl.SSLContext | None = None
@@ -122,7 +129,7 @@ class Session:
 
     def get(self, there: Place, ask: Ask) -> Reply:
         """Ask, and follow redirects to the answer."""
-        end = min(monotonic() + self.limits.answer, self._until)
+        end = min(self._clock() + self.limits.answer, self._until)
         start = there
         for _ in range(self.limits.redirects + 1):
             reply = self._exchange(there, ask, end)
@@ -142,7 +149,7 @@ class Session:
     def _exchange(self, there: Place, ask: Ask, end: float) -> Reply:
         """One request to one place, sent again once if the connection drops."""
         for last in (False, True):
-            meter = _Meter(there.shown, self.limits.silence, end, ask.most)
+            meter = _Meter(there.shown, self.limits.silence, end, ask.most, self._clock)
             link = self._link(there, fresh=last)
             try:
                 return self._talk(link, there, ask, meter)
