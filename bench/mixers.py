@@ -20,11 +20,10 @@ from torch import Tensor
 
 from harness import RESULTS
 from llamath.core.forward_pass import AttentionWindow
-from llamath.run import linear_recurrence as recurrence
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
+from llamath.run.recurrent_mixers import CHUNK, RecurrenceInputs, linear_recurrence
 from run import machine
 
 Form = Callable[[], Tensor]
@@ -41,9 +40,7 @@ MOST = 1 << 28
 
 def by(chunk: int, tokens: RecurrenceInputs) -> Tensor:
     """The recurrence with chunks of this size."""
-    kept, recurrence.CHUNK = recurrence.CHUNK, chunk
-    y, _ = linear_recurrence(tokens, None)
-    recurrence.CHUNK = kept
+    y, _ = linear_recurrence(tokens, None, chunk_size=chunk)
     return y
 
 
@@ -54,7 +51,7 @@ def delta(tokens: int) -> dict[str, Form]:
     q, k, v = (torch.randn(1, tokens, heads, 128) for heads in (16, 16, 32))
     q, k = (x / x.norm(dim=-1, keepdim=True) for x in (q, k))
     g, s = -torch.rand(1, tokens, 32), torch.rand(1, tokens, 32)
-    ours = RecurrenceInputs.from_heads((q * 128**-0.5, k, v), g, s)
+    ours = RecurrenceInputs.from_heads(q * 128**-0.5, k, v, g, s)
     return forms(ours, lambda: torch_chunk_gated_delta_rule(q, k, v, g, s)[0])
 
 
@@ -64,12 +61,12 @@ def mamba(tokens: int) -> dict[str, Form]:
 
     c, b, v = torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 128, 64)
     size, decay = torch.rand(1, tokens, 128), -torch.rand(128)
-    ours = RecurrenceInputs.from_heads((c, b, v * size[..., None]), decay * size)
+    ours = RecurrenceInputs.from_heads(c, b, v * size[..., None], decay * size)
     return forms(ours, lambda: mamba2_chunk_scan(v, size, decay, b, c, 128))
 
 
 def forms(tokens: RecurrenceInputs, theirs: Form) -> dict[str, Form]:
-    size = recurrence.CHUNK
+    size = CHUNK
     return {f"chunks of {size}": lambda: by(size, tokens), "token by token": lambda: by(1, tokens), "transformers": theirs}
 
 

@@ -20,7 +20,7 @@ from llamath.core.errors import LlamathError
 from llamath.run.attention import Attention
 from llamath.run.cpu.matmul import Int8Linear, quantize_int8
 from llamath.run.cpu.optimize_for_cpu import cpu_supports, maybe_pack, optimize_for_cpu
-from llamath.run.cpu.weight_packing import INT8, MKLDNN, PANELS, SMALL_PANELS, LazyPackedLinear, PackingFormat, SplitLinear
+from llamath.run.cpu.weight_packing import INT8, MKLDNN, PANELS, SMALL_PANELS, PackingFormat
 
 torch.set_num_threads(1)
 
@@ -137,17 +137,23 @@ def test_weights_are_laid_out_where_that_repays() -> None:
 
 
 @pytest.mark.parametrize("config", [LLAMA, LLAMA | {"model_type": "qwen2"}, LLAMA | {"model_type": "gemma2"}])
-def test_nothing_is_laid_out_twice(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several texts after one are another matter, and one after several is not; also where the head alone can be quick (gemma2)."""
-    made: list[PackingFormat] = []
-    monkeypatch.setattr(LazyPackedLinear, "pack", lambda self, kind, make=LazyPackedLinear.pack: (made.append(kind), make(self, kind))[1])
-    monkeypatch.setattr(SplitLinear, "pack", lambda self, kind, make=SplitLinear.pack: (made.append(kind), make(self, kind))[1])
+def test_weights_are_not_packed_twice(config: dict[str, Any]) -> None:
+    """A batch after a single sequence repacks, a single sequence after a batch does not; also where only the head is packed (gemma2)."""
     module = tiny(config)
-    for tokens, rows, expected in ((64, 1, {SMALL_PANELS}), (200, 2, set()), (64, 1, set()), (64, 8, {MKLDNN}), (200, 1, set())):
+    steps: list[tuple[int, int, PackingFormat, bool]] = [
+        (64, 1, SMALL_PANELS, True),
+        (200, 2, PANELS, False),  # the same layout
+        (64, 1, PANELS, False),
+        (64, 8, MKLDNN, True),
+        (200, 1, MKLDNN, False),
+    ]
+    packed = 0
+    for tokens, rows, expected, repacks in steps:
         maybe_pack(module, tokens, rows)
         said(module)
-        assert set(made) == expected
-        made.clear()
+        assert module.packed_weights is not None and module.packed_weights.format is expected
+        assert (module.packed_weights.num_packed > packed) == repacks
+        packed = module.packed_weights.num_packed
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -209,7 +215,7 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     found = run.open_model(str(tmp_path))
     expected, calls = said(module), []
-    assert optimize_for_cpu(found.module, forget=lambda: calls.append(found.files.release_pages())) == 3
+    assert optimize_for_cpu(found.module, release_pages=lambda: calls.append(found.files.release_pages())) == 3
     assert not calls and found.module.packed_weights is not None  # until somebody reads
     for kind, tokens, times in (
         (PANELS, 1, 3 + 1 + 1),  # laid out: each layer, the rows of the head; the head

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     made = model(attention())
     cache = made.new_cache(8)
     made(torch.zeros(1, 6, dtype=torch.long), cache)
-    with pytest.raises(LlamathError, match="9 tokens do not fit a cache for 8"):
+    with pytest.raises(LlamathError, match="room for 8 tokens, found 9"):
         made(torch.zeros(1, 3, dtype=torch.long), cache)
     assert made(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
 

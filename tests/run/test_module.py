@@ -139,7 +139,7 @@ def test_initial_norms_change_nothing() -> None:
 def test_more_tokens_than_learned_positions_are_refused() -> None:
     made = run.initialize(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
     assert made(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
-    with pytest.raises(LlamathError, match="learned 8 positions, and this is 9 tokens"):
+    with pytest.raises(LlamathError, match="position embeddings for 8 tokens, found 9 tokens"):
         made(IDS, None, torch.tensor([3, 5, 6]))
 
 

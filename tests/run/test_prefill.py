@@ -18,11 +18,10 @@ from conftest import tiny_configs
 from llamath.core.forward_pass import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run import forward_context as step
-from llamath.run import linear_recurrence as recurrence
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
+from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
 from support.oracle import alike, logits, pair
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -60,9 +59,7 @@ def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk
     k = k / k.norm(dim=-1, keepdim=True)
     g, s = -decay * random(2, tokens, 6).abs(), random(2, tokens, 6).sigmoid() if delta else None
     state = random(2, 6, 5, 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recurrence, "CHUNK", chunk)
-        found = linear_recurrence(RecurrenceInputs.from_heads((q, k, v), g, s), state)
+    found = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g, s), state, chunk_size=chunk)
     for x, wanted in zip(found, by_the_equations(q, k, v, g, s, state), strict=True):
         torch.testing.assert_close(x, wanted, **EXACT)
 
@@ -70,8 +67,8 @@ def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk
 def test_a_long_decay_costs_no_digits() -> None:
     q, k, v, g = random(1, 64, 1, 8), random(1, 64, 1, 8), random(1, 64, 1, 8), -random(1, 64, 1).abs()
     g[:, ::3] *= 40
-    wanted, _ = linear_recurrence(RecurrenceInputs.from_heads((q, k, v), g), None)
-    found, _ = linear_recurrence(RecurrenceInputs.from_heads((q.float(), k.float(), v.float()), g.float()), None)
+    wanted, _ = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g), None)
+    found, _ = linear_recurrence(RecurrenceInputs.from_heads(q.float(), k.float(), v.float(), g.float()), None)
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-6
 
 

@@ -14,6 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from ..core import blocks
 from ..core.errors import LlamathError
+from ..core.positions import Rope
 from .basic_layers import Linear, Norm
 from .forward_context import AttentionPattern, ForwardContext, Mask, MaskBlock
 from .kv_cache import KVCache, LayerCache
@@ -21,27 +22,32 @@ from .module import Module, local_tensor, module_for
 from .rope import RopeCosSin, apply_rope
 
 MIN_QUERIES_FOR_PADDED_VALUES = 64
-"""Queries from which on scores that are not kept are worth longer values."""
+"""From this many queries on, values are padded to the length of keys, so that a kernel applies that does not store the scores."""
 
 
 class ScoreParams(NamedTuple):
-    """How queries weigh keys."""
+    """How attention scores are computed from q · k."""
 
     scale: float
     softcap: float | None = None  # scores become cap · tanh(scores / cap)
-    sinks: Tensor | None = None  # a logit for each head that takes a share and gives nothing
+    sinks: Tensor | None = None  # one logit per head that joins the softmax without a value
 
     @property
     def sdpa_compatible(self) -> bool:
-        """Whether torch's kernels weigh so."""
+        """Whether `scaled_dot_product_attention` computes these scores."""
         return self.softcap is None and self.sinks is None
 
 
 class Mixer(Module):
-    """Base of what mixes tokens: `forward(x, step, i)` is layer i's, and `memory(room)` is what it remembers by."""
+    """Base of the modules that mix tokens; `forward(x, ctx, i)` computes layer i's."""
 
-    def new_cache(self, room: int) -> LayerCache:
-        """A new memory for at most `room` tokens."""
+    @property
+    def rotary_embedding(self) -> Rope | None:
+        """The rotary embedding of queries and keys, if any."""
+        return None
+
+    def new_cache(self, capacity: int) -> LayerCache:
+        """Return an empty cache for at most `capacity` tokens."""
         raise NotImplementedError
 
 
@@ -60,72 +66,74 @@ class Attention(Mixer):
     gate: Linear | None
     sinks: Parameter | None
 
+    @property
+    def rotary_embedding(self) -> Rope | None:
+        return self.spec.rope
+
     @cached_property
     def pattern(self) -> AttentionPattern:
-        """What a query may look at."""
-        return AttentionPattern(
-            self.spec.window, self.spec.score_transform.alibi, self.spec.heads if self.spec.score_transform.alibi else 0
-        )
+        """The keys that a query attends to."""
+        alibi = self.spec.score_transform.alibi
+        return AttentionPattern(self.spec.window, alibi, self.spec.heads if alibi else 0)
 
-    def new_cache(self, room: int) -> LayerCache:
-        """As far back as the queries see; none where another layer's keys are read."""
-        if room and not self.spec.window.causal:
-            raise LlamathError("this model looks ahead as well as back, so it cannot read on from what it remembers")
-        return None if self.k is None else KVCache(min(room, self.pattern.span or room))
+    def new_cache(self, capacity: int) -> LayerCache:
+        """A KV cache as long as the attention window; None where the layer reads another layer's keys and values."""
+        if capacity and not self.spec.window.causal:
+            raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
+        return None if self.k is None else KVCache(min(capacity, self.pattern.span or capacity))
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
         s = self.spec
-        memory = step.cache.layers[i if s.kv_layer is None else s.kv_layer]
-        assert isinstance(memory, KVCache)
-        q = self._norm_and_rotate(self._heads(self.q, x), self.q_norm, step.rope_cos_sin(s.rope))  # (B, T, H, h)
+        cache = ctx.cache.layers[i if s.kv_layer is None else s.kv_layer]
+        assert isinstance(cache, KVCache)
+        q = self._norm_and_rotate(self._heads(self.q, x), self.q_norm, ctx.rope_cos_sin(s.rope))  # (B, T, H, h)
         if s.score_transform.temperature is not None:
-            q = q * step.temperature_scale(s.score_transform.temperature).to(q.dtype)
-        k, v = memory.visible if self.k is None else self._update_cache(x, memory, step)  # (B, K, S, h)
+            q = q * ctx.temperature_scale(s.score_transform.temperature).to(q.dtype)
+        k, v = cache.visible if self.k is None else self._update_cache(x, cache, ctx)  # (B, K, S, h)
         sinks = None if self.sinks is None else local_tensor(self.sinks)
-        scores = ScoreParams(
-            s.head_dim**-0.5 if s.score_transform.scale is None else s.score_transform.scale, s.score_transform.softcap, sinks
-        )
-        y = attend(q.transpose(1, 2), k, v, step.mask(self.pattern, memory.capacity), scores)
+        scale = s.head_dim**-0.5 if s.score_transform.scale is None else s.score_transform.scale
+        params = ScoreParams(scale, s.score_transform.softcap, sinks)
+        y = attend(q.transpose(1, 2), k, v, ctx.mask(self.pattern, cache.capacity), params)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H·h)
         return self.o(y if self.gate is None else y * torch.sigmoid(self.gate(x)))
 
-    def _update_cache(self, x: Tensor, memory: KVCache, step: ForwardContext) -> tuple[Tensor, Tensor]:
-        """Keys and values of these tokens, remembered; and of those before, as far as a query sees."""
+    def _update_cache(self, x: Tensor, cache: KVCache, ctx: ForwardContext) -> tuple[Tensor, Tensor]:
+        """Store the keys and values of these tokens; return all that a query attends to."""
         assert self.k is not None
         k = self._heads(self.k, x)
         v = k if self.v is None else self._heads(self.v, x)
-        k, v = self._norm_and_rotate(k, self.k_norm, step.rope_cos_sin(self.spec.rope)), self._apply_head_norm(v, self.v_norm)
-        k, v = memory.update((k.transpose(1, 2), v.transpose(1, 2)), step.past_length)
+        k, v = self._norm_and_rotate(k, self.k_norm, ctx.rope_cos_sin(self.spec.rope)), self._apply_head_norm(v, self.v_norm)
+        k, v = cache.update((k.transpose(1, 2), v.transpose(1, 2)), ctx.past_length)
         return k, v
 
     def _heads(self, linear: Linear, x: Tensor) -> Tensor:
         """`(B, T, d)` → `(B, T, heads, h)`."""
-        return self._clip(linear(x), False).unflatten(-1, (-1, self.spec.head_dim))
+        return self._clip(linear(x), after_norm=False).unflatten(-1, (-1, self.spec.head_dim))
 
-    def _norm_and_rotate(self, y: Tensor, norm: Norm | Sequence[Norm] | None, turn: RopeCosSin | None) -> Tensor:
-        """Heads normed, if at all, and rotated; in the family's order."""
+    def _norm_and_rotate(self, y: Tensor, norm: Norm | Sequence[Norm] | None, rotation: RopeCosSin | None) -> Tensor:
+        """Apply the heads' norm and the rotary embedding in the family's order."""
         if self.spec.qk_preprocess.after_rope:
-            return self._apply_head_norm(apply_rope(y, turn), norm)
-        return apply_rope(self._apply_head_norm(y, norm), turn)
+            return self._apply_head_norm(apply_rope(y, rotation), norm)
+        return apply_rope(self._apply_head_norm(y, norm), rotation)
 
     def _apply_head_norm(self, y: Tensor, norm: Norm | Sequence[Norm] | None) -> Tensor:
-        """Each head alone, or all of them as one vector, or each with a norm of its own."""
+        """Normalize each head, or all heads as one vector, or each head with its own norm."""
         if isinstance(norm, Norm):
             y = norm(y.flatten(2)).view(y.shape) if self.spec.qk_preprocess.across_heads else norm(y)
         elif norm is not None:
             y = torch.stack([own(head) for own, head in zip(norm, y.unbind(2), strict=True)], 2)
-        return self._clip(y, True)
+        return self._clip(y, after_norm=True)
 
-    def _clip(self, y: Tensor, normed: bool) -> Tensor:
+    def _clip(self, y: Tensor, after_norm: bool) -> Tensor:
         clip = self.spec.qk_preprocess.clip
-        return y if clip is None or clip.after_norm != normed else y.clamp(-clip.limit, clip.limit)
+        return y if clip is None or clip.after_norm != after_norm else y.clamp(-clip.limit, clip.limit)
 
 
 @module_for(blocks.LatentAttention)
 class LatentAttention(Mixer):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): what is remembered is one small vector for all heads.
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one small vector per token for all heads.
 
-    A pass over several tokens unpacks keys and values from it; a pass over one takes the unpacking into the query instead.
+    A pass over several tokens expands it to keys and values; a pass over one token absorbs the expansion into the query.
     """
 
     spec: blocks.LatentAttention
@@ -139,44 +147,47 @@ class LatentAttention(Mixer):
     v_up: Linear
     o: Linear
 
-    def new_cache(self, room: int) -> LayerCache:
-        """The latent vectors, each with the one rotated key."""
-        return KVCache(room)
+    @property
+    def rotary_embedding(self) -> Rope | None:
+        return self.spec.rope
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+    def new_cache(self, capacity: int) -> LayerCache:
+        """A cache of latent vectors, each followed by the rotated key that all heads share."""
+        return KVCache(capacity)
+
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
         s = self.spec
-        memory = step.cache.layers[i]
-        assert isinstance(memory, KVCache)
+        cache = ctx.cache.layers[i]
+        assert isinstance(cache, KVCache)
         q = self.q_up(self.q_norm(self.q_down(x))) if self.q is None else self.q(x)
         q = q.unflatten(-1, (-1, s.nope_dim + s.rope_dim))  # (B, T, H, n + p)
         if s.score_transform.temperature is not None:
-            q = q * step.temperature_scale(s.score_transform.temperature).to(q.dtype)
-        content, place = q.split((s.nope_dim, s.rope_dim), -1)
-        place = apply_rope(place, step.rope_cos_sin(s.rope))
-        kept = self._update_cache(x, memory, step)  # (B, 1, S, r + p)
-        meet = self._attend_absorbed if step.new_length == 1 else self._attend_expanded
-        y = meet(
-            content.transpose(1, 2), place.transpose(1, 2), kept, step.mask(AttentionPattern(s.window), memory.capacity)
-        )  # (B, H, T, v)
+            q = q * ctx.temperature_scale(s.score_transform.temperature).to(q.dtype)
+        q_nope, q_rope = q.split((s.nope_dim, s.rope_dim), -1)
+        q_rope = apply_rope(q_rope, ctx.rope_cos_sin(s.rope))
+        latents = self._update_cache(x, cache, ctx)  # (B, 1, S, r + p)
+        mask = ctx.mask(AttentionPattern(s.window), cache.capacity)
+        attend_latents = self._attend_absorbed if ctx.new_length == 1 else self._attend_expanded
+        y = attend_latents(q_nope.transpose(1, 2), q_rope.transpose(1, 2), latents, mask)  # (B, H, T, v)
         return self.o(y.transpose(1, 2).flatten(2))
 
-    def _update_cache(self, x: Tensor, memory: KVCache, step: ForwardContext) -> Tensor:
-        """A latent vector and a rotated key for each of these tokens, side by side, remembered; and those of the tokens before."""
+    def _update_cache(self, x: Tensor, cache: KVCache, ctx: ForwardContext) -> Tensor:
+        """Store the latent vector and rotated key of each token, concatenated; return those of all tokens."""
         latent, key = self.kv_down(x)[:, :, None].split((self.spec.kv_lora_rank, self.spec.rope_dim), -1)
-        both = torch.cat((self.kv_norm(latent), apply_rope(key, step.rope_cos_sin(self.spec.rope))), -1)
-        (kept,) = memory.update((both.transpose(1, 2),), step.past_length)
-        return kept
+        both = torch.cat((self.kv_norm(latent), apply_rope(key, ctx.rope_cos_sin(self.spec.rope))), -1)
+        (latents,) = cache.update((both.transpose(1, 2),), ctx.past_length)
+        return latents
 
-    def _attend_expanded(self, content: Tensor, place: Tensor, kept: Tensor, mask: Mask) -> Tensor:
-        latent, key = kept[:, 0, :, : self.spec.kv_lora_rank], kept[..., self.spec.kv_lora_rank :]
+    def _attend_expanded(self, q_nope: Tensor, q_rope: Tensor, latents: Tensor, mask: Mask) -> Tensor:
+        latent, key = latents[:, 0, :, : self.spec.kv_lora_rank], latents[..., self.spec.kv_lora_rank :]
         k = self.k_up(latent).unflatten(-1, (-1, self.spec.nope_dim)).transpose(1, 2)  # (B, H, S, n)
         v = self.v_up(latent).unflatten(-1, (-1, self.spec.v_dim)).transpose(1, 2)  # (B, H, S, v)
         k = torch.cat((k, key.expand(-1, k.shape[1], -1, -1)), -1)
-        return attend(torch.cat((content, place), -1), k, v, mask, self._score_params)
+        return attend(torch.cat((q_nope, q_rope), -1), k, v, mask, self._score_params)
 
-    def _attend_absorbed(self, content: Tensor, place: Tensor, kept: Tensor, mask: Mask) -> Tensor:
-        content = content @ local_tensor(self.k_up.weight).unflatten(0, (-1, self.spec.nope_dim))  # (B, H, 1, r)
-        y = attend(torch.cat((content, place), -1), kept, kept[..., : self.spec.kv_lora_rank], mask, self._score_params)
+    def _attend_absorbed(self, q_nope: Tensor, q_rope: Tensor, latents: Tensor, mask: Mask) -> Tensor:
+        q_latent = q_nope @ local_tensor(self.k_up.weight).unflatten(0, (-1, self.spec.nope_dim))  # (B, H, 1, r)
+        y = attend(torch.cat((q_latent, q_rope), -1), latents, latents[..., : self.spec.kv_lora_rank], mask, self._score_params)
         return y @ local_tensor(self.v_up.weight).unflatten(0, (-1, self.spec.v_dim)).mT
 
     @property
@@ -185,59 +196,59 @@ class LatentAttention(Mixer):
         return ScoreParams((s.nope_dim + s.rope_dim) ** -0.5 if s.score_transform.scale is None else s.score_transform.scale)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: ScoreParams) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, params: ScoreParams) -> Tensor:
     """softmax(q kᵀ · scale, masked) v: q `(B, H, T, h)`, k and v `(B, K, S, h)` → `(B, H, T, h)`."""
-    if has_torch_function((q, k, v)):  # somebody watches
-        out: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, mask, scores)
+    if has_torch_function((q, k, v)):  # a ShapeRecorder is active
+        out: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, mask, params)
         return out
     heads = q.shape[0] * q.shape[1]
-    if mask.fits_one_block(heads, scores.sdpa_compatible):
-        return _attend_block(q, k, v, mask.full_block, scores)
-    return torch.cat([_attend_block(q[:, :, x.queries], k[:, :, x.keys], v[:, :, x.keys], x, scores) for x in mask.blocks(heads)], 2)
+    if mask.fits_one_block(heads, params.sdpa_compatible):
+        return _attend_block(q, k, v, mask.full_block, params)
+    return torch.cat([_attend_block(q[:, :, x.queries], k[:, :, x.keys], v[:, :, x.keys], x, params) for x in mask.blocks(heads)], 2)
 
 
-def _attend_block(q: Tensor, k: Tensor, v: Tensor, part: MaskBlock, scores: ScoreParams) -> Tensor:
-    """The same for the queries and keys of one part of a mask."""
-    if scores.sdpa_compatible and (part.mask is None or part.mask.dtype in (torch.bool, q.dtype)):
-        return _sdpa(q, k, v, part, scores.scale)
-    shares = attention_probs(q, k, part, scores).to(v.dtype).unflatten(1, (k.shape[1], -1))
-    return (shares @ v[:, :, None]).flatten(1, 2)
+def _attend_block(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, params: ScoreParams) -> Tensor:
+    """`attend` for the queries and keys of one mask block."""
+    if params.sdpa_compatible and (block.mask is None or block.mask.dtype in (torch.bool, q.dtype)):
+        return _sdpa(q, k, v, block, params.scale)
+    probs = attention_probs(q, k, block, params).to(v.dtype).unflatten(1, (k.shape[1], -1))
+    return (probs @ v[:, :, None]).flatten(1, 2)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, part: MaskBlock, scale: float) -> Tensor:
-    """The same by a kernel of torch's; of many queries it keeps no scores if values are as long as keys, and so they are made."""
-    grouped, size = q.shape[1] != k.shape[1], v.shape[-1]
-    if grouped and q.shape[2] == 1 and (part.mask is None or part.mask.dim() < 3 or part.mask.shape[-3] == 1):
-        together = q.unflatten(1, (k.shape[1], -1)).squeeze(3)  # the heads of a group as its queries: (B, K, H / K, h)
-        return F.scaled_dot_product_attention(together, k, v, part.mask, scale=scale).flatten(1, 2).unsqueeze(2)
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, scale: float) -> Tensor:
+    """`_attend_block` with torch's kernels; for many queries, values are padded to the key length to avoid storing the scores."""
+    grouped, v_dim = q.shape[1] != k.shape[1], v.shape[-1]
+    if grouped and q.shape[2] == 1 and (block.mask is None or block.mask.dim() < 3 or block.mask.shape[-3] == 1):
+        group = q.unflatten(1, (k.shape[1], -1)).squeeze(3)  # the heads of a group as its queries: (B, K, H / K, h)
+        return F.scaled_dot_product_attention(group, k, v, block.mask, scale=scale).flatten(1, 2).unsqueeze(2)
     if q.shape[2] == 1 and q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        return _sdpa_in_float32(q, k, v, part, scale)
-    if q.shape[2] >= MIN_QUERIES_FOR_PADDED_VALUES and size < q.shape[-1]:
-        v = F.pad(v, (0, q.shape[-1] - size))
-    return F.scaled_dot_product_attention(q, k, v, part.mask, is_causal=part.causal, scale=scale, enable_gqa=grouped)[..., :size]
+        return _sdpa_in_float32(q, k, v, block, scale)
+    if q.shape[2] >= MIN_QUERIES_FOR_PADDED_VALUES and v_dim < q.shape[-1]:
+        v = F.pad(v, (0, q.shape[-1] - v_dim))
+    return F.scaled_dot_product_attention(q, k, v, block.mask, is_causal=block.causal, scale=scale, enable_gqa=grouped)[..., :v_dim]
 
 
-def _sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, part: MaskBlock, scale: float) -> Tensor:
-    """The same in float32, which takes a processor a third of the time for a single query; text by text, so that it is at hand."""
-    found = []
+def _sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, scale: float) -> Tensor:
+    """`_sdpa` of a single query in float32, which takes a CPU a third of the time; row by row, so that the copies stay in cache."""
+    rows = []
     for i in range(len(q)):
-        few, keys, values = (x[i : i + 1].float() for x in (q, k, v))
-        mask = part.mask
+        query, keys, values = (x[i : i + 1].float() for x in (q, k, v))
+        mask = block.mask
         mask = mask if mask is None or mask.dim() < 4 or len(mask) == 1 else mask[i : i + 1]
         mask = mask if mask is None or mask.dtype == torch.bool else mask.float()
-        found.append(F.scaled_dot_product_attention(few, keys, values, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]))
-    return torch.cat(found).to(q.dtype)
+        rows.append(F.scaled_dot_product_attention(query, keys, values, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]))
+    return torch.cat(rows).to(q.dtype)
 
 
-def attention_probs(q: Tensor, k: Tensor, part: MaskBlock, scores: ScoreParams) -> Tensor:
-    """How much each query takes of each key, `(B, H, T, S)`, in float32."""
-    found = (q.unflatten(1, (k.shape[1], -1)) @ k[:, :, None].mT).flatten(1, 2).float() * scores.scale
-    if scores.softcap is not None:
-        found = scores.softcap * torch.tanh(found / scores.softcap)
-    visible = torch.ones(found.shape[-2:], dtype=torch.bool, device=q.device).tril() if part.causal else part.mask
-    if visible is not None:
-        found = found.masked_fill(~visible, -torch.inf) if visible.dtype == torch.bool else found + visible
-    if scores.sinks is None:
-        return found.softmax(-1)
-    sink = scores.sinks.float()[:, None, None].expand(*found.shape[:-1], 1)
-    return torch.cat((found, sink), -1).softmax(-1)[..., :-1]
+def attention_probs(q: Tensor, k: Tensor, block: MaskBlock, params: ScoreParams) -> Tensor:
+    """Return the attention weights of each query, `(B, H, T, S)`, in float32."""
+    scores = (q.unflatten(1, (k.shape[1], -1)) @ k[:, :, None].mT).flatten(1, 2).float() * params.scale
+    if params.softcap is not None:
+        scores = params.softcap * torch.tanh(scores / params.softcap)
+    mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril() if block.causal else block.mask
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    if params.sinks is None:
+        return scores.softmax(-1)
+    sink = params.sinks.float()[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, sink), -1).softmax(-1)[..., :-1]

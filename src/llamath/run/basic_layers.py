@@ -1,4 +1,4 @@
-"""The parts of a layer that look at one token at a time: linear maps, embeddings, norms, the feed-forward."""
+"""Modules that process each token alone: linear layers, embeddings, norms, feed-forward networks."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class Linear(Module):
     bias: Parameter | None
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.fused is not None and self.fused.usable():
+            return self.fused(x)
         return F.linear(x, local_tensor(self.weight), None if self.bias is None else local_tensor(self.bias))
 
 
@@ -37,19 +39,23 @@ class ProjectedLinear(Linear):
 
 @module_for(blocks.Embedding)
 class Embedding(Module):
-    """The rows of these ids, or of these positions."""
+    """Rows of a table by token id or position."""
 
     spec: blocks.Embedding
     weight: Parameter
 
     def forward(self, ids: Tensor) -> Tensor:
+        return self.fused(ids) if self.fused is not None and self.fused.usable() else self.lookup(ids)
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """Return the scaled rows of these ids."""
         rows = F.embedding(ids + self.spec.offset if self.spec.offset else ids, local_tensor(self.weight))
         return rows if self.spec.scale == 1.0 else rows * self.spec.scale
 
 
 @module_for(blocks.ProjectedEmbedding)
 class ProjectedEmbedding(Embedding):
-    """Narrow rows, widened."""
+    """Rows of a narrower table, projected to the hidden size."""
 
     projection: Linear
 
@@ -58,7 +64,7 @@ class ProjectedEmbedding(Embedding):
 
 
 class Norm(Module):
-    """Base of the normalisations; torch's own work in float32 inside, whatever they are given."""
+    """Base of the normalizations; torch computes them in float32 for every dtype."""
 
     spec: blocks.Norm
     weight: Parameter | None
@@ -80,7 +86,7 @@ class RMSNorm(Norm):
 
 @module_for(mixers.GroupedRMSNorm)
 class GroupedRMSNorm(RMSNorm):
-    """The same for each of the groups that x is cut into."""
+    """RMS normalization of each group of channels."""
 
     weight: Parameter
 
@@ -90,7 +96,7 @@ class GroupedRMSNorm(RMSNorm):
 
 @module_for(blocks.LayerNorm)
 class LayerNorm(Norm):
-    """(x − mean) / std · w + b; the weight of several heads has a row for each."""
+    """(x − mean) / std · w + b; a per-head weight has one row per head."""
 
     def forward(self, x: Tensor) -> Tensor:
         size, eps = x.shape[-1:], self.spec.eps
@@ -107,7 +113,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
 }
-"""By the names that configurations have for them."""
+"""Activation functions by their names in configs."""
 
 
 @module_for(blocks.MLP)

@@ -1,6 +1,6 @@
-"""`Step`: one pass over some tokens; what its layers share, positions, rotations and masks, is worked out once.
+"""`ForwardContext`: what all layers share in one forward pass: positions, rotary embeddings and attention masks, computed once.
 
-A `Mask` of many queries is told in parts, none of which is as large as all queries times all keys.
+A `Mask` over many queries is produced in blocks, so that no tensor of all queries times all keys is needed.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .rope import LENGTH_DEPENDENT, RopeCosSin, cos_sin
 
 
 class AttentionPattern(NamedTuple):
-    """What a query may look at, and what Alibi adds for how far away it is."""
+    """The keys that a query attends to, and the ALiBi bias by distance."""
 
     window: AttentionWindow
     alibi: Alibi | None = None
-    num_heads: int = 0  # that Alibi gives slopes to
-    first_head: int = 0  # of them, of those that are here
+    num_heads: int = 0  # heads that ALiBi defines slopes for
+    first_head: int = 0  # the range of these heads on this rank
     last_head: int | None = None
 
     @property
     def span(self) -> int | None:
-        """How many tokens back it reaches; None: all of them."""
+        """Number of positions that a query sees backwards at most; None: all."""
         return self.window.size or self.window.chunk
 
 
 class MaskBlock(NamedTuple):
-    """Some queries and the keys that any of them sees; what is added to their scores, or which of these count.
+    """A range of queries, the keys that any of them sees, and the mask between them.
 
-    `causal` stands for the triangle, which needs no numbers.
+    `mask` is boolean, or a bias that is added to the scores; with `causal` it is the lower triangle and no tensor is needed.
     """
 
     queries: slice = slice(None)
@@ -46,34 +46,34 @@ class MaskBlock(NamedTuple):
 
 
 class ForwardContext:
-    """T tokens for each row of a batch, after the `past` others that a cache knows of."""
+    """One pass over T tokens of each row of a batch, which follow the `past_length` tokens in the cache."""
 
     def __init__(self, tokens: Tensor, cache: Cache) -> None:
         self.cache, self.past_length, self.new_length = cache, cache.length, tokens.shape[-1]
         self.padding, self.device = cache.padding, tokens.device
         self.token_index = torch.arange(self.past_length, self.past_length + self.new_length, device=tokens.device)
         self.positions = self.to_positions(self.token_index)  # (T,), or (B, T) if rows are padded
-        self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), what each layer is told of each token besides
+        self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), the per-layer embeddings
         self._rope_cos_sin: dict[int, RopeCosSin] = {}
         self._rope_complex: dict[int, Tensor] = {}
         self._masks: dict[tuple[AttentionPattern, int], Mask] = {}
 
     def to_positions(self, index: Tensor) -> Tensor:
-        """Positions of tokens, counted in each row from the first that is no padding."""
+        """Convert token indices to positions, which start at the first token of a row that is not padding."""
         return index if self.padding is None else (index - self.padding[:, None]).clamp(min=0)
 
     @property
     def max_length(self) -> int:
-        """How many tokens the longest row has, without padding."""
+        """Length of the longest row without padding."""
         return self.past_length + self.new_length - (0 if self.padding is None else int(self.padding.min()))
 
     @property
     def token_mask(self) -> Tensor | None:
-        """Which tokens of this pass are no padding, `(B, T, 1)`; None: all."""
+        """Which tokens of this pass are not padding, `(B, T, 1)`; None: all."""
         return None if self.padding is None else (self.token_index >= self.padding[:, None])[..., None]
 
     def rope_cos_sin(self, rope: Rope | None) -> RopeCosSin | None:
-        """The rotation of this pass's tokens."""
+        """Cosines and sines of the rotation of this pass's tokens."""
         if rope is None:
             return None
         if id(rope) not in self._rope_cos_sin:
@@ -81,10 +81,10 @@ class ForwardContext:
         return self._rope_cos_sin[id(rope)]
 
     def rope_complex(self, rope: Rope) -> Tensor:
-        """The same as one complex number for each pair."""
+        """The rotation of this pass's tokens as one complex number per pair."""
         if id(rope) not in self._rope_complex:
-            turn = self._compute_rope(rope)
-            self._rope_complex[id(rope)] = torch.complex(turn.cos, turn.sin)
+            rotation = self._compute_rope(rope)
+            self._rope_complex[id(rope)] = torch.complex(rotation.cos, rotation.sin)
         return self._rope_complex[id(rope)]
 
     def _compute_rope(self, rope: Rope) -> RopeCosSin:
@@ -92,57 +92,57 @@ class ForwardContext:
         if self.padding is None or not isinstance(rope, LENGTH_DEPENDENT):
             cos, sin = cos_sin(rope, self.positions, end)
         else:
-            rows = [cos_sin(rope, row, end - int(pad)) for row, pad in zip(self.positions, self.padding, strict=True)]
-            cos, sin = (torch.stack(part) for part in zip(*rows, strict=True))
+            rows = [cos_sin(rope, row, end - int(padding)) for row, padding in zip(self.positions, self.padding, strict=True)]
+            cos, sin = (torch.stack(x) for x in zip(*rows, strict=True))
         return RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)
 
     def temperature_scale(self, temperature: TemperatureTuning | LogNScaling) -> Tensor:
-        """What queries are multiplied by, `(T, 1, 1)` or `(B, T, 1, 1)`."""
+        """Position-dependent factor on the queries, `(T, 1, 1)` or `(B, T, 1, 1)`."""
         t = self.positions.float()
         if isinstance(temperature, TemperatureTuning):
-            grown = 1 + temperature.scale * torch.log(1 + torch.floor((t + temperature.offset) / temperature.floor))
+            scale = 1 + temperature.scale * torch.log(1 + torch.floor((t + temperature.offset) / temperature.floor))
         else:
-            grown = (torch.log(t + 1) / torch.log(torch.tensor(float(temperature.original_context)))).clamp(min=1)
-        return grown[..., None, None]
+            scale = (torch.log(t + 1) / torch.log(torch.tensor(float(temperature.original_context)))).clamp(min=1)
+        return scale[..., None, None]
 
-    def cached_positions(self, room: int) -> Tensor:
-        """For which tokens the keys stand that a memory of this room gives, `(S,)`."""
-        return key_positions(self.new_length, self.past_length, room).to(self.device)
+    def cached_positions(self, capacity: int) -> Tensor:
+        """Token indices of the keys that a KV cache of this capacity returns in this pass, `(S,)`."""
+        return key_positions(self.new_length, self.past_length, capacity).to(self.device)
 
-    def mask(self, sight: AttentionPattern, room: int) -> Mask:
-        """What the queries of this pass see of those keys."""
-        if (sight, room) not in self._masks:
-            self._masks[sight, room] = Mask(self, sight, room)
-        return self._masks[sight, room]
+    def mask(self, pattern: AttentionPattern, capacity: int) -> Mask:
+        """The mask between this pass's queries and the keys from a KV cache of this capacity."""
+        if (pattern, capacity) not in self._masks:
+            self._masks[pattern, capacity] = Mask(self, pattern, capacity)
+        return self._masks[pattern, capacity]
 
 
 MAX_SCORES = 1 << 25
-"""No more scores than this at once, unless few queries have as many."""
+"""Largest number of attention scores computed at once, unless `MIN_QUERIES` queries have more."""
 MIN_QUERIES, KEY_FRACTION = 16, 4
-"""At least so many queries at once; and at most this part of what each of them sees, beyond which most keys are seen by few."""
+"""A block has at least MIN_QUERIES queries, and at most 1 / KEY_FRACTION of the keys that a query sees: larger ones mask out most keys."""
 
 
 class Mask:
-    """What the queries of a pass see of the keys that a memory of some room gives."""
+    """Which keys from a KV cache each query of a pass attends to."""
 
-    def __init__(self, step: ForwardContext, sight: AttentionPattern, room: int) -> None:
-        self._ctx, self._pattern, self._capacity = step, sight, room
-        near = sight.span is None or step.past_length + step.new_length <= sight.span
-        ring = step.new_length == 1 and room == sight.window.size  # it holds what is in the window, and nothing else
-        easy = step.padding is None and sight.alibi is None and sight.window.causal and (near or ring)
-        self._is_causal_triangle = easy and (step.new_length == 1 or not step.past_length)
+    def __init__(self, ctx: ForwardContext, pattern: AttentionPattern, capacity: int) -> None:
+        self._ctx, self._pattern, self._capacity = ctx, pattern, capacity
+        all_in_span = pattern.span is None or ctx.past_length + ctx.new_length <= pattern.span
+        window_ring = ctx.new_length == 1 and capacity == pattern.window.size  # the ring buffer is exactly the window
+        unmasked = ctx.padding is None and pattern.alibi is None and pattern.window.causal and (all_in_span or window_ring)
+        self._is_causal_triangle = unmasked and (ctx.new_length == 1 or not ctx.past_length)
 
     def fits_one_block(self, heads: int, fused: bool) -> bool:
-        """Whether all queries may be taken at once; so may a triangle where a kernel that keeps no scores is to work it out."""
+        """Whether all queries are processed at once; a fused kernel that stores no scores may always do so for a causal triangle."""
         return self._ctx.new_length == 1 or (self._is_causal_triangle and fused) or self._ctx.new_length <= self._block_size(heads)
 
     @cached_property
     def full_block(self) -> MaskBlock:
-        """All queries and all keys."""
+        """All queries and all keys as one block."""
         return MaskBlock(causal=self._ctx.new_length > 1) if self._is_causal_triangle else self._block(slice(None), slice(None))
 
     def blocks(self, heads: int) -> Iterator[MaskBlock]:
-        """Some queries after the others, each with no more keys than they need."""
+        """Consecutive ranges of queries, each with only the keys that they need."""
         size = self._block_size(heads)
         for first in range(0, self._ctx.new_length, size):
             queries = slice(first, min(first + size, self._ctx.new_length))
@@ -153,49 +153,49 @@ class Mask:
         return self._ctx.cached_positions(self._capacity)
 
     def _block_size(self, heads: int) -> int:
-        """How many queries to take at once."""
-        seen = min(self._pattern.span or len(self._key_positions), len(self._key_positions))
-        return max(MIN_QUERIES, min(MAX_SCORES // (heads * seen), max(seen, 512) // KEY_FRACTION))
+        """Number of queries in a block."""
+        num_keys = min(self._pattern.span or len(self._key_positions), len(self._key_positions))
+        return max(MIN_QUERIES, min(MAX_SCORES // (heads * num_keys), max(num_keys, 512) // KEY_FRACTION))
 
     def _keys_in_window(self, queries: slice) -> slice:
-        """The keys that any of these queries sees, where they stand in the order of their tokens."""
-        reach, back = self._pattern.window, self._pattern.span
-        before = len(self._key_positions) - self._ctx.new_length  # keys of the tokens before this pass
-        first = 0 if back is None else max(0, before + queries.start - back + 1)
-        if reach.causal:
-            return slice(first, before + queries.stop)
-        return slice(first, None if back is None else before + queries.stop + back - 1)
+        """The range of keys that any of these queries sees; keys are in the order of their tokens."""
+        window, span = self._pattern.window, self._pattern.span
+        num_past = len(self._key_positions) - self._ctx.new_length
+        first = 0 if span is None else max(0, num_past + queries.start - span + 1)
+        if window.causal:
+            return slice(first, num_past + queries.stop)
+        return slice(first, None if span is None else num_past + queries.stop + span - 1)
 
-    def _block(self, queries: slice, near: slice) -> MaskBlock:
-        visible = self._visible(queries, near)
+    def _block(self, queries: slice, keys: slice) -> MaskBlock:
+        visible = self._visible(queries, keys)
         alibi = self._pattern.alibi
         if alibi is None:
-            return MaskBlock(queries, near, visible)
+            return MaskBlock(queries, keys, visible)
         slopes = _alibi_slopes(alibi, self._pattern.num_heads)[self._pattern.first_head : self._pattern.last_head].to(self._ctx.device)
-        bias = slopes[:, None, None] * self._ctx.to_positions(self._key_positions[near]).float()[..., None, None, :]
+        bias = slopes[:, None, None] * self._ctx.to_positions(self._key_positions[keys]).float()[..., None, None, :]
         bias = (bias.bfloat16().float() if alibi.bf16_rounded else bias) * alibi.scale
-        return MaskBlock(queries, near, bias.masked_fill(~visible, -torch.inf))
+        return MaskBlock(queries, keys, bias.masked_fill(~visible, -torch.inf))
 
-    def _visible(self, queries: slice, near: slice) -> Tensor:
-        """Which query sees which key, `(T, S)` or `(B, 1, T, S)`; padding sees itself, so that no row is empty."""
-        step, reach, keys = self._ctx, self._pattern.window, self._key_positions[near]
-        back = step.token_index[queries, None] - keys
-        visible = back >= 0 if reach.causal else torch.ones_like(back, dtype=torch.bool)
-        if reach.size is not None:
-            visible = visible & (back.abs() < reach.size)
-        if reach.chunk is not None:
-            mine, theirs = step.positions[..., queries, None] // reach.chunk, step.to_positions(keys)[..., None, :] // reach.chunk
-            visible = visible & (mine == theirs)
-        if step.padding is None:
+    def _visible(self, queries: slice, keys: slice) -> Tensor:
+        """Which query sees which key, `(T, S)` or `(B, 1, T, S)`; padding sees itself, so that no row of the softmax is empty."""
+        ctx, window, key_index = self._ctx, self._pattern.window, self._key_positions[keys]
+        distance = ctx.token_index[queries, None] - key_index
+        visible = distance >= 0 if window.causal else torch.ones_like(distance, dtype=torch.bool)
+        if window.size is not None:
+            visible = visible & (distance.abs() < window.size)
+        if window.chunk is not None:
+            query_chunk = ctx.positions[..., queries, None] // window.chunk
+            visible = visible & (query_chunk == ctx.to_positions(key_index)[..., None, :] // window.chunk)
+        if ctx.padding is None:
             return visible
-        real = keys >= step.padding[:, None, None]
-        return ((visible & real) | (back == 0))[:, None]
+        not_padding = key_index >= ctx.padding[:, None, None]
+        return ((visible & not_padding) | (distance == 0))[:, None]
 
 
 def _alibi_slopes(alibi: Alibi, heads: int) -> Tensor:
-    """One for each head."""
+    """One slope per head; heads beyond a power of two take the slopes between those of the first ones."""
     power = 1 << (heads.bit_length() - 1)
-    own = [2 ** (-alibi.max_bias * i / power) for i in range(1, power + 1)]
+    regular = [2 ** (-alibi.max_bias * i / power) for i in range(1, power + 1)]
     between = [2 ** (-alibi.max_bias * i / (2 * power)) for i in range(1, 2 * (heads - power) + 1, 2)]
-    slopes = torch.tensor(own + between)
+    slopes = torch.tensor(regular + between)
     return slopes.bfloat16().float() if alibi.bf16_rounded else slopes

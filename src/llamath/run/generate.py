@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.errors import LlamathError
 from ..core.record_type import Record
 from .batch import Batch, PrefixCache
-from .debug.explain_nonfinite import explain_nonfinite
+from .debug.nan_check import explain_nonfinite
 from .detokenizer import StopStringMatcher, StreamingDetokenizer, TokenDecoder
 from .layers import Decoder
 from .sampling import SampledTokens, Sampler, Sampling

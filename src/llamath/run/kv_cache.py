@@ -1,6 +1,6 @@
-"""`Cache`: what a model remembers of the tokens it has read, one memory for each layer.
+"""`Cache`: keys, values and recurrent states of the tokens read so far, one entry per layer.
 
-A memory's room is taken when it is first used, all of it at once, in the shape and type of what it is to hold.
+A layer's buffers are allocated at its first pass, for the full capacity and in the shape and dtype of its first tensors.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from ..core.errors import LlamathError
 
 
 class KVCache:
-    """Keys and values of the last `room` tokens, `(B, K, room, h)` each; a newer one takes the place of the oldest.
+    """Keys and values of the last `capacity` tokens, `(B, K, capacity, h)` each, as a ring buffer.
 
-    With no room it hands on what it is given: a pass without a cache.
+    With capacity 0 nothing is stored: `update` returns its input, as for a pass without a cache.
     """
 
-    def __init__(self, room: int) -> None:
-        self.capacity = room
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         self.buffers: tuple[Tensor, ...] = ()
-        self.visible: tuple[Tensor, ...] = ()  # what this pass may look at, in the order of `seen`
+        self.visible: tuple[Tensor, ...] = ()  # keys and values that the current pass attends to, in the order of `key_positions`
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What is remembered."""
+        """The buffers."""
         return self.buffers
 
     def update(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
-        """Remember T more tokens after `past` others: those that this pass may look at."""
+        """Store T tokens that follow `past` others; return the keys and values that this pass attends to."""
         if not self.capacity:
             self.visible = new
             return new
@@ -39,63 +39,63 @@ class KVCache:
         end = past + new[0].shape[-2]
         fits = end <= self.capacity or new[0].shape[-2] == 1
         before = () if fits else self._oldest_first(past)
-        for rows, x in zip(self.buffers, new, strict=True):
-            _write(rows, x, past)
+        for buffer, x in zip(self.buffers, new, strict=True):
+            _write(buffer, x, past)
         if fits:
-            self.visible = tuple(rows[..., : min(end, self.capacity), :] for rows in self.buffers)
+            self.visible = tuple(buffer[..., : min(end, self.capacity), :] for buffer in self.buffers)
         else:
             self.visible = tuple(torch.cat(both, -2) for both in zip(before, new, strict=True))
         return self.visible
 
     def select_rows(self, rows: Tensor) -> None:
-        """Forget the other rows of the batch."""
+        """Keep only these rows of the batch."""
         self.buffers, self.visible = tuple(x[rows] for x in self.buffers), ()
 
-    def grow(self, room: int) -> None:
-        """Take more room, while nothing has been forgotten yet."""
-        more = room - self.capacity
+    def grow(self, capacity: int) -> None:
+        """Enlarge the buffers; valid while no token has been overwritten."""
+        more = capacity - self.capacity
         self.buffers = tuple(torch.cat((x, x.new_zeros(*x.shape[:-2], more, x.shape[-1])), -2) if more else x for x in self.buffers)
-        self.capacity, self.visible = room, ()
+        self.capacity, self.visible = capacity, ()
 
     def _oldest_first(self, past: int) -> tuple[Tensor, ...]:
-        """What is remembered so far, oldest first."""
+        """The stored tokens in their order."""
         order = key_positions(0, past, self.capacity) % self.capacity
-        return tuple(rows[..., order.to(rows.device), :] for rows in self.buffers)
+        return tuple(buffer[..., order.to(buffer.device), :] for buffer in self.buffers)
 
 
-def _write(rows: Tensor, x: Tensor, past: int) -> None:
-    """Write tokens from `past` on into their places, the last ones if there is no room for all."""
-    room, end = rows.shape[-2], past + x.shape[-2]
-    first = max(past, end - room)
-    x, at = x[..., first - past :, :], first % room
-    wrapped = max(at + x.shape[-2] - room, 0)
+def _write(buffer: Tensor, x: Tensor, past: int) -> None:
+    """Write tokens from index `past` on into their slots of the ring; only the last ones if there are more tokens than slots."""
+    capacity, end = buffer.shape[-2], past + x.shape[-2]
+    first = max(past, end - capacity)
+    x, slot = x[..., first - past :, :], first % capacity
+    wrapped = max(slot + x.shape[-2] - capacity, 0)
     straight = x.shape[-2] - wrapped
-    rows[..., at : at + straight, :] = x[..., :straight, :]
+    buffer[..., slot : slot + straight, :] = x[..., :straight, :]
     if wrapped:
-        rows[..., :wrapped, :] = x[..., straight:, :]
+        buffer[..., :wrapped, :] = x[..., straight:, :]
 
 
-def key_positions(new: int, past: int, room: int) -> Tensor:
-    """For which tokens, counted from the first, the keys stand that a memory gives to a pass over `new` tokens."""
-    if new == 1 and room and past >= room:
-        return past - (past - torch.arange(room)) % room
-    return torch.arange(past - min(past, room or past), past + new)
+def key_positions(new: int, past: int, capacity: int) -> Tensor:
+    """Return the token index of each key that a KV cache of this capacity returns in a pass over `new` tokens."""
+    if new == 1 and capacity and past >= capacity:
+        return past - (past - torch.arange(capacity)) % capacity
+    return torch.arange(past - min(past, capacity or past), past + new)
 
 
 class RecurrentState:
-    """What a mixer carries from token to token, of a size that does not grow: the convolution's last inputs, and the state."""
+    """State of fixed size that a recurrent mixer carries from token to token: the convolution's last inputs and the state matrix."""
 
     def __init__(self) -> None:
         self.conv_state: Tensor | None = None
         self.recurrent_state: Tensor | None = None
 
     def select_rows(self, rows: Tensor) -> None:
-        """Forget the other rows of the batch."""
+        """Keep only these rows of the batch."""
         self.conv_state, self.recurrent_state = (None if x is None else x[rows] for x in (self.conv_state, self.recurrent_state))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What is remembered."""
+        """The tensors that have been set."""
         return tuple(x for x in (self.conv_state, self.recurrent_state) if x is not None)
 
 
@@ -103,48 +103,50 @@ LayerCache = KVCache | RecurrentState | None
 
 
 class Cache:
-    """The memories of all layers, with how many tokens they are of, and how many of each row's are padding on the left."""
+    """The caches of all layers, the number of tokens read, and the number of padding tokens on the left of each row."""
 
-    def __init__(self, memories: Sequence[LayerCache], room: int) -> None:
-        self.layers = list(memories)
-        self.capacity = room
-        self.length = self.prefill_length = 0  # of all that was read, and of the first pass
+    def __init__(self, layers: Sequence[LayerCache], capacity: int) -> None:
+        self.layers = list(layers)
+        self.capacity = capacity
+        self.length = 0  # tokens read so far
+        self.prefill_length = 0  # tokens of the first pass
         self.padding: Tensor | None = None  # (B,)
 
     def reserve(self, new: int, padding: Tensor | None) -> None:
-        """Refuse what there is no room for; padding comes with the first tokens."""
+        """Raise an error if `new` more tokens exceed the capacity; `padding` is given with the first tokens only."""
         if self.capacity and self.length + new > self.capacity:
             raise LlamathError(
-                f"{self.length + new} tokens do not fit a cache for {self.capacity}", hint="a shorter prompt, or a larger cache"
+                f"the KV cache has room for {self.capacity} tokens, found {self.length + new}",
+                hint="use a shorter prompt or a larger cache",
             )
         self.prefill_length = self.prefill_length or new
         if padding is not None:
-            assert not self.length, "padding stands before the first token"
+            assert not self.length, "padding precedes the first token"
             self.padding = padding
 
     def select_rows(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch alone."""
-        for memory in self.layers:
-            if memory is not None:
-                memory.select_rows(rows)
+        """Keep only these rows of the batch."""
+        for layer in self.layers:
+            if layer is not None:
+                layer.select_rows(rows)
         self.padding = None if self.padding is None else self.padding[rows]
 
     def grow(self, larger: Cache) -> None:
-        """Take the room of an empty cache that has more of it."""
-        for memory, other in zip(self.layers, larger.layers, strict=True):
-            if isinstance(memory, KVCache) and isinstance(other, KVCache):
-                memory.grow(other.capacity)
+        """Take over the capacities of an empty, larger cache."""
+        for layer, other in zip(self.layers, larger.layers, strict=True):
+            if isinstance(layer, KVCache) and isinstance(other, KVCache):
+                layer.grow(other.capacity)
         self.capacity = larger.capacity
 
     def truncate(self, length: int) -> bool:
-        """Forget what comes after so many tokens; False, and nothing done, where what came before is no longer there."""
-        if length < self.length and any(not isinstance(m, KVCache) or self.length > m.capacity for m in self.layers if m is not None):
+        """Drop all tokens after the first `length`; return False, unchanged, where the earlier state is no longer available."""
+        if length < self.length and any(not isinstance(x, KVCache) or self.length > x.capacity for x in self.layers if x is not None):
             return False
         self.length = length
         return True
 
     @property
     def nbytes(self) -> int:
-        """What it takes."""
-        kept = {id(x): x.tensors for x in self.layers if x is not None}
-        return sum(x.nbytes for rows in kept.values() for x in rows)
+        """Bytes of all buffers and states."""
+        layers = {id(x): x.tensors for x in self.layers if x is not None}
+        return sum(x.nbytes for tensors in layers.values() for x in tensors)

@@ -1,9 +1,8 @@
-"""Layers, and the `Decoder` that they make up: from token ids to logits."""
+"""Layers, and the `Decoder` made of them: from token ids to logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..core import blocks
 from ..core.errors import LlamathError
-from ..core.positions import LongRope
+from ..core.positions import LongRope, Rope
 from .attention import Mixer
 from .basic_layers import ACTIVATIONS, Embedding, Linear, Norm
 from .cpu.weight_packing import PackedWeights
@@ -20,9 +19,9 @@ from .kv_cache import Cache
 from .module import Module, module_for
 
 
-def apply_norm(part: Module | None, x: Tensor) -> Tensor:
-    """What a norm makes of x, if there is a norm."""
-    return x if part is None else part(x)
+def apply_norm(norm: Module | None, x: Tensor) -> Tensor:
+    """Return norm(x), or x without a norm."""
+    return x if norm is None else norm(x)
 
 
 @module_for(blocks.Layer)
@@ -37,22 +36,24 @@ class Layer(Module):
     mlp: Module | None
     mlp_out_norm: Norm | None
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        read = apply_norm(self.attn_norm, x)
-        mixed = x if self.attn is None else x + self.attn_branch(read, step, i)
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        if self.fused is not None and self.fused.usable():
+            return self.fused(x, ctx, i)
+        normed = apply_norm(self.attn_norm, x)
+        y = x if self.attn is None else x + self.attn_branch(normed, ctx, i)
         if self.mlp is None:
-            return mixed
+            return y
         if self.spec.parallel:
-            return mixed + self.mlp_branch(read if self.mlp_norm is None else self.mlp_norm(x))
-        return mixed + self.mlp_branch(apply_norm(self.mlp_norm, mixed))
+            return y + self.mlp_branch(normed if self.mlp_norm is None else self.mlp_norm(x))
+        return y + self.mlp_branch(apply_norm(self.mlp_norm, y))
 
-    def attn_branch(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        """The branch in which tokens meet."""
+    def attn_branch(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        """The residual branch of the token mixer."""
         assert self.attn is not None
-        return self._scale_residual(apply_norm(self.attn_out_norm, self.attn(x, step, i)))
+        return self._scale_residual(apply_norm(self.attn_out_norm, self.attn(x, ctx, i)))
 
     def mlp_branch(self, x: Tensor) -> Tensor:
-        """The branch in which each token is alone."""
+        """The residual branch of the feed-forward network."""
         assert self.mlp is not None
         return self._scale_residual(apply_norm(self.mlp_out_norm, self.mlp(x)))
 
@@ -64,18 +65,18 @@ class Layer(Module):
 class PostNormLayer(Layer):
     """x = attn_norm(x + mixer x); x = mlp_norm(x + mlp x)."""
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        x = apply_norm(self.attn_norm, x + self.attn_branch(x, step, i))
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        x = apply_norm(self.attn_norm, x + self.attn_branch(x, ctx, i))
         return apply_norm(self.mlp_norm, x + self.mlp_branch(x))
 
 
 @module_for(blocks.NormedResidualLayer)
 class NormedResidualLayer(Layer):
-    """What is added to is the normed x that the branch has read."""
+    """x = attn_norm x; x = mlp_norm(x + mixer x); x += mlp x: the residual is the normalized input of each branch."""
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
         x = apply_norm(self.attn_norm, x)
-        x = apply_norm(self.mlp_norm, x + self.attn_branch(x, step, i))
+        x = apply_norm(self.mlp_norm, x + self.attn_branch(x, ctx, i))
         return x + self.mlp_branch(x)
 
 
@@ -86,22 +87,22 @@ class TwoNormLayer(Layer):
     attn_branch_norm: Norm
     mlp_branch_norm: Norm
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        return x + self.attn_branch(self.attn_branch_norm(x), step, i) + self.mlp_branch(self.mlp_branch_norm(x))
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        return x + self.attn_branch(self.attn_branch_norm(x), ctx, i) + self.mlp_branch(self.mlp_branch_norm(x))
 
 
 @module_for(blocks.ScaledLayer)
 class ScaledLayer(Layer):
-    """A third branch, and a result that is multiplied by one stored number."""
+    """A layer with per-layer embeddings as a third branch, its output multiplied by a stored scalar."""
 
     per_layer: PerLayerInput | None
     scalar: Tensor
 
-    def forward(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        x = super().forward(x, step, i)
+    def forward(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        x = super().forward(x, ctx, i)
         if self.per_layer is not None:
-            assert step.per_layer_inputs is not None
-            x = x + self.per_layer(x, step.per_layer_inputs[:, :, i])
+            assert ctx.per_layer_inputs is not None
+            x = x + self.per_layer(x, ctx.per_layer_inputs[:, :, i])
         return x * self.scalar.to(x.dtype)
 
 
@@ -130,13 +131,13 @@ class PerLayerEmbedding(Module):
     def forward(self, ids: Tensor, x: Tensor) -> Tensor:
         assert self.spec.norm.weight is not None
         size = (-1, int(self.spec.norm.weight.size))
-        told = self.norm((self.projection(x) * self.spec.factor).unflatten(-1, size))
-        return (self.embed(ids).unflatten(-1, size) + told) * 2**-0.5
+        projected = self.norm((self.projection(x) * self.spec.factor).unflatten(-1, size))
+        return (self.embed(ids).unflatten(-1, size) + projected) * 2**-0.5
 
 
 @module_for(blocks.Decoder)
 class Decoder(Module):
-    """The whole model: ids `(B, T)` → logits `(B, T, V)`, or the normed stream `(B, T, d)` of a model without a head."""
+    """The whole model: token ids `(B, T)` → logits `(B, T, V)`, or the last hidden state `(B, T, d)` of a model without a head."""
 
     spec: blocks.Decoder
     embed: Embedding
@@ -147,12 +148,11 @@ class Decoder(Module):
     norm: Norm | None
     head: Linear | None
 
-    mesh: DeviceMesh | None = None  # of the processes that compute it together
-    nonfinite_check: Any = None  # what has been looked at, and found wrong, of its weights
-    packed_weights: PackedWeights | None = None  # how its quick parts keep their weights
+    mesh: DeviceMesh | None = None  # of the ranks that share the model, set by `parallelize`
+    packed_weights: PackedWeights | None = None  # set by `optimize_for_cpu`
 
     def broadcast_int(self, number: int) -> int:
-        """A number on which all of them agree: the first one's."""
+        """Return the first rank's number on every rank."""
         if self.mesh is None:
             return number
         from .distributed.collectives import broadcast
@@ -160,7 +160,7 @@ class Decoder(Module):
         return broadcast(self.mesh, number)
 
     def first_from_any_rank(self, text: str) -> str:
-        """What the first of them has to say that has anything to say."""
+        """Return the text of the lowest rank whose text is not empty."""
         if self.mesh is None:
             return text
         from .distributed.collectives import all_gather_text
@@ -168,32 +168,32 @@ class Decoder(Module):
         return next((x for x in all_gather_text(self.mesh, text) if x), "")
 
     def forward(self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False) -> Tensor:
-        """Read these tokens after those that `cache` remembers; `pads` says how many of each row are padding on the left.
+        """Compute logits of these tokens, which follow those in `cache`; `padding` is the number of padding tokens on the left of each row.
 
-        With `last` the logits are those of the last token alone, `(B, 1, V)`.
+        With `last_only` the logits are those of the last token, `(B, 1, V)`.
         """
         cache = self.new_cache(0) if cache is None else cache
         cache.reserve(ids.shape[1], padding)
-        step = ForwardContext(ids, cache)
-        x = self.embed_tokens(ids, step)
+        ctx = ForwardContext(ids, cache)
+        x = self.embed_tokens(ids, ctx)
         for i, layer in enumerate(self.layers):
-            x = layer(x, step, i)
-        cache.length += step.new_length
+            x = layer(x, ctx, i)
+        cache.length += ctx.new_length
         return self.compute_logits(x[:, -1:] if last_only else x)
 
-    def embed_tokens(self, ids: Tensor, step: ForwardContext) -> Tensor:
-        """What the first layer reads."""
+    def embed_tokens(self, ids: Tensor, ctx: ForwardContext) -> Tensor:
+        """Return the input of the first layer."""
         x = self.embed(ids)
         if self.positions is not None:
-            if (end := step.max_length) > (room := self.positions.weight.shape[0] - self.positions.spec.offset):
-                raise LlamathError(f"the model has learned {room} positions, and this is {end} tokens", hint="shorten the prompt")
-            x = x + self.positions(step.positions)
+            if (end := ctx.max_length) > (known := self.positions.weight.shape[0] - self.positions.spec.offset):
+                raise LlamathError(f"the model has position embeddings for {known} tokens, found {end} tokens", hint="use a shorter prompt")
+            x = x + self.positions(ctx.positions)
         if self.per_layer is not None:
-            step.per_layer_inputs = self.per_layer(ids, x)
+            ctx.per_layer_inputs = self.per_layer(ids, x)
         return apply_norm(self.embed_norm, x)
 
     def compute_logits(self, x: Tensor) -> Tensor:
-        """What the last layer's stream says of the next token."""
+        """Apply the final norm, the head and the logit softcap."""
         x = apply_norm(self.norm, x)
         if self.head is None:
             return x
@@ -201,14 +201,20 @@ class Decoder(Module):
         cap = self.spec.softcap
         return y if cap is None else cap * torch.tanh(y / cap)
 
-    def new_cache(self, room: int) -> Cache:
-        """An empty cache for `room` tokens in each row."""
+    def new_cache(self, capacity: int) -> Cache:
+        """Return an empty cache for `capacity` tokens in each row."""
         mixers = [layer.attn for layer in self.layers]
-        return Cache([None if x is None else x.new_cache(room) for x in mixers], room)
+        return Cache([None if x is None else x.new_cache(capacity) for x in mixers], capacity)
+
+    def ropes(self) -> list[Rope]:
+        """The rotary embeddings of the layers, without repetition."""
+        return list(
+            {id(x): x for layer in self.layers if layer.attn is not None and (x := layer.attn.rotary_embedding) is not None}.values()
+        )
 
     def crosses_long_rope_switch(self, cache: Cache, new: int) -> bool:
-        """Whether `new` more tokens change the angles of those that were read, so that all should be read again (LongRoPE)."""
-        pads = [0] if cache.padding is None else cache.padding.tolist()
-        rows = [(cache.length - pad, cache.length + new - pad) for pad in pads if cache.length > pad]
-        ropes = {id(x): x for layer in self.layers if isinstance(x := getattr(layer.spec.attn, "rope", None), LongRope)}
-        return any(before <= x.original_context < after for x in ropes.values() for before, after in rows)
+        """Whether `new` more tokens change the rotary angles of cached tokens, so that all must be recomputed (LongRoPE)."""
+        paddings = [0] if cache.padding is None else cache.padding.tolist()
+        lengths = [(cache.length - padding, cache.length + new - padding) for padding in paddings if cache.length > padding]
+        switches = [x.original_context for x in self.ropes() if isinstance(x, LongRope)]
+        return any(before <= switch < after for switch in switches for before, after in lengths)

@@ -1,4 +1,4 @@
-"""Rotary positions: the angle by which each pair of a head's numbers turns at each position, for every kind of `Rope`."""
+"""Rotary position embeddings: the rotation of each pair of a head's channels at each position, for every kind of `Rope`."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from torch import Tensor
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
 
 LENGTH_DEPENDENT = (DynamicRope, QwenDynamicRope, LongRope)
-"""The kinds whose angles depend on how long the sequence is; a key keeps the angle that it had when it was read, as in transformers."""
+"""Kinds whose angles depend on the sequence length; a cached key keeps the angle it was computed with, as in transformers."""
 
 
 class RopeCosSin(NamedTuple):
-    """Cosines and sines of some positions' angles, `(…, T, 1, dim / 2)`, and which numbers of a head are pairs."""
+    """Cosines and sines of the angles, `(…, T, 1, dim / 2)`, and whether pairs are adjacent channels or halves of a head."""
 
     cos: Tensor
     sin: Tensor
     interleaved: bool
 
 
-def apply_rope(x: Tensor, turn: RopeCosSin | None) -> Tensor:
-    """Each pair (a, b) of x `(B, T, H, h)` becomes (a cos − b sin, b cos + a sin), in float32; what is past the last pair stays."""
-    if turn is None:
+def apply_rope(x: Tensor, rotation: RopeCosSin | None) -> Tensor:
+    """Rotate each pair (a, b) of x `(B, T, H, h)` to (a cos − b sin, b cos + a sin), in float32; channels after the last pair stay."""
+    if rotation is None:
         return x
-    dim = 2 * turn.cos.shape[-1]
-    part, rest = (x, None) if dim == x.shape[-1] else (x[..., :dim], x[..., dim:])
-    pairs = part.float()
-    a, b = pairs.unflatten(-1, (-1, 2)).unbind(-1) if turn.interleaved else pairs.chunk(2, -1)
-    both = (a * turn.cos - b * turn.sin, b * turn.cos + a * turn.sin)
-    turned = (torch.stack(both, -1).flatten(-2) if turn.interleaved else torch.cat(both, -1)).to(x.dtype)
-    return turned if rest is None else torch.cat((turned, rest), -1)
+    dim = 2 * rotation.cos.shape[-1]
+    rotary, rest = (x, None) if dim == x.shape[-1] else (x[..., :dim], x[..., dim:])
+    rotary = rotary.float()
+    a, b = rotary.unflatten(-1, (-1, 2)).unbind(-1) if rotation.interleaved else rotary.chunk(2, -1)
+    pair = (a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin)
+    rotated = (torch.stack(pair, -1).flatten(-2) if rotation.interleaved else torch.cat(pair, -1)).to(x.dtype)
+    return rotated if rest is None else torch.cat((rotated, rest), -1)
 
 
 def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every pair's angle at these positions in a sequence of this length, `(…, dim / 2)`."""
-    speeds, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
-    angle = positions[..., None].float() * speeds.to(positions.device)
+    """Return the cosine and sine of each pair's angle at these positions in a sequence of this length, `(…, dim / 2)`."""
+    frequencies, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
+    angle = positions[..., None].float() * frequencies.to(positions.device)
     return angle.cos() * scale, angle.sin() * scale
 
 
 @singledispatch
 def inverse_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
-    """By how much each pair turns from one position to the next, and what cosines and sines are multiplied by."""
+    """Return the angle of each pair per position, and the factor on cosines and sines."""
     return base_frequencies(rope.theta, rope.dim), 1.0
 
 
@@ -55,9 +55,9 @@ def _cached_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
         return inverse_frequencies(rope, length)
 
 
-def base_frequencies(theta: float, dim: int, over: int = 0) -> Tensor:
-    """θ^(−2i / over) for the dim / 2 pairs; `over` is dim unless it is said (Su et al. 2021, arXiv:2104.09864)."""
-    return 1.0 / theta ** (torch.arange(0, dim, 2).float() / (over or dim))
+def base_frequencies(theta: float, dim: int, denominator: int = 0) -> Tensor:
+    """θ^(−2i / denominator) for dim / 2 pairs; the denominator is dim by default (Su et al. 2021, arXiv:2104.09864)."""
+    return 1.0 / theta ** (torch.arange(0, dim, 2).float() / (denominator or dim))
 
 
 @inverse_frequencies.register
@@ -67,8 +67,8 @@ def _(rope: LinearRope, length: int) -> tuple[Tensor, float]:
 
 @inverse_frequencies.register
 def _(rope: ProportionalRope, length: int) -> tuple[Tensor, float]:
-    still = torch.zeros((rope.head_dim - rope.dim) // 2)
-    return torch.cat((base_frequencies(rope.theta, rope.dim, rope.head_dim), still)) / rope.factor, 1.0
+    unrotated = torch.zeros((rope.head_dim - rope.dim) // 2)
+    return torch.cat((base_frequencies(rope.theta, rope.dim, rope.head_dim), unrotated)) / rope.factor, 1.0
 
 
 @inverse_frequencies.register
@@ -85,34 +85,35 @@ def _(rope: QwenDynamicRope, length: int) -> tuple[Tensor, float]:
 
 @inverse_frequencies.register
 def _(rope: Llama3Rope, length: int) -> tuple[Tensor, float]:
-    speeds = base_frequencies(rope.theta, rope.dim)
-    kept = rope.kept_share(2 * pi / speeds).clamp(0, 1)
-    return (1 - kept) * speeds / rope.factor + kept * speeds, 1.0
+    frequencies = base_frequencies(rope.theta, rope.dim)
+    kept = rope.kept_share(2 * pi / frequencies).clamp(0, 1)
+    return (1 - kept) * frequencies / rope.factor + kept * frequencies, 1.0
 
 
 @inverse_frequencies.register
 def _(rope: YarnRope, length: int) -> tuple[Tensor, float]:
-    speeds = base_frequencies(rope.theta, rope.dim)
+    frequencies = base_frequencies(rope.theta, rope.dim)
     low, high = (
-        rope.dim * log(rope.original_context / (turns * 2 * pi)) / (2 * log(rope.theta)) for turns in (rope.beta_fast, rope.beta_slow)
+        rope.dim * log(rope.original_context / (rotations * 2 * pi)) / (2 * log(rope.theta))
+        for rotations in (rope.beta_fast, rope.beta_slow)
     )
     low, high = (floor(low), ceil(high)) if rope.truncate else (low, high)
     low, high = max(low, 0), min(high, rope.dim - 1)
-    slowed = ((torch.arange(rope.dim // 2).float() - low) / (high - low or 0.001)).clamp(0, 1)
-    return speeds / rope.factor * slowed + speeds * (1 - slowed), _yarn_attention_factor(rope)
+    interpolated = ((torch.arange(rope.dim // 2).float() - low) / (high - low or 0.001)).clamp(0, 1)
+    return frequencies / rope.factor * interpolated + frequencies * (1 - interpolated), _yarn_attention_factor(rope)
 
 
 def _yarn_attention_factor(rope: YarnRope) -> float:
-    """By how much longer cosines and sines are, so that attention stays as sharp over more positions."""
+    """Factor on cosines and sines that keeps attention equally sharp over a longer context."""
 
-    def grown(by: float) -> float:
-        return 0.1 * by * log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
+    def mscale(weight: float) -> float:
+        return 0.1 * weight * log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
 
     if rope.attention_factor is not None:
         return rope.attention_factor
     if rope.mscale and rope.mscale_all_dim:
-        return grown(rope.mscale) / grown(rope.mscale_all_dim)
-    return grown(1.0)
+        return mscale(rope.mscale) / mscale(rope.mscale_all_dim)
+    return mscale(1.0)
 
 
 @inverse_frequencies.register

@@ -1,4 +1,4 @@
-"""y = W x for few tokens at a time: a weight as oneDNN reads it best, or as whole numbers of eight bits with a scale for each row."""
+"""Linear layers for few tokens on a CPU: weights in their original layout, packed for oneDNN or MKL, or quantized to int8."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FUSED_ACTIVATIONS = {
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), ("gelu", "tanh")),
     "relu": ("relu", ""),
 }
-"""Activations that a product can end with, by oneDNN's names."""
+"""Activations that oneDNN fuses into a matrix product: its names and algorithms."""
 
 
 class CpuLinear:
-    """Base: what is done to a product is done afterwards."""
+    """Base: a linear layer, followed by an elementwise operation in a separate pass unless a subclass fuses it."""
 
     def __call__(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -29,7 +29,7 @@ class CpuLinear:
         return ACTIVATIONS[activation](self(x))
 
     def apply_mul(self, x: Tensor, y: Tensor) -> Tensor:
-        """W x · y, number by number."""
+        """W x · y, elementwise."""
         return self(x).mul_(y)
 
     def apply_add(self, x: Tensor, y: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class CpuLinear:
 
 
 class PlainLinear(CpuLinear):
-    """A weight where it lies; what is done to the product is done within."""
+    """A weight in its original layout; oneDNN fuses the elementwise operation."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         ops = torch.ops.mkldnn
@@ -52,8 +52,8 @@ class PlainLinear(CpuLinear):
     def apply_act(self, x: Tensor, activation: str) -> Tensor:
         if activation not in FUSED_ACTIVATIONS:
             return super().apply_act(x, activation)
-        name, how = FUSED_ACTIVATIONS[activation]
-        y: Tensor = self._unary(x, self.weight, self.bias, name, [], how)
+        name, algorithm = FUSED_ACTIVATIONS[activation]
+        y: Tensor = self._unary(x, self.weight, self.bias, name, [], algorithm)
         return y
 
     def apply_mul(self, x: Tensor, y: Tensor) -> Tensor:
@@ -66,11 +66,11 @@ class PlainLinear(CpuLinear):
 
 
 class MkldnnPackedLinear(PlainLinear):
-    """A weight in the order of oneDNN's kernels, which are slower for one row than for four."""
+    """A weight packed for oneDNN's kernels, which are slower for one row than for four."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        ordered = torch.ops.mkldnn._reorder_linear_weight(weight, 1 if weight.dtype == torch.bfloat16 else 8)
-        super().__init__(ordered, bias)
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, 1 if weight.dtype == torch.bfloat16 else 8)
+        super().__init__(packed, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(pad_rows_to_4(x))[: len(x)]
@@ -86,13 +86,17 @@ class MkldnnPackedLinear(PlainLinear):
 
 
 def pad_rows_to_4(x: Tensor) -> Tensor:
-    """At least so many rows, the same ones again where there are fewer."""
+    """Repeat the rows until there are at least four."""
     rows = x.numel() // x.shape[-1]
     return x if rows > 3 else torch.cat([x] * -(-4 // rows))
 
 
+PANEL_ROWS = 32
+"""Rows of a panel: with 32, and not with 64, MKL's batched product reaches nearly the memory bandwidth."""
+
+
 class PanelPackedLinear(CpuLinear):
-    """A weight in panels of some rows, each with its columns one after the other, which one row of x meets faster."""
+    """A weight split into panels of `PANEL_ROWS` rows, each stored column by column, which is fastest for one row of x."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.panels, self.bias = weight.new_empty(len(weight) // PANEL_ROWS, weight.shape[1], PANEL_ROWS), bias
@@ -104,72 +108,68 @@ class PanelPackedLinear(CpuLinear):
         return y if self.bias is None else y.add_(self.bias)
 
 
-PANEL_ROWS = 32
-"""The rows of a panel: with so many, and not with 64, MKL's product of a batch reads nearly what the memory gives."""
-
-
 class ConcatLinear(CpuLinear):
-    """What several weights make of the same, one after the other, each put in another order."""
+    """Several linear layers of the same input, their outputs reordered and concatenated; `reorder(y, i)` is called for layer i."""
 
-    def __init__(self, parts: list[CpuLinear], ordered: Callable[[Tensor, int], Tensor]) -> None:
-        self.parts, self.reorder = parts, ordered
+    def __init__(self, parts: list[CpuLinear], reorder: Callable[[Tensor, int], Tensor]) -> None:
+        self.parts, self.reorder = parts, reorder
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.cat([self.reorder(part(x), i) for i, part in enumerate(self.parts)], -1)
 
 
 class SlicedLinear(CpuLinear):
-    """A tall weight as several, one below the other, so that it is never there twice as a whole."""
+    """A linear layer of many rows as several of fewer rows, so that packing never needs a second copy of the whole weight."""
 
-    def __init__(self, parts: list[CpuLinear], between: Callable[[], object] = lambda: None) -> None:
-        self.slices, self.after_slice = parts, between
+    def __init__(self, slices: list[CpuLinear], after_slice: Callable[[], object] = lambda: None) -> None:
+        self.slices, self.after_slice = slices, after_slice
 
     def __call__(self, x: Tensor) -> Tensor:
-        found = []
+        outputs = []
         for part in self.slices:
-            found.append(part(x))
+            outputs.append(part(x))
             self.after_slice()
-        return torch.cat(found, -1)
+        return torch.cat(outputs, -1)
+
+
+MAX_LEVEL = 32_512
+"""Largest 16-bit level of x: two bytes around `ZERO_POINT` hold −32,512 to 32,512."""
+ZERO_POINT = 128 * 256 + 128
 
 
 class Int8Linear(CpuLinear):
-    """A weight in eight bits, q · s in each row with s = max |w| / 127; x goes in as two numbers of eight bits, the fine beside the coarse.
+    """An int8 weight with one scale per row, max |w| / 127; x is quantized to 16 bits per row, multiplied as a high and a low byte.
 
-    An error of at most s / 2 in each weight; in x at most its largest number / 65,000, less than bfloat16 has.
+    The error is at most half a scale in each weight, and at most max |x| / 65,000 in x, which is less than that of bfloat16.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        numbers, self.scale = quantize_int8(weight)
+        values, self.scale = quantize_int8(weight)
         self.zeros = torch.zeros(weight.shape[0], dtype=torch.int32)
-        self.weight = torch.ops.onednn.qlinear_prepack(numbers, [16, weight.shape[1]])
+        self.weight = torch.ops.onednn.qlinear_prepack(values, [16, weight.shape[1]])
         self.bias, self._run = bias, torch.ops.onednn.qlinear_pointwise.default
 
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, -2).float()
         step = flat.abs().amax(-1, keepdim=True).clamp_(min=1e-30).div_(MAX_LEVEL)
-        parts = (flat / step).round_().to(torch.int32).add_(ZERO_POINT)
-        both = torch.cat((parts >> 8, parts & 255)).to(torch.uint8)
+        levels = (flat / step).round_().to(torch.int32).add_(ZERO_POINT)
+        both = torch.cat((levels >> 8, levels & 255)).to(torch.uint8)
         y = self._run(pad_rows_to_4(both), 1.0, 128, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "")
-        coarse, fine = y[: len(both)].split(len(flat))
-        y = torch.add(fine, coarse, alpha=256.0).mul_(step)
+        high, low = y[: len(both)].split(len(flat))
+        y = torch.add(low, high, alpha=256.0).mul_(step)
         y = y if self.bias is None else y.add_(self.bias)
         return y.to(x.dtype).unflatten(0, x.shape[:-1])
 
 
-MAX_LEVEL = 32_512
-"""So many steps from zero to the largest number: what two bytes around a middle have room for."""
-ZERO_POINT = 128 * 256 + 128
+QUANTIZE_ROWS = 64
+"""Rows quantized at once, so that their float32 copy stays in the processor's cache."""
 
 
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of whole numbers from −127 to 127, and what each row's are multiplied by; few rows at a time, while they are at hand."""
-    numbers, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
-    for some, number, scale in zip(*(x.split(QUANTIZE_ROWS) for x in (weight, numbers, scales)), strict=True):
-        rows = some.float()
-        scale.copy_(rows.abs().amax(1)).clamp_(min=1e-30).div_(127)
-        number.copy_((rows / scale[:, None]).round_())
-    return numbers, scales
-
-
-QUANTIZE_ROWS = 64
-"""So many rows are made whole numbers at once."""
+    """Return integers from −127 to 127 and the scale of each row."""
+    values, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
+    for rows, row_values, row_scales in zip(*(x.split(QUANTIZE_ROWS) for x in (weight, values, scales)), strict=True):
+        floats = rows.float()
+        row_scales.copy_(floats.abs().amax(1)).clamp_(min=1e-30).div_(127)
+        row_values.copy_((floats / row_scales[:, None]).round_())
+    return values, scales

@@ -1,8 +1,8 @@
-"""`quicken`: the layers that most models are made of read their weights in the order in which processors multiply fastest.
+"""`optimize_for_cpu`: fused layers with packed weights for inference on a CPU.
 
-The modules and their parameters stay what and where they are; a quick layer has another `forward`, which does the same in fewer and
-larger operations: q, k and v in one product, rotations of neighbouring pairs as one complex product, activations and sums within products.
-Weights are laid out when few tokens are first to be read, so a model is ready as soon as it is open and has read its prompt.
+Modules and parameters stay as they are. A module that has a fused form holds it as `fused`, and its `forward` runs it unless gradients are
+enabled or a hook is registered inside it. A fused layer computes q, k and v in one product, rotations as complex products, and activations
+and residual sums within matrix products. Weights are packed at the first pass over few tokens, so a model is ready as soon as it is open.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..forward_context import ForwardContext
 from ..kv_cache import KVCache
 from ..layers import Decoder, Layer, apply_norm
 from ..memory_budget import free_bytes
+from ..module import Module
 from ..rope import RopeCosSin, apply_rope
 from .matmul import ConcatLinear, CpuLinear, PlainLinear
 from .weight_packing import (
@@ -36,28 +37,28 @@ from .weight_packing import (
 )
 
 FORMATS: dict[str, PackingFormat] = {"int8": INT8}
-"""How weights are kept, by the names for it."""
+"""Weight formats that a user can request by name."""
 EMBEDDING_ROWS = 64
-"""So many rows of an embedding are read at once."""
+"""Rows of an embedding read between two releases of file pages."""
 MLP_TOKENS = 1024
-"""So many tokens are taken through a feed-forward at once."""
+"""Tokens passed through a feed-forward network at once."""
 
 
 class FusedAttention:
-    """Attention's `forward` up to its heads; what `o` makes of them is added where it is computed."""
+    """Attention up to the concatenated heads; the caller applies the output projection `o` and adds the residual in one product."""
 
-    def __init__(self, own: Attention, laying: PackedWeights) -> None:
-        self.own, s = own, own.spec
+    def __init__(self, attn: Attention, shared: PackedWeights) -> None:
+        self.attn, s = attn, attn.spec
         self.rope = s.rope
-        self.interleaves_pairs = s.rope is not None and not s.rope.interleaved and own.q_norm is None and own.k_norm is None
-        self.projections = [x for x in (own.q, own.k, own.v) if x is not None]
-        lying = ConcatLinear([PlainLinear(x.weight, x.bias) for x in self.projections], lambda y, i: self._interleave(y, i, -1))
+        self.interleaves_pairs = s.rope is not None and not s.rope.interleaved and attn.q_norm is None and attn.k_norm is None
+        self.projections = [x for x in (attn.q, attn.k, attn.v) if x is not None]
+        plain = ConcatLinear([PlainLinear(x.weight, x.bias) for x in self.projections], lambda y, i: self._interleave(y, i, -1))
         shape = sum(len(x.weight) for x in self.projections), self.projections[0].weight.shape[1]
-        self.qkv, self.o = LazyPackedLinear(laying, lying, shape, self._concat_qkv), lazy_linear(laying, own.o)
-        self.scores = ScoreParams(s.head_dim**-0.5 if s.score_transform.scale is None else s.score_transform.scale)
+        self.qkv, self.o = LazyPackedLinear(shared, plain, shape, self._concat_qkv), lazy_linear(shared, attn.o)
+        self.params = ScoreParams(s.head_dim**-0.5 if s.score_transform.scale is None else s.score_transform.scale)
 
     def _concat_qkv(self) -> tuple[Tensor, Tensor | None]:
-        """q, k and v as one matrix."""
+        """Return the weights and biases of q, k and v as one matrix and one bias."""
         rows = [self._interleave(x.weight, i, 0) for i, x in enumerate(self.projections)]
         if all(x.bias is None for x in self.projections):
             return torch.cat(rows), None
@@ -67,52 +68,52 @@ class FusedAttention:
         return torch.cat(rows), torch.cat(biases)
 
     def _interleave(self, x: Tensor, i: int, axis: int) -> Tensor:
-        """Of each rotated head the two halves dealt out in turn, so that a pair's numbers are neighbours."""
-        s = self.own.spec
+        """Interleave the two halves of each rotated head of q and k, so that the channels of a pair are adjacent."""
+        s = self.attn.spec
         if not (i < 2 and self.interleaves_pairs and s.rope is not None):
             return x
-        at, half = (1, 1) if axis == 0 else (-1, -2)  # where the numbers of a head are, and then the halves
+        at, half = (1, 1) if axis == 0 else (-1, -2)  # the axis of a head's channels, then that of its halves
         heads = x.unflatten(axis, (-1, s.head_dim))
-        turning, rest = heads.split((s.rope.dim, s.head_dim - s.rope.dim), at)
-        turning = turning.unflatten(at, (2, -1)).transpose(half, half + 1).flatten(half, half + 1)
-        return torch.cat((turning, rest), at).flatten(at - 1, at)
+        rotary, rest = heads.split((s.rope.dim, s.head_dim - s.rope.dim), at)
+        rotary = rotary.unflatten(at, (2, -1)).transpose(half, half + 1).flatten(half, half + 1)
+        return torch.cat((rotary, rest), at).flatten(at - 1, at)
 
-    def __call__(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        s, memory = self.own.spec, step.cache.layers[i]
-        assert isinstance(memory, KVCache)
+    def __call__(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        s, cache = self.attn.spec, ctx.cache.layers[i]
+        assert isinstance(cache, KVCache)
         heads = self.qkv(x).unflatten(-1, (-1, s.head_dim))
         qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), -2)
         if self.interleaves_pairs and self.rope is not None:
-            q, k = apply_complex_rope(qk, step.rope_complex(self.rope)).split((s.heads, s.kv_heads), -2)
+            q, k = apply_complex_rope(qk, ctx.rope_complex(self.rope)).split((s.heads, s.kv_heads), -2)
         else:
-            turn = step.rope_cos_sin(s.rope)
+            rotation = ctx.rope_cos_sin(s.rope)
             q, k = qk.split((s.heads, s.kv_heads), -2)
-            q, k = self._norm_and_rotate(q, self.own.q_norm, turn), self._norm_and_rotate(k, self.own.k_norm, turn)
-        k, v = memory.update((k.transpose(1, 2), v.transpose(1, 2)), step.past_length)
-        y = attend(q.transpose(1, 2), k, v, step.mask(self.own.pattern, memory.capacity), self.scores)
+            q, k = self._norm_and_rotate(q, self.attn.q_norm, rotation), self._norm_and_rotate(k, self.attn.k_norm, rotation)
+        k, v = cache.update((k.transpose(1, 2), v.transpose(1, 2)), ctx.past_length)
+        y = attend(q.transpose(1, 2), k, v, ctx.mask(self.attn.pattern, cache.capacity), self.params)
         return y.transpose(1, 2).flatten(2)
 
     @staticmethod
-    def _norm_and_rotate(y: Tensor, norm: object, turn: RopeCosSin | None) -> Tensor:
-        return apply_rope(norm(y) if isinstance(norm, Norm) else y, turn)
+    def _norm_and_rotate(y: Tensor, norm: object, rotation: RopeCosSin | None) -> Tensor:
+        return apply_rope(norm(y) if isinstance(norm, Norm) else y, rotation)
 
 
-def apply_complex_rope(x: Tensor, turn: Tensor) -> Tensor:
-    """Neighbouring pairs of x turned, each by its complex number, in float32."""
-    dim = 2 * turn.shape[-1]
-    part = x if dim == x.shape[-1] else x[..., :dim]
-    pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))
-    turned = torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
-    return turned if dim == x.shape[-1] else torch.cat((turned, x[..., dim:]), -1)
+def apply_complex_rope(x: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate adjacent pairs of channels, each by its complex number, in float32."""
+    dim = 2 * rotation.shape[-1]
+    rotary = x if dim == x.shape[-1] else x[..., :dim]
+    pairs = torch.view_as_complex(rotary.float().unflatten(-1, (-1, 2)))
+    rotated = torch.view_as_real(pairs * rotation).flatten(-2).to(x.dtype)
+    return rotated if dim == x.shape[-1] else torch.cat((rotated, x[..., dim:]), -1)
 
 
 class FusedMLP:
-    """MLP's `forward` up to what `down` reads."""
+    """A feed-forward network up to the input of `down`; the caller applies `down` and adds the residual in one product."""
 
-    def __init__(self, own: MLP, laying: PackedWeights) -> None:
-        self.activation = own.spec.activation
-        self.gate = None if own.gate is None else lazy_linear(laying, own.gate)
-        self.up, self.down = (lazy_linear(laying, x) for x in (own.up, own.down))
+    def __init__(self, mlp: MLP, shared: PackedWeights) -> None:
+        self.activation = mlp.spec.activation
+        self.gate = None if mlp.gate is None else lazy_linear(shared, mlp.gate)
+        self.up, self.down = (lazy_linear(shared, x) for x in (mlp.up, mlp.down))
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.gate is None:
@@ -121,167 +122,169 @@ class FusedMLP:
 
 
 class FusedLayer:
-    """Layer's `forward`; experts run as they are."""
+    """A layer with fused attention and, unless it is a mixture of experts, a fused feed-forward network."""
 
-    def __init__(self, own: Layer, laying: PackedWeights) -> None:
-        assert isinstance(own.attn, Attention)
-        self.own, self.laying, self.attn, self.residual = own, laying, FusedAttention(own.attn, laying), own.spec.residual_multiplier
-        self.mlp = FusedMLP(own.mlp, laying) if is_plain_mlp(own.mlp) else None
+    def __init__(self, layer: Layer, shared: PackedWeights) -> None:
+        assert isinstance(layer.attn, Attention)
+        self.layer, self.shared, self.residual = layer, shared, layer.spec.residual_multiplier
+        self.attn = FusedAttention(layer.attn, shared)
+        self.mlp = FusedMLP(layer.mlp, shared) if is_plain_mlp(layer.mlp) else None
 
-    def __call__(self, x: Tensor, step: ForwardContext, i: int) -> Tensor:
-        own, self.laying.tokens = self.own, x.numel() // x.shape[-1]
-        heads = self.attn(apply_norm(own.attn_norm, x), step, i)
-        x = self._add_residual(x, self.attn.o, heads, own.attn_out_norm)
-        many = self.mlp is not None and self.laying.tokens > MLP_TOKENS
-        x = torch.cat([self._add_mlp(part) for part in x.flatten(0, 1).split(MLP_TOKENS)]).view_as(x) if many else self._add_mlp(x)
-        if self.laying.files_read:
-            self.laying.release_read_pages()
+    def __call__(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+        layer, self.shared.tokens = self.layer, x.numel() // x.shape[-1]
+        heads = self.attn(apply_norm(layer.attn_norm, x), ctx, i)
+        x = self._add_residual(x, self.attn.o, heads, layer.attn_out_norm)
+        if self.mlp is not None and self.shared.tokens > MLP_TOKENS:
+            x = torch.cat([self._add_mlp(part) for part in x.flatten(0, 1).split(MLP_TOKENS)]).view_as(x)
+        else:
+            x = self._add_mlp(x)
+        if self.shared.files_read:
+            self.shared.release_read_pages()
         return x
 
     def _add_mlp(self, x: Tensor) -> Tensor:
-        read = apply_norm(self.own.mlp_norm, x)
+        normed = apply_norm(self.layer.mlp_norm, x)
         if self.mlp is None:
-            return x + self.own.mlp_branch(read)
-        return self._add_residual(x, self.mlp.down, self.mlp(read), self.own.mlp_out_norm)
+            return x + self.layer.mlp_branch(normed)
+        return self._add_residual(x, self.mlp.down, self.mlp(normed), self.layer.mlp_out_norm)
 
-    def _add_residual(self, x: Tensor, product: CpuLinear, y: Tensor, norm: Norm | None) -> Tensor:
-        """What a product adds to x, with what a family puts in between."""
+    def _add_residual(self, x: Tensor, linear: CpuLinear, y: Tensor, norm: Norm | None) -> Tensor:
+        """Return x + norm(linear y) · residual multiplier, as one product where there is neither."""
         if norm is None and self.residual == 1.0:
-            return product.apply_add(y, x)
-        return x + apply_norm(norm, product(y)) * self.residual
+            return linear.apply_add(y, x)
+        return x + apply_norm(norm, linear(y)) * self.residual
+
+
+class FusedEmbedding:
+    """An embedding of a mapped file: file pages are released while rows are read, since each row maps in hundreds of others."""
+
+    def __init__(self, embedding: Embedding, shared: PackedWeights) -> None:
+        self.embedding, self.shared = embedding, shared
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        if not self.shared.reads_files_once():
+            return self.embedding.lookup(ids)
+        rows = []
+        for part in ids.flatten().split(EMBEDDING_ROWS):
+            rows.append(self.embedding.lookup(part))
+            self.shared.release_read_pages()
+        return torch.cat(rows).unflatten(0, ids.shape)
+
+
+class FusedHead:
+    """The output head as a matrix packed in slices."""
+
+    def __init__(self, head: Linear, shared: PackedWeights) -> None:
+        self.shared, self.linear = shared, SplitLinear(shared, head)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        self.shared.release_read_pages()
+        return y
+
+
+class FusedForward:
+    """The fused form of a module, rebuilt when one of the module's weights has changed."""
+
+    def __init__(self, module: Module, make: Callable[[], Callable[..., Tensor]]) -> None:
+        self.make = make
+        self.children = [x for x in module.modules() if x is not module]
+        self.weights = [(x._parameters, name) for x in module.modules() for name in x._parameters]
+        self.made: Callable[..., Tensor] | None = None
+        self.versions: list[tuple[int, int]] = []
+
+    def usable(self) -> bool:
+        """Whether gradients are disabled and no hook expects to see a child module run."""
+        return not (torch.is_grad_enabled() or any(x._forward_hooks or x._forward_pre_hooks for x in self.children))
+
+    def __call__(self, *args: Any) -> Tensor:
+        versions = [_weight_version(parameters[name]) for parameters, name in self.weights]
+        if self.made is None or versions != self.versions:
+            self.made, self.versions = self.make(), versions
+        return self.made(*args)
+
+
+def _weight_version(x: Tensor | None) -> tuple[int, int]:
+    """Return a value that changes when the weight is replaced or modified in place."""
+    return id(x), 0 if x is None or x.is_inference() else x._version
 
 
 def is_fusable(layer: nn.Module) -> bool:
-    """Whether a layer is x += attention(norm x); x += mlp(norm x), and its attention of the usual kind."""
+    """Whether a layer is x += attention(norm x); x += mlp(norm x) with plain attention."""
     if type(layer) is not Layer or type(layer.attn) is not Attention or layer.mlp is None or layer.spec.parallel:
         return False
     return is_plain_attention(layer.attn)
 
 
 def is_plain_mlp(mlp: nn.Module | None) -> TypeGuard[MLP]:
-    """Whether it is MLP itself, of plain matrices."""
+    """Whether it is exactly an MLP of linear layers."""
     return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
 
 
 def is_plain_attention(attn: Attention) -> bool:
-    """Whether nothing is set that few families have."""
+    """Whether attention has none of the features that the fused form does not compute."""
     s = attn.spec
-    rare = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.qk_preprocess.clip, s.score_transform.softcap, s.score_transform.temperature)
-    if any(x is not None for x in rare) or s.qk_preprocess.across_heads or s.qk_preprocess.after_rope:
+    unsupported = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.qk_preprocess.clip, s.score_transform.softcap)
+    if any(x is not None for x in (*unsupported, s.score_transform.temperature)):
+        return False
+    if s.qk_preprocess.across_heads or s.qk_preprocess.after_rope:
         return False
     if not all(type(x) is Linear for x in (attn.q, attn.k, attn.v, attn.o)):
         return False
     return all(x is None or isinstance(x, Norm) for x in (attn.q_norm, attn.k_norm))
 
 
-class FusedEmbedding:
-    """The embedding's `forward`: a row that is read of a mapped file brings hundreds of others with it, which are not wanted."""
+def optimize_for_cpu(module: Decoder, kind: str | None = None, release_pages: Callable[[], object] = lambda: None) -> int:
+    """Use fused layers and packed weights for inference; return the number of fused layers.
 
-    def __init__(self, own: Embedding, laying: PackedWeights) -> None:
-        self.own, self.laying = own, laying
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        plain = type(self.own).forward
-        if not self.laying.reads_files_once():
-            return plain(self.own, ids)
-        found = []
-        for some in ids.flatten().split(EMBEDDING_ROWS):
-            found.append(plain(self.own, some))
-            self.laying.release_read_pages()
-        return torch.cat(found).unflatten(0, ids.shape)
-
-
-class FusedHead:
-    """The head's `forward`."""
-
-    def __init__(self, own: Linear, laying: PackedWeights) -> None:
-        self.laying, self.product = laying, SplitLinear(laying, own)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = self.product(x)
-        self.laying.release_read_pages()
-        return y
-
-
-class FusedForward:
-    """A module's other `forward`, made anew when a weight has changed.
-
-    Where gradients are asked for, or somebody has hooked into a part, the module's own runs.
-    """
-
-    def __init__(self, own: nn.Module, make: Callable[[], Callable[..., Tensor]]) -> None:
-        self.own, self.make = own, make
-        self.parts = [x for x in own.modules() if x is not own]
-        self.weights = [(x._parameters, name) for x in own.modules() for name in x._parameters]
-        self.made: Callable[..., Tensor] | None = None
-        self.known: list[tuple[int, int]] = []
-
-    def __call__(self, *given: Any) -> Tensor:
-        if torch.is_grad_enabled() or any(x._forward_hooks or x._forward_pre_hooks for x in self.parts):
-            y: Tensor = type(self.own).forward(self.own, *given)
-            return y
-        now = [_weight_version(held[name]) for held, name in self.weights]
-        if self.made is None or now != self.known:
-            self.made, self.known = self.make(), now
-        return self.made(*given)
-
-
-def _weight_version(x: Tensor | None) -> tuple[int, int]:
-    """What changes when a weight does."""
-    return id(x), 0 if x is None or x.is_inference() else x._version
-
-
-def optimize_for_cpu(module: Decoder, kind: str | None = None, forget: Callable[[], object] = lambda: None) -> int:
-    """Make what can be quick so, for reading and not for training; how many layers are.
-
-    `kind` "int8" keeps matrices in eight bits. `forget` is called where nothing of the files is wanted again soon.
+    With `kind` "int8" matrices are stored in eight bits. `release_pages` is called where weights of mapped files are not needed again soon.
     """
     dtype = next(module.parameters()).dtype
     if can_optimize(module, kind):
-        install(module, default_format(dtype, LONG_GENERATION, 1) if kind is None else FORMATS[kind], forget)
+        install(module, default_format(dtype, LONG_GENERATION, 1) if kind is None else FORMATS[kind], release_pages)
     elif kind is not None:
-        raise LlamathError(f"weights in {kind} are for one process on a processor with VNNI", hint="--dtype bfloat16")
-    return sum("forward" in layer.__dict__ for layer in module.layers)
+        raise LlamathError(f"{kind} weights need a single process and a CPU with VNNI", hint="--dtype bfloat16")
+    return sum(layer.fused is not None for layer in module.layers)
 
 
-def maybe_pack(module: Decoder, tokens: int, rows: int = 1, forget: Callable[[], object] = lambda: None) -> None:
-    """Make texts of so many tokens, and so many at once, come faster: weights are laid out if that repays and there is memory for it."""
+def maybe_pack(module: Decoder, tokens: int, rows: int = 1, release_pages: Callable[[], object] = lambda: None) -> None:
+    """Pack weights if that pays off for `rows` sequences of `tokens` generated tokens, and memory suffices."""
     if not can_optimize(module, None):
         return
-    laying = module.packed_weights or install(module, None, forget)
+    shared = module.packed_weights or install(module, None, release_pages)
     wanted = default_format(module.embed.weight.dtype, tokens, rows)
-    if FORMAT_ORDER.index(wanted) <= FORMAT_ORDER.index(laying.format):
+    if FORMAT_ORDER.index(wanted) <= FORMAT_ORDER.index(shared.format):
         return
-    parts = [*module.layers, *([] if module.head is None else [module.head])]
-    need, room = sum(x.nbytes for part in parts for x in part.parameters()), free_bytes(module.embed.weight.device)
-    if room is None or need <= room:
-        laying.format = wanted
+    children = [*module.layers, *([] if module.head is None else [module.head])]
+    need, free = sum(x.nbytes for child in children for x in child.parameters()), free_bytes(module.embed.weight.device)
+    if free is None or need <= free:
+        shared.format = wanted
 
 
-def install(module: Decoder, kind: PackingFormat | None, forget: Callable[[], object]) -> PackedWeights:
-    """The quick parts' other `forward`, and what they share."""
-    module.packed_weights = laying = PackedWeights(kind, forget)
-    quick = [layer for layer in module.layers if is_fusable(layer)]
-    for layer in quick:
-        layer.__dict__["forward"] = FusedForward(layer, partial(FusedLayer, layer, laying))
+def install(module: Decoder, packing: PackingFormat | None, release_pages: Callable[[], object]) -> PackedWeights:
+    """Set `fused` of the modules that have a fused form; return the state that these share."""
+    module.packed_weights = shared = PackedWeights(packing, release_pages)
+    layers = [layer for layer in module.layers if is_fusable(layer)]
+    for layer in layers:
+        layer.fused = FusedForward(layer, partial(FusedLayer, layer, shared))
     head = module.head
     if head is not None and type(head) is Linear:
-        head.__dict__["forward"] = FusedForward(head, partial(FusedHead, head, laying))
-        module.embed.__dict__["forward"] = FusedForward(module.embed, partial(FusedEmbedding, module.embed, laying))
-        laying.covers_model = len(quick) == len(module.layers) and all(is_plain_mlp(x.mlp) for x in quick)
-    return laying
+        head.fused = FusedForward(head, partial(FusedHead, head, shared))
+        module.embed.fused = FusedForward(module.embed, partial(FusedEmbedding, module.embed, shared))
+        shared.covers_model = len(layers) == len(module.layers) and all(is_plain_mlp(x.mlp) for x in layers)
+    return shared
 
 
 def can_optimize(module: Decoder, kind: str | None) -> bool:
-    """Whether this model is one process's, on a processor that can."""
+    """Whether the model is on one process and on a CPU that supports packed weights."""
     first = next(module.parameters())
     return module.mesh is None and first.device.type == "cpu" and cpu_supports(first.dtype, kind)
 
 
 def cpu_supports(dtype: torch.dtype, kind: str | None) -> bool:
-    """Whether this processor has what quick products need."""
+    """Whether this CPU supports packed weights in this dtype, or of this kind."""
     if not torch.backends.mkldnn.is_available() or dtype not in (torch.float32, torch.bfloat16):
         return False
     if kind == "int8":
-        return bool(torch.cpu._is_vnni_supported())  # without it sums of two products may not fit sixteen bits
+        return bool(torch.cpu._is_vnni_supported())  # without VNNI, sums of two products may exceed sixteen bits
     return bool(dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported())

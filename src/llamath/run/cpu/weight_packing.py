@@ -1,6 +1,6 @@
-"""When weights are laid out for speed: not before few tokens are to be read, again when that is to be done in another way.
+"""When weights are packed: at the first pass over few tokens, and again when another format is requested.
 
-Where many tokens are read at once, weights are read where they lie, which is nearly as fast and gives the same numbers to the last bit.
+Passes over many tokens read weights in their original layout, which is nearly as fast.
 """
 
 from __future__ import annotations
@@ -15,29 +15,26 @@ from ..basic_layers import Linear
 from .matmul import PANEL_ROWS, CpuLinear, Int8Linear, MkldnnPackedLinear, PanelPackedLinear, PlainLinear, SlicedLinear
 
 HEAD_SLICE_ROWS = 8192
-"""So many rows of a head are laid out at once."""
+"""Rows of a head packed at once."""
 BREAK_EVEN_TOKENS = 32
-"""Tokens by which another order has saved about as much time as laying weights out in it took."""
-SMALL_MATRIX = 1024
-"""With so few rows or columns a matrix is read slower than the memory gives it where it lies."""
+"""Generated tokens after which packing has saved about as much time as it took."""
 LONG_GENERATION = 128
-"""The same for what is read nearly as fast where it lies."""
+"""The same for matrices that are read nearly at memory bandwidth in their original layout."""
+SMALL_MATRIX = 1024
+"""Matrices with at most this many rows or columns are read below memory bandwidth in their original layout."""
 
 
 class PackingFormat(NamedTuple):
-    """How weights are kept: laid out for passes of up to so many tokens, then good for `many` or not.
-
-    All of them whose rows are a multiple of some, or the small ones alone.
-    """
+    """A packed layout, and the passes and matrices that it is used for."""
 
     pack: Callable[[Tensor, Tensor | None], CpuLinear]
-    max_tokens: float
-    keep_for_many: bool = True
-    row_multiple: int = 1
-    small_only: bool = False
+    max_tokens: float  # a pass over more tokens does not trigger packing
+    keep_for_many: bool = True  # once packed, passes over more tokens use it too
+    row_multiple: int = 1  # only matrices whose number of rows is a multiple of this
+    small_only: bool = False  # only small matrices
 
     def suits(self, rows: int, columns: int) -> bool:
-        """Whether a matrix of this shape is kept so."""
+        """Whether a matrix of this shape is packed."""
         return rows % self.row_multiple == 0 and (not self.small_only or min(rows, columns) <= SMALL_MATRIX)
 
 
@@ -46,13 +43,12 @@ SMALL_PANELS = PANELS._replace(small_only=True)
 MKLDNN = PackingFormat(MkldnnPackedLinear, 64)
 INT8 = PackingFormat(Int8Linear, float("inf"))
 
-
 FORMAT_ORDER = (None, SMALL_PANELS, PANELS, MKLDNN, INT8)
-"""What is laid out in one way is not laid out again in one before it."""
+"""A packed model is only repacked in a later format of this order."""
 
 
 def default_format(dtype: torch.dtype, tokens: int, rows: int) -> PackingFormat | None:
-    """What repays in texts of so many tokens, so many of them at a time; None: as they lie."""
+    """Return the format that pays off for `rows` sequences of `tokens` generated tokens; None: the original layout."""
     if tokens < BREAK_EVEN_TOKENS:
         return None
     if dtype != torch.float32 or rows > 2:
@@ -60,57 +56,61 @@ def default_format(dtype: torch.dtype, tokens: int, rows: int) -> PackingFormat 
     return (PANELS if tokens >= LONG_GENERATION else SMALL_PANELS) if torch.backends.mkl.is_available() else None
 
 
-WeightGetter = Callable[[], tuple[Tensor, Tensor | None]]
-"""A matrix and its bias, made when it is asked for."""
-
-
 class PackedWeights:
-    """What the quick parts of a model share: how its weights are to be kept, and how many tokens are being read."""
+    """State shared by the packed layers of a model: the format, the size of the current pass, and the file pages to release."""
 
-    def __init__(self, kind: PackingFormat | None, forget: Callable[[], object]) -> None:
-        self.format, self.release_pages = kind, forget
-        self.tokens, self.shapes = 0, set[tuple[int, int]]()
-        self.files_read = False  # whether files have been, for what is kept in another way, too
-        self.covers_model = False  # whether nothing but the embedding's rows is not theirs
+    def __init__(self, format: PackingFormat | None, release_pages: Callable[[], object]) -> None:  # noqa: A002
+        self.format, self.release_pages = format, release_pages
+        self.tokens = 0  # of the current pass
+        self.num_packed = 0  # matrices packed so far
+        self.shapes = set[tuple[int, int]]()
+        self.files_read = False  # whether original weights were read that are also kept packed
+        self.covers_model = False  # whether every matrix but the embedding is a packed layer's
 
     def release_read_pages(self) -> None:
-        """Give back the memory of what was read of the files and is kept in another way."""
+        """Return the pages of mapped files to the system whose weights are kept packed."""
         if self.files_read or self.reads_files_once():
             self.release_pages()
             self.files_read = False
 
     def reads_files_once(self) -> bool:
-        """Whether whatever is read of the files, a few rows or all, is read once."""
-        kind = self.format
-        return self.covers_model and kind is not None and bool(self.shapes) and all(kind.suits(*x) for x in self.shapes)
+        """Whether every matrix is packed in this format, so that mapped files are read once."""
+        packing = self.format
+        return self.covers_model and packing is not None and bool(self.shapes) and all(packing.suits(*x) for x in self.shapes)
+
+
+WeightGetter = Callable[[], tuple[Tensor, Tensor | None]]
+"""Returns a matrix and its bias."""
 
 
 class LazyPackedLinear(CpuLinear):
-    """A product that is made when it is first wanted; `lying` stands in where it does not suit or tokens are many."""
+    """A linear layer that packs its weight at its first pass over few tokens; `plain` serves all other passes."""
 
-    def __init__(self, laying: PackedWeights, lying: CpuLinear, shape: tuple[int, int], weight: WeightGetter) -> None:
-        self.shared, self.plain, self.shape, self.get_weight = laying, lying, shape, weight
+    def __init__(self, shared: PackedWeights, plain: CpuLinear, shape: tuple[int, int], get_weight: WeightGetter) -> None:
+        self.shared, self.plain, self.shape, self.get_weight = shared, plain, shape, get_weight
         self.packed_format: PackingFormat | None = None
-        self.packed: CpuLinear = lying
-        laying.shapes.add(shape)
+        self.packed: CpuLinear = plain
+        shared.shapes.add(shape)
 
     def _select(self, x: Tensor) -> CpuLinear:
-        kind = self.shared.format
-        if kind is None or not kind.suits(*self.shape):
+        """Return the layer for this input, packing the weight if it is time."""
+        wanted = self.shared.format
+        if wanted is None or not wanted.suits(*self.shape):
             return self.plain
-        laid = self.packed_format is not None and self.packed_format.pack is kind.pack
-        if max(self.shared.tokens, x.numel() // x.shape[-1]) > kind.max_tokens and not (laid and kind.keep_for_many):
+        is_packed = self.packed_format is not None and self.packed_format.pack is wanted.pack
+        if max(self.shared.tokens, x.numel() // x.shape[-1]) > wanted.max_tokens and not (is_packed and wanted.keep_for_many):
             self.shared.files_read = True
             return self.plain
-        if not laid:
-            self.packed = self.plain  # what was kept is free before there is another
-            self.packed, self.packed_format = self.pack(kind), kind
+        if not is_packed:
+            self.packed = self.plain  # free the former packed weight first
+            self.packed, self.packed_format = self.pack(wanted), wanted
             self.shared.files_read = True
+            self.shared.num_packed += 1
         return self.packed
 
-    def pack(self, kind: PackingFormat) -> CpuLinear:
-        """The product that is to be kept."""
-        return kind.pack(*self.get_weight())
+    def pack(self, wanted: PackingFormat) -> CpuLinear:
+        """Return the layer packed in this format."""
+        return wanted.pack(*self.get_weight())
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._select(x)(x)
@@ -126,31 +126,32 @@ class LazyPackedLinear(CpuLinear):
 
 
 class SplitLinear(LazyPackedLinear):
-    """The same for a matrix so tall that it should never be there twice as a whole."""
+    """A lazily packed linear layer of so many rows that it is packed in slices."""
 
-    def __init__(self, laying: PackedWeights, own: Linear) -> None:
-        self.linear, self.slices = own, [slice(first, first + HEAD_SLICE_ROWS) for first in range(0, len(own.weight), HEAD_SLICE_ROWS)]
-        lying = SlicedLinear([PlainLinear(*self._slice_weight(x)) for x in self.slices], laying.release_read_pages)
-        super().__init__(laying, lying, matrix_shape(own), lambda: (own.weight, own.bias))
+    def __init__(self, shared: PackedWeights, linear: Linear) -> None:
+        self.linear = linear
+        self.slices = [slice(first, first + HEAD_SLICE_ROWS) for first in range(0, len(linear.weight), HEAD_SLICE_ROWS)]
+        plain = SlicedLinear([PlainLinear(*self._slice_weight(x)) for x in self.slices], shared.release_read_pages)
+        super().__init__(shared, plain, matrix_shape(linear), lambda: (linear.weight, linear.bias))
 
     def _slice_weight(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         return self.linear.weight[rows], None if self.linear.bias is None else self.linear.bias[rows]
 
-    def pack(self, kind: PackingFormat) -> CpuLinear:
-        parts: list[CpuLinear] = []
+    def pack(self, wanted: PackingFormat) -> CpuLinear:
+        slices: list[CpuLinear] = []
         for rows in self.slices:
-            parts.append(kind.pack(*self._slice_weight(rows)))
+            slices.append(wanted.pack(*self._slice_weight(rows)))
             self.shared.release_pages()
-        return SlicedLinear(parts)
+        return SlicedLinear(slices)
 
 
-def lazy_linear(laying: PackedWeights, own: Linear) -> LazyPackedLinear:
-    """One matrix's."""
-    weight, bias = own.weight, own.bias
-    return LazyPackedLinear(laying, PlainLinear(weight, bias), matrix_shape(own), lambda: (weight, bias))
+def lazy_linear(shared: PackedWeights, linear: Linear) -> LazyPackedLinear:
+    """Return the lazily packed form of a linear layer."""
+    weight, bias = linear.weight, linear.bias
+    return LazyPackedLinear(shared, PlainLinear(weight, bias), matrix_shape(linear), lambda: (weight, bias))
 
 
-def matrix_shape(own: Linear) -> tuple[int, int]:
-    """Rows and columns."""
-    rows, columns = own.weight.shape
+def matrix_shape(linear: Linear) -> tuple[int, int]:
+    """Rows and columns of the weight."""
+    rows, columns = linear.weight.shape
     return rows, columns

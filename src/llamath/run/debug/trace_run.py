@@ -22,8 +22,7 @@ from ..generate import vocab_size
 from ..layers import Decoder
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
 from ..module import TensorOptions
-from .explain_nonfinite import explain_nonfinite
-from .nan_check import nonfinite_check
+from .nan_check import explain_nonfinite, nonfinite_check
 from .shape_recorder import Shape, ShapeRecorder
 
 

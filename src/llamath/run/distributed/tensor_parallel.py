@@ -80,7 +80,8 @@ def parallelize(module: Decoder, mesh: DeviceMesh, experts: Experts = "cut") -> 
     module.requires_grad_(False)
     module.packed_weights = None
     for x in module.modules():
-        x.__dict__.pop("forward", None)  # what `quicken` has put there
+        if isinstance(x, Module):
+            x.fused = None
     for part in list(_sharded_modules(module, crew)):
         for name in part.spec.cuts:
             _shard_field(part, name, crew)

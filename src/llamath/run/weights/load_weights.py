@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ...checkpoint.naming.scheme import Scheme
 from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
+from ..debug.nan_check import forget_check
 from ..module import Module, set_weight, tie_weights
 from .stored_layouts import LayoutParams, layout_params, split_tensor, undo_layout
 
@@ -61,4 +62,4 @@ def load_weights(module: Module, weights: Iterable[tuple[str, Tensor]]) -> None:
         x = x.to(own.dtype)
         set_weight(module, path, nn.Parameter(x, own.requires_grad) if isinstance(own, nn.Parameter) else x)
     tie_weights(module, module.spec)
-    module.__dict__.pop("nonfinite_check", None)
+    forget_check(module)
