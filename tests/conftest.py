@@ -1,4 +1,4 @@
-"""What the tests share: the published truth, and transformers' own checkpoint of a tiny model as the oracle of names and shapes."""
+"""Fixtures and data that the tests share: published facts, tiny configurations and local web servers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("llamath", deadline=None)  # machines are shared: how long an example takes says nothing
+settings.register_profile("llamath", deadline=None)  # no test depends on seconds
 settings.load_profile("llamath")
 
-TRUTH = Path(__file__).parents[2] / "shared" / "truth"
+TRUTH = Path(__file__).parent / "truth"
 TINY = Path(__file__).parent / "tiny"
 
 
 def truth(name: str) -> list[dict[str, Any]]:
-    """The lines of a file of published facts; empty where the checkout stands alone."""
-    path = TRUTH / name
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """Return the objects in a file of published facts, one a line."""
+    return [json.loads(line) for line in (TRUTH / name).read_text().splitlines()]
+
+
+def published(name: str) -> Any:
+    """Return one of the published tables in `truth/published.json`."""
+    return json.loads((TRUTH / "published.json").read_text())[name]
 
 
 def tiny_configs() -> list[Any]:
@@ -36,12 +40,12 @@ SETTINGS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN"),
     *(change(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for change in (str.lower, str.upper)),
 )
-"""What could lead a test of the network elsewhere."""
+"""Environment variables that change which hosts are asked."""
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of whoever runs the tests counts, no stored token is read, and no host but this one is looked up."""
+    """Ignore the user's network settings and stored token, and fail if a host other than this machine is looked up."""
     import socket
 
     for name in SETTINGS:
@@ -58,7 +62,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def site(alone: None) -> Iterator[Any]:
-    """A web server on loopback."""
+    """A web server on the loopback interface."""
     from support.hub_server import sites
 
     with sites(1) as (one,):
@@ -67,7 +71,7 @@ def site(alone: None) -> Iterator[Any]:
 
 @pytest.fixture
 def pair(alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two of them: the hub's endpoint, and the store that it redirects to."""
+    """Two web servers: the Hub's endpoint, and the storage that it redirects to."""
     from support.hub_server import sites
 
     with sites(2) as (endpoint, store):

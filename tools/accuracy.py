@@ -31,7 +31,7 @@ Rows = Iterable[Sequence[str]]
 
 HEAD = """# How accurate the numbers are
 
-Written by `tools/accuracy.py`, which runs the program; the published figures are in `tests/data/published.json`, each with its
+Written by `tools/accuracy.py`, which runs the program; the published figures are in `tests/truth/published_runs.json`, each with its
 source.
 
 Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, it is the same integer, and where it

@@ -17,7 +17,7 @@ from llamath.analysis.plan.training_run import Plan, Run
 from llamath.analysis.training.training_memory import TrainRequest
 from llamath.core.forward_pass import ForwardPass
 
-DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "data" / "published.json").read_text())
+DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "published_runs.json").read_text())
 PALM = {
     "hidden_size": 18432,
     "intermediate_size": 73728,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import llamath
+from conftest import published
 from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import bytes_of, held, total, under_way
 from llamath.analysis.training.saved_activations import Kernels, layer
 from llamath.analysis.training.training_memory import joined
 from llamath.core.expr import Dim
 
-TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "published.json"
 BATCH, TOKENS = 2, 24
 
 LLAMA = {
@@ -211,12 +209,6 @@ def test_what_torch_keeps_of_a_layer_with_fused_kernels() -> None:
     assert sum(bytes_of(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == found
 
 
-def korthikanti() -> Any:
-    if not TRUTH.exists():
-        pytest.skip("the published facts are not here")
-    return json.loads(TRUTH.read_text())["korthikanti"]
-
-
 def in_layer(tree: Any, layout: Layout, s: int) -> int:
     """A layer's activations without the statistics of norms, which the paper leaves out."""
     kernels = Kernels(flash=layout.flash, dropout=True, context=s)
@@ -240,32 +232,32 @@ def in_layer(tree: Any, layout: Layout, s: int) -> int:
     ],
 )
 def test_the_formulas_of_korthikanti(formula: str, layout: Layout) -> None:
-    published = korthikanti()
-    text = published["formulas"][formula]
+    table = published("korthikanti")
+    text = table["formulas"][formula]
     python = {"sbh(34+5as/h)": "s*b*h*(34+5*a*s/h)", "sbh(10+24/t+5as/(ht))": "s*b*h*(10+24/t+5*a*s/(h*t))", "sbh/t(34+5as/h)": "s*b*h/t*(34+5*a*s/h)",
               "sbh(10+24/t)": "s*b*h*(10+24/t)", "34sbh/t": "34*s*b*h/t", "2sbh": "2*s*b*h"}[text]  # fmt: skip
-    for _, a, h, _, _, _, _, _, b in published["configs"]["rows"]:
+    for _, a, h, _, _, _, _, _, b in table["configs"]["rows"]:
         one = layout.replace(microbatch=b, flash=False)
-        letters = {"s": published["configs"]["s"], "b": b, "h": h, "a": a, "t": layout.tp}
+        letters = {"s": table["configs"]["s"], "b": b, "h": h, "a": a, "t": layout.tp}
         expected = round(eval(python, {}, letters), 3)
-        assert in_layer(classic(a, h, 1), one, published["configs"]["s"]) == expected
+        assert in_layer(classic(a, h, 1), one, table["configs"]["s"]) == expected
 
 
 def test_what_selective_recomputation_saves() -> None:
-    published = korthikanti()
-    rows = {row[0]: row for row in published["configs"]["rows"]}
+    table = published("korthikanti")
+    rows = {row[0]: row for row in table["configs"]["rows"]}
     for model, name in (("175B", "GPT-3"), ("530B", "MT-NLG")):
         _, a, h, _, tp, _, _, _, b = rows[model]
         tree, layout = classic(a, h, 1), Layout(tp=tp, microbatch=b, flash=False)
         full, less = in_layer(tree, layout, 2048), in_layer(tree, layout.replace(recompute="selective"), 2048)
-        share = published["facts"][f"5as/h {name}"]
+        share = table["facts"][f"5as/h {name}"]
         assert full - less == share * 2048 * b * h // tp
-        assert f"{1 - less / full:.0%}" == published["facts"][f"saving {name}"]
+        assert f"{1 - less / full:.0%}" == table["facts"][f"saving {name}"]
 
 
 def test_a_pipeline_keeps_as_many_layers_on_its_first_stage_as_the_model_has() -> None:
-    published = korthikanti()
-    for _, a, h, layers, tp, pp, _, _, b in published["configs"]["rows"]:
+    table = published("korthikanti")
+    for _, a, h, layers, tp, pp, _, _, b in table["configs"]["rows"]:
         if layers % pp or pp == 1:
             continue
         tree, layout = classic(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)

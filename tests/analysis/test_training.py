@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from decimal import ROUND_HALF_UP, Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from test_activations import CASES, LLAMA
 
 import llamath
+from conftest import published
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages, weight_shards
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import held, total
@@ -23,13 +23,6 @@ from llamath.cli import cli
 from llamath.core.errors import LlamathError
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
-TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "published.json"
-
-
-def published(name: str) -> Any:
-    if not TRUTH.exists():
-        pytest.skip("the published facts are not here")
-    return json.loads(TRUTH.read_text())[name]
 
 
 def of(numbers: int, optimizer: str = "adamw") -> Resident:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import TRUTH, tiny_configs, truth
+from conftest import published, tiny_configs, truth
 from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage, gguf_tensors, gguf_traits, weight_storage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_mixes as rules
@@ -29,13 +28,7 @@ def storage(model: Model | str, name: str, imatrix: bool | None = None, **change
     return weight_storage(found.tree, packer(name), GGUFNaming(gguf, found.family.gguf_arch) if gguf else None, imatrix)
 
 
-def published(name: str) -> list[list[Any]]:
-    path = TRUTH / "published.json"
-    rows: list[list[Any]] = json.loads(path.read_text())["gguf"]["llama31_8b_table"]["rows"] if path.exists() else []
-    return rows if name == "gguf" else []
-
-
-@pytest.mark.parametrize("row", published("gguf"), ids=lambda x: x[0])
+@pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
 def test_llama_cpp_s_table_of_bits_per_weight_to_its_printed_digits(row: list[Any]) -> None:
     name, bits, gib = row
     found = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
@@ -199,10 +192,9 @@ def test_bytes_of_published_indexes(name: str) -> None:
 
 
 def test_enough_published_indexes_are_held_against() -> None:
-    assert not INDEXES or len(SAME) > 25
+    assert len(SAME) > 25
 
 
-@pytest.mark.skipif(not INDEXES, reason="published facts are not here")
 @pytest.mark.parametrize(
     ("name", "rest"),
     [("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", 2), ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", 4)],
@@ -216,15 +208,12 @@ def test_int8_of_bitsandbytes_in_published_indexes(name: str, rest: int) -> None
 def test_mxfp4_is_what_gpt_oss_has() -> None:
     """`total_size` in the index of openai/gpt-oss-20b; and the model card's sizes of the checkpoints."""
     assert storage("gpt-oss-20b", "mxfp4").bytes == 13_761_264_768
-    path = TRUTH / "published.json"
-    if path.exists():
-        card = json.loads(path.read_text())["gpt_oss_model_card_table1"]["rows"]["Checkpoint size"]
-        assert [f"{storage(x, 'mxfp4').bytes / 2**30:.1f} GiB" for x in ("gpt-oss-120b", "gpt-oss-20b")] == card
+    card = published("gpt_oss_model_card_table1")["rows"]["Checkpoint size"]
+    assert [f"{storage(x, 'mxfp4').bytes / 2**30:.1f} GiB" for x in ("gpt-oss-120b", "gpt-oss-20b")] == card
 
 
-@pytest.mark.skipif(not TRUTH.exists(), reason="published facts are not here")
 def test_fp8_is_what_minimax_m2_has_but_for_its_routers_in_single_precision() -> None:
-    entries = json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]
+    entries = published("kv_cache")["entries"]
     (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
     found = storage("minimax-m2", "fp8")
     routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in found.weights if x.leaf.group == "router")

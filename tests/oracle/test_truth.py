@@ -1,4 +1,4 @@
-"""Every published configuration of `../shared/truth`: total, tensor names and shapes, exactly; and the published index files."""
+"""Published configurations and index files of `tests/truth`: total, tensor names and shapes, all exact."""
 
 from __future__ import annotations
 
