@@ -81,7 +81,7 @@ def test_the_contract_of_json(slug: str) -> None:
 
 def evaluate(text: str) -> int:
     """The numbers of a formula: what stands after its equals sign, or all of it."""
-    numbers = text.rpartition(" = ")[2].partition(", of ")[0].replace("·", "*").replace(",", "")
+    numbers = text.rpartition(" = ")[2].partition(", of ")[0].partition(", for ")[0].replace("·", "*").replace(",", "")
     return int(eval(numbers))
 
 
@@ -246,16 +246,16 @@ def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--batch", "0"), "a batch of 0"),
-        (("--batch", "-3"), "a batch of -3"),
-        (("--batch", "9" * 30), "a batch of"),
+        (("--batch", "0"), "batch should be from 1 to 4,294,967,295, not 0"),
+        (("--batch", "-3"), "batch should be from 1"),
+        (("--batch", "9" * 30), "batch should be from 1"),
         (("--context", "0"), "0 is too small"),
         (("--context", ""), "--context is given and empty"),
         (("--context", "-5"), "negative"),
         (("--context", "1.5"), "no whole number of tokens"),
         (("--context", "4k,"), "is not a number of tokens"),
         (("--context", "9" * 20), "too large"),
-        (("--context", "9" * 12), "a context of 999,999,999,999 is none"),
+        (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
         (("--context", "4q"), "q is no unit"),
         (("--chunk", "0"), "0 is too small"),
         (("--in", "24G"), "by 1,000 or by 1,024"),
@@ -269,9 +269,9 @@ def test_bad_input_is_refused_in_words(args: tuple[str, ...], words: str) -> Non
 
 
 def test_a_request_that_no_machine_serves_is_refused() -> None:
-    with pytest.raises(LlamathError, match="a context of 0"):
+    with pytest.raises(LlamathError, match="context should be from 1"):
         memory(llamath.load("llama-3-8b"), MemoryRequest(context=0))
-    with pytest.raises(LlamathError, match="a chunk of"):
+    with pytest.raises(LlamathError, match="chunk should be from 1"):
         memory(llamath.load("llama-3-8b"), MemoryRequest(chunk=MAX_TOKENS))
 
 

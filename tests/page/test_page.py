@@ -189,7 +189,7 @@ def test_the_controls_show_what_the_library_says(browser: Any, tmp_path: Path, s
             tab.select_option(f"#choice-{name}", value)
         sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
         for card in data["cards"]:
-            longest = fit(model, sizes, (2, find_device(card["name"]))).max_context
+            longest = fit(sizes, find_device(card["name"]), 2).max_context
             text = tab.text_content(f"[data-card={card['name']}]")
             assert text == ("any" if longest is None else f"{longest:,} tokens" if longest else "none")
 

@@ -219,12 +219,12 @@ def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, s
     sizes = MemoryCalculator(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
     with Tab(browser, tmp_path, page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
-            found = fit(model, sizes, (8, find_device(name)), 4, 2)
+            found = fit(sizes, find_device(name), 8, tp=4, pp=2)
             shown = {None: "any", 0: "none"}.get(found.max_context, f"{found.max_context:,} tokens")
             assert tab.text_content(f"[data-card={name}]") == shown
             if found.max_context and 2**12 < found.max_context < 2**17:
                 assert f"{found.max_context:,}" in tab.locator(".plots svg text").all_text_contents()
-        found = fit(model, sizes, (8, find_device("h200")), 4, 2)
+        found = fit(sizes, find_device("h200"), 8, tp=4, pp=2)
         for name, speed in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             assert speed is not None
             assert bare(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
@@ -245,7 +245,7 @@ def test_two_models_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
         assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
         label = tab.get_attribute(".plots svg[role=group]", "aria-label")
         for model in models:
-            longest = fit(model, MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), (1, find_device("rtx-4090"))).max_context
+            longest = fit(MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), find_device("rtx-4090")).max_context
             assert f"{longest:,}" in tab.locator(".plots svg text").all_text_contents()
             assert f"{find_device('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
         tab.fill("#batch", "4")

@@ -54,6 +54,11 @@ class Layout(Record):
         return self.tp * self.pp * self.cp * self.dp
 
     @property
+    def tp_and_pp(self) -> dict[str, int]:
+        """The degrees that serving uses."""
+        return {"tp": self.tp, "pp": self.pp}
+
+    @property
     def expert_tp(self) -> int:
         """Over how many ranks one expert is cut."""
         return self.tp if self.etp is None else self.etp

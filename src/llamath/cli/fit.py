@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.units import parse_tokens, tokens_note
-from ..hardware import devices, parse_devices
+from ..hardware import parse_devices
 from ..model import Model
-from .memory import SCHEMES, doubt, held, warn
+from .memory import SCHEMES, doubt, warn
 from .model_options import takes_model
 from .output import say
 
 if TYPE_CHECKING:
     from ..analysis.inference.fit_report import FitReport
     from ..analysis.inference.inference_memory import MemoryCalculator
-
-LEAST = 4096
-"""Tokens that a card must hold to be listed, unless it is said."""
 
 
 @click.command("fit")
@@ -53,16 +50,17 @@ def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str |
     if where is None:
         if any(x is not None for x in (picture["svg"], *split.values())):
             raise click.UsageError("--svg, --tp and --pp want to know on what: --on 2xh100")
-        _cards(model, sizes, form)
+        _rank(sizes, form)
     else:
         _fit(model, sizes, where, split, form, picture)
 
 
 def _sizes(model: Model, asked: dict[str, Any], name: str) -> MemoryCalculator:
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from ..analysis.inference.weight_bytes import read_stored_weights
 
     request = MemoryRequest(**asked)
-    return MemoryCalculator(model, request, None if request.dtype else held(name))
+    return MemoryCalculator(model, request, None if request.dtype else read_stored_weights(name))
 
 
 def _fit(
@@ -70,20 +68,19 @@ def _fit(
 ) -> None:
     from ..analysis.inference.fit_report import fit
 
-    found = fit(model, sizes, parse_devices(where), **split)
+    count, gpu = parse_devices(where)
+    report = fit(sizes, gpu, count, **split)
     warn(model, sizes.context)
     if form == "json":
         import json
 
-        from ..render.text.fit_data import fit_json
-
-        say(json.dumps(fit_json(model, found)))
+        say(json.dumps(report.to_json()))
     else:
         from ..render.text.fit_text import fit_text
 
-        say(fit_text(model, found))
-    _draw(model, sizes, found, **picture)
-    if not found.fits:
+        say(fit_text(report))
+    _draw(model, sizes, report, **picture)
+    if not report.fits:
         sys.stdout.flush()
         sys.exit(1)
 
@@ -96,23 +93,18 @@ def _draw(model: Model, sizes: MemoryCalculator, found: FitReport, svg: str | No
         save(svg, roofline_svg(model, sizes, found), force)
 
 
-def _cards(model: Model, sizes: MemoryCalculator, form: str | None) -> None:
+def _rank(sizes: MemoryCalculator, form: str | None) -> None:
     from ..analysis.inference.gpu_ranking import rank_gpus
 
-    own = model.tree.context or LEAST
-    context = sizes.request.context or min(own, LEAST)
-    found = rank_gpus(sizes, context, max(own, context), devices())
+    ranking = rank_gpus(sizes)
     if form == "json":
         import json
 
-        from ..render.text.fit_data import cards_json
-
-        say(json.dumps(cards_json(model, found)))
+        say(json.dumps(ranking.to_json()))
     else:
-        from ..render.text.gpu_ranking_text import gpu_ranking_text
+        from ..render.text.fit_text import gpu_ranking_text
 
-        kept = "weights as stored" if sizes.storage is None else f"weights in {sizes.packer.name}"
-        say(gpu_ranking_text(model, found, f"{kept}, cache in {sizes.kv_dtype}"))
-    if not found.gpus:
+        say(gpu_ranking_text(ranking))
+    if not ranking.fits:
         sys.stdout.flush()
         sys.exit(1)

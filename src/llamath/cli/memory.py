@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..checkpoint.open import names_checkpoint, open_checkpoint
-from ..core.errors import FormatError, safe
+from ..core.errors import safe
 from ..core.units import parse_bytes, parse_tokens, tokens_note
 from ..model import Model
 from .model_options import takes_checkpoint
@@ -18,7 +16,6 @@ from .training_options import trains
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
     from ..analysis.inference.inference_memory import MemoryCalculator
-    from ..analysis.memory_line import MemoryLine
 
 SCHEMES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, GGUF's q4_k_m, iq3_xs, …"
 
@@ -44,25 +41,22 @@ def command(ctx: click.Context, /, model: Model | HeaderCount, *, within: str | 
         _header(model, form, rest=any(x not in ("", None, 1) for x in (within, *asked.values())))
         return
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from ..analysis.inference.weight_bytes import read_stored_weights
 
     contexts = _contexts(asked.pop("context"))
     request = MemoryRequest(**asked | {"chunk": _chunk(asked["chunk"]), "context": max(contexts, default=None)})
-    sizes = MemoryCalculator(model, request, None if request.dtype else held(str(ctx.params.get("model") or "")))
-    reports = [sizes.at(n, request.batch) for n in contexts or [sizes.context]]
-    warn(model, sizes.context)
-    doubt(sizes)
-    budget = None if within is None else parse_bytes(within)
-    fits = None if budget is None else (budget, sizes.max_context(budget), sizes.max_batch(budget))
+    calculator = MemoryCalculator(model, request, None if request.dtype else read_stored_weights(str(ctx.params.get("model") or "")))
+    report = calculator.report(contexts, None if within is None else parse_bytes(within))
+    warn(model, calculator.context)
+    doubt(calculator)
     if form == "json":
         import json
 
-        from ..render.text.memory_text import memory_json
-
-        say(json.dumps(memory_json(model, reports, fits)))
+        say(json.dumps(report.to_json()))
     else:
         from ..render.text.memory_text import memory_text
 
-        say(memory_text(model, reports, fits))
+        say(memory_text(report))
 
 
 def _contexts(text: str) -> list[int]:
@@ -94,35 +88,18 @@ def doubt(sizes: MemoryCalculator) -> None:
         say(f"warning: unknown quantization method {name} in quantization_config: assuming {sizes.packer.name}", err=True)
 
 
-def held(name: str) -> Sequence[MemoryLine] | None:
-    """The lines of a checkpoint's own bytes, with a note where shards are missing; None where MODEL is a configuration alone."""
-    if not names_checkpoint(name):
-        return None
-    from ..analysis.inference.weight_bytes import stored_weight_lines
-    from ..analysis.verify.listing import list_tensors
-
-    try:
-        opened = open_checkpoint(name)
-    except FormatError as error:
-        if error.code == "no_checkpoint":
-            return None
-        raise
-    if note := opened.missing_shards_note:
-        say(f"note: {note}", err=True)
-    return stored_weight_lines(list_tensors(opened.manifest))
-
-
 def _header(found: HeaderCount, form: str | None, rest: bool) -> None:
     """The weights alone, of a checkpoint that no family fits."""
     if rest:
         raise click.UsageError(f"{found.reason}; without a family only the bytes of the weights are known")
-    from ..analysis.inference.weight_bytes import stored_weight_lines
-    from ..render.text.memory_text import held_json, weights_only_text
+    from ..analysis.inference.inference_memory import WeightsReport
+    from ..analysis.inference.weight_bytes import stored_weights
+    from ..render.text.memory_text import weights_only_text
 
-    lines = stored_weight_lines(found.listing)
+    report = WeightsReport(name=safe(found.name), lines=stored_weights(found.listing).lines, reason=found.reason)
     if form == "json":
         import json
 
-        say(json.dumps(held_json(found.name, lines, found.reason)))
+        say(json.dumps(report.to_json()))
     else:
-        say(weights_only_text(safe(found.name), lines, found.reason))
+        say(weights_only_text(report))

@@ -13,7 +13,7 @@ from ..core.errors import LlamathError, nearest, safe
 from ..core.units import parse_count, parse_tokens, tokens_note
 from ..hardware import parse_devices
 from ..model import Model
-from .memory import doubt, held, warn
+from .memory import doubt, warn
 from .model_options import takes_model
 from .output import say
 
@@ -95,10 +95,11 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
 
 def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from ..analysis.inference.weight_bytes import read_stored_weights
     from ..analysis.plan.serving_plan import serving
 
     request = MemoryRequest(dtype=asked["dtype"], kv_dtype=asked["kv_dtype"], context=asked["context"])
-    sizes = MemoryCalculator(model, request, None if request.dtype else held(name))
+    sizes = MemoryCalculator(model, request, None if request.dtype else read_stored_weights(name))
     report = serving(model, sizes, parse_devices(on), _seconds(asked["latency"]))
     warn(model, sizes.context)
     doubt(sizes)

@@ -1,4 +1,4 @@
-"""Aligned columns for a terminal, and the few styles that are used there."""
+"""Aligned columns that fit the terminal, wrapped text, and the few styles that are used there."""
 
 from __future__ import annotations
 
@@ -8,38 +8,41 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_MIN_ROOM = 12
+"""A first column is wrapped to no fewer characters than this."""
+_unstyled: ContextVar[bool] = ContextVar("unstyled", default=False)
 
 
 @contextmanager
 def unstyled() -> Iterator[None]:
-    """In here texts are for no terminal: 80 columns, no style."""
-    before = _elsewhere.set(True)
+    """Make text that is not for a terminal: 80 columns, no styles."""
+    before = _unstyled.set(True)
     try:
         yield
     finally:
-        _elsewhere.reset(before)
+        _unstyled.reset(before)
 
 
 def is_styled() -> bool:
-    """May output be styled? Only on a terminal, and not against NO_COLOR."""
-    return not _elsewhere.get() and sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether output may be styled: only on a terminal, and not if NO_COLOR is set."""
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return not _unstyled.get() and on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def bold(text: str) -> str:
-    """Text that stands out, where that is possible."""
-    return f"{BOLD}{text}{PLAIN}" if is_styled() else text
+    """Return bold text, where that is possible."""
+    return f"{_BOLD}{text}{_RESET}" if is_styled() else text
 
 
 def dim(text: str) -> str:
-    """Text that steps back, where that is possible."""
-    return f"{DIM}{text}{PLAIN}" if is_styled() else text
+    """Return dimmed text, where that is possible."""
+    return f"{_DIM}{text}{_RESET}" if is_styled() else text
 
 
 def terminal_width() -> int:
-    """How wide the terminal is, 80 where there is none; `shutil`, which knows it too, brings every kind of compression along."""
-    for ask in () if _elsewhere.get() else (_said, _measured):
+    """Return the terminal's width in columns, 80 if there is none; `shutil`, which knows it too, imports every kind of compression."""
+    for ask in () if _unstyled.get() else (_width_in_environment, _measured_width):
         try:
             if (width := ask()) > 0:
                 return width
@@ -48,16 +51,16 @@ def terminal_width() -> int:
     return 80
 
 
-def _said() -> int:
+def _width_in_environment() -> int:
     return int(os.environ.get("COLUMNS", ""))
 
 
-def _measured() -> int:
+def _measured_width() -> int:
     return os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]  # none is an AttributeError
 
 
 def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2) -> list[str]:
-    """Rows as lines; the columns listed in `right` are flushed right. A row of fewer cells ends early."""
+    """Return rows as lines; the columns listed in `right` are flushed right. A row of fewer cells ends early."""
     width = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(max(map(len, rows), default=0))]
     return [
         (" " * gap).join(cell.rjust(width[i]) if i in right else cell.ljust(width[i]) for i, cell in enumerate(row)).rstrip()
@@ -65,8 +68,43 @@ def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2
     ]
 
 
+def fit_table(
+    rows: Sequence[Sequence[str]], right: Sequence[int] = (), drop: Sequence[int | tuple[int, ...]] = (), width: int | None = None
+) -> list[str]:
+    """Return rows aligned and no wider than the terminal, one text for each row.
+
+    If they are too wide, first the gaps are narrowed, then the columns of `drop` are left out one after another (a tuple of columns
+    at once), and at last the first column is wrapped, so that a row takes several lines.
+    """
+    width = width or terminal_width()
+    columns = list(range(max(map(len, rows), default=0)))
+    gap = 2
+    for step in ((), *drop):
+        columns = [i for i in columns if i not in ((step,) if isinstance(step, int) else step)]
+        cut = [[row[i] for i in columns if i < len(row)] for row in rows]
+        flushed = [at for at, i in enumerate(columns) if i in right]
+        for gap in (2, 1):
+            lines = align(cut, flushed, gap)
+            if max(map(len, lines), default=0) <= width:
+                return lines
+    rest = align([row[1:] for row in cut], [at - 1 for at in flushed if at], gap)
+    room = max(width - max(map(len, rest), default=0) - gap, _MIN_ROOM)
+    return ["\n".join(_wrapped_row(row[0], tail, room, gap)) for row, tail in zip(cut, rest, strict=True)]
+
+
+def _wrapped_row(cell: str, tail: str, room: int, gap: int) -> Iterator[str]:
+    indent = " " * (len(cell) - len(cell.lstrip()))
+    *above, last = wrap(cell.lstrip(), indent, room)
+    yield from above
+    if len(last) > room:
+        yield last
+        last = ""
+    if tail or last:
+        yield f"{last:{room}}{' ' * gap}{tail}".rstrip()
+
+
 def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> list[str]:
-    """Two blocks of lines next to each other."""
+    """Return two blocks of lines next to each other."""
     width = max(map(len, left), default=0) + gap
     lines = max(len(left), len(right))
     pairs = ((left[i] if i < len(left) else "", right[i] if i < len(right) else "") for i in range(lines))
@@ -74,7 +112,7 @@ def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> lis
 
 
 def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
-    """Long text over several lines, broken at spaces only."""
+    """Return long text as several lines, broken at spaces only."""
     lines, line = [], ""
     for word in text.split(" "):
         if line and len(indent) + len(line) + 1 + len(word) > (width or terminal_width()):
@@ -83,3 +121,8 @@ def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
         else:
             line = f"{line} {word}" if line else word
     return [*lines, indent + line]
+
+
+def note_lines(notes: Sequence[str]) -> list[str]:
+    """Return notes as lines, each note once."""
+    return [line for note in dict.fromkeys(notes) for line in wrap(f"note: {note}", "")]

@@ -1,8 +1,8 @@
-"""`cache`: what a model remembers of the tokens before, layer by layer: keys and values, latent vectors, states that do not grow.
+"""The size of the KV cache, layer by layer: keys and values, latent vectors, and recurrent states, which do not grow.
 
-The numbers are those that an implementation must keep and that transformers' static cache allocates: of a window or a chunk so many
-tokens as it is long, of a convolution as many columns as it has taps. transformers' dynamic cache keeps one token of a window less;
-llama.cpp and vLLM one tap less; transformers before version 5 unpacked latent attention before it cached it.
+The sizes are those that transformers' static cache allocates: as many tokens as a sliding window or a chunk is long, as many columns of a
+convolution's input as it has taps. transformers' dynamic cache keeps one token of a window less; llama.cpp and vLLM keep one tap less;
+transformers before version 5 expanded latent attention before it cached it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ KV_DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "Q8_0", "Q5_1", "
 
 
 class CacheSpec(Record):
-    """What one kind of mixer remembers: `rows` of each token, up to `span` tokens; `state` and `taps` however many there are."""
+    """What one kind of layer caches: `rows` for each token of the last `window` tokens, and states whose size is fixed."""
 
     kind: str
     layers: int = 1
-    rows: tuple[Dim, ...] = ()  # of each token, the vectors that are kept: a row is quantised by itself
-    window: int | None = None
-    state: Dim | None = None  # always in single precision
-    conv_state: Dim | None = None  # the last inputs of a convolution
+    rows: tuple[Dim, ...] = ()  # the lengths of the vectors of one token; each is quantized by itself
+    window: int | None = None  # the most tokens that are cached; None: all of them
+    state: Dim | None = None  # elements of a recurrent state, always in fp32
+    conv_state: Dim | None = None  # elements of a convolution's last inputs
 
     def tokens(self, context: int) -> int:
-        """Of how many tokens something is kept."""
+        """Return the number of cached tokens."""
         return context if self.window is None else min(context, int(self.window))
 
     def elements(self, context: int) -> int:
-        """How many numbers are kept in one layer, for one sequence."""
+        """Return the number of cached elements of one layer and one sequence."""
         return sum(map(int, self.rows)) * self.tokens(context) + int(self.state or 0) + int(self.conv_state or 0)
 
 
 def cache_spec(block: Block) -> CacheSpec | None:
-    """What one mixer remembers; None for a block that remembers nothing of its own."""
-    found = next((kept for kind, kept in KEPT.items() if isinstance(block, kind)), None)
+    """Return what one mixer caches; None for a block that caches nothing of its own."""
+    found = next((spec for kind, spec in _SPECS.items() if isinstance(block, kind)), None)
     return found(block) if found else None
 
 
@@ -49,9 +49,9 @@ def _attention(block: Attention) -> CacheSpec | None:
     if block.k is None:
         return None
     row = Dim.const(block.kv_heads) * block.head_dim
-    span, kind = block.window.max_lookback, "keys and values"
-    kind += "" if span is None else f", {'window' if block.window.chunk is None else 'chunks'} of {span:,}"
-    return CacheSpec(kind=kind, rows=(row, row), window=span)
+    window, kind = block.window.max_lookback, "keys and values"
+    kind += "" if window is None else f", {'window' if block.window.chunk is None else 'chunks'} of {window:,}"
+    return CacheSpec(kind=kind, rows=(row, row), window=window)
 
 
 def _latent(block: LatentAttention) -> CacheSpec:
@@ -64,16 +64,15 @@ def _delta(block: GatedDeltaNet) -> CacheSpec:
 
 
 def _mamba(block: Mamba2) -> CacheSpec:
-    return CacheSpec(
-        kind="Mamba-2's state", state=Dim.const(block.heads) * block.head_dim * block.state_size, conv_state=block.conv.weight.size
-    )
+    state = Dim.const(block.heads) * block.head_dim * block.state_size
+    return CacheSpec(kind="Mamba-2's state", state=state, conv_state=block.conv.weight.size)
 
 
 def _short(block: ShortConv) -> CacheSpec:
     return CacheSpec(kind="short convolution's inputs", conv_state=block.conv.weight.size)
 
 
-KEPT: dict[type[Block], Callable[..., CacheSpec | None]] = {
+_SPECS: dict[type[Block], Callable[..., CacheSpec | None]] = {
     Attention: _attention,
     LatentAttention: _latent,
     GatedDeltaNet: _delta,
@@ -83,16 +82,16 @@ KEPT: dict[type[Block], Callable[..., CacheSpec | None]] = {
 
 
 class CachePart(Record):
-    """One kind of mixer with its layers, and the bytes that it comes to."""
+    """The cache of all layers of one kind."""
 
     spec: CacheSpec
     growing: int  # bytes that grow with the tokens, all layers and sequences
-    fixed: int  # bytes that do not
+    fixed: int  # bytes of states
     per_token: int  # bytes of one more token of one sequence, until a window is full
 
 
 class KVCacheSize(Record):
-    """All that is remembered of `batch` sequences of `context` tokens."""
+    """The cache of `batch` sequences of `context` tokens."""
 
     parts: tuple[CachePart, ...]
     context: int
@@ -101,62 +100,62 @@ class KVCacheSize(Record):
 
     @property
     def bytes(self) -> int:
-        """Everything."""
+        """The whole cache, states included."""
         return sum(x.growing + x.fixed for x in self.parts)
 
     @property
     def state(self) -> int:
-        """What of it does not grow with the tokens."""
+        """The bytes that do not grow with the tokens."""
         return sum(x.fixed for x in self.parts)
 
     @property
     def elements(self) -> int:
-        """How many numbers that is."""
+        """The number of cached elements."""
         return self.batch * sum(x.spec.elements(self.context) * int(x.spec.layers) for x in self.parts)
 
     @property
     def kv_per_token(self) -> int:
-        """What one more token of one sequence adds, as long as no window is full."""
+        """The bytes that one more token of one sequence adds before any window is full."""
         return sum(x.per_token for x in self.parts)
 
     @property
     def kv_per_later_token(self) -> int:
-        """What one more token of one sequence adds at this context."""
+        """The bytes that one more token of one sequence adds at this context."""
         return sum(x.per_token for x in self.parts if x.spec.window is None or int(x.spec.window) > self.context)
 
 
 def cache_specs(tree: Block) -> tuple[CacheSpec, ...]:
-    """What the layers of a model remember, those alike together."""
+    """Return what the layers of a model cache, equal layers together."""
     found: dict[CacheSpec, int] = {}
     for x in fold_blocks(tree):
-        if (what := cache_spec(x.block)) is not None:
-            found[what] = found[what] + x.copies if what in found else x.copies
-    return tuple(what.replace(layers=n) for what, n in found.items())
+        if (spec := cache_spec(x.block)) is not None:
+            found[spec] = found[spec] + x.copies if spec in found else x.copies
+    return tuple(spec.replace(layers=n) for spec, n in found.items())
 
 
 def kv_cache_size(tree: Block, context: int, batch: int = 1, dtype: str = "bf16") -> KVCacheSize:
-    """What `batch` sequences of `context` tokens leave behind; `dtype` is that of keys and values."""
+    """Return the size of the cache of `batch` sequences of `context` tokens; `dtype` is that of keys and values."""
     return sum_cache_specs(cache_specs(tree), context, batch, dtype)
 
 
-def sum_cache_specs(found: tuple[CacheSpec, ...], context: int, batch: int, dtype: str) -> KVCacheSize:
-    """The same of kinds that are known already, for many contexts."""
-    return KVCacheSize(parts=tuple(_parts(found, context, batch, parse_kv_dtype(dtype))), context=context, batch=batch, dtype=dtype)
+def sum_cache_specs(specs: tuple[CacheSpec, ...], context: int, batch: int, dtype: str) -> KVCacheSize:
+    """Return the size of a cache, given what the layers cache."""
+    return KVCacheSize(parts=tuple(_parts(specs, context, batch, parse_kv_dtype(dtype))), context=context, batch=batch, dtype=dtype)
 
 
 def parse_kv_dtype(name: str) -> DType:
-    """Parse the type of a KV cache."""
+    """Parse the dtype of a KV cache."""
     return parse_dtype(name, KV_DTYPES, "a KV cache")
 
 
-def conv_state_bytes(kept: DType) -> int:
-    """The bytes of a number beside a cache of this dtype: of a convolution's inputs, which nobody quantises."""
-    return kept.bytes if kept.block == 1 and kept.bytes > 1 else 2
+def conv_state_bytes(cache_dtype: DType) -> int:
+    """Return the bytes of one element of a convolution's state, which is never quantized, next to a cache of this dtype."""
+    return cache_dtype.bytes if cache_dtype.block == 1 and cache_dtype.bytes > 1 else 2
 
 
-def _parts(found: tuple[CacheSpec, ...], context: int, batch: int, kept: DType) -> Iterator[CachePart]:
-    for x in found:
-        layers, token = int(x.layers), sum(kept.size(int(row)) for row in x.rows)
-        fixed = 4 * int(x.state or 0) + conv_state_bytes(kept) * int(x.conv_state or 0)
+def _parts(specs: tuple[CacheSpec, ...], context: int, batch: int, dtype: DType) -> Iterator[CachePart]:
+    for x in specs:
+        layers, token = int(x.layers), sum(dtype.size(int(row)) for row in x.rows)
+        fixed = 4 * int(x.state or 0) + conv_state_bytes(dtype) * int(x.conv_state or 0)
         growing = batch * layers * token * x.tokens(context)
         yield CachePart(spec=x, growing=growing, fixed=batch * layers * fixed, per_token=layers * token)

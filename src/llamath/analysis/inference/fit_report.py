@@ -1,44 +1,64 @@
-"""`fit`: whether a model that serves fits so many GPUs, how it is split over them, what is left, and what would fit instead."""
+"""`fit`: whether a model fits the memory of GPUs for inference, how it is split over them, and what would fit instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
+from ...core.number_format import format_count, format_giga, format_list
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...core.tree import fold
 from ...hardware import Device, devices
 from ..parallel_layout import UNIT_NAMES, Layout, layout_problems, pipeline_stages
 from .cache_bytes import kv_cache_size
 from .gpu_shards import ShardedModel, StageMemory
-from .inference_memory import MemoryCalculator, largest_fitting
+from .inference_memory import AS_STORED, MemoryCalculator, largest_fitting
 from .speed_limits import SpeedLimits, speed_limits
 
 if TYPE_CHECKING:
     from ...model import Model
 
 SMALLER_DTYPES = ("fp8", "mxfp4", "awq", "q4_k_m", "q2_k")
-"""What weights could be kept in instead, about from the largest to the smallest; MXFP4 packs the experts of mixtures."""
+"""Smaller dtypes that are tried, from large to small; MXFP4 packs only the experts of a mixture."""
 GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
-"""How many GPUs are tried where fewer do not do."""
+"""Numbers of GPUs that are tried if fewer are too few."""
 MAX_TP, MAX_PP = 256, 1024
-"""No tensor parallelism and no pipeline is tried beyond these."""
+"""The largest tensor and pipeline parallelism that is tried."""
 
 
 class FitAlternative(Record):
-    """A change with which it would fit, and what the fullest GPU then holds."""
+    """One change with which the model would fit, and the memory of the fullest GPU with it."""
 
-    change: str  # as options say it
+    change: str  # as an option of the command line
     what: str
     total: int
 
 
-class FitReport(Record):
-    """The answer."""
+class GPUMemory(Record):
+    """The memory of one GPU, in bytes."""
 
+    gpu: int
+    stage: int
+    rank: int
+    layers: tuple[tuple[int, int], ...]  # (first, last) of each run
+    weights: int
+    kv_cache: int
+    activations: int
+    logits: int
+    overhead: int
+    total: int
+    memory: int  # of the device
+    fits: bool
+
+
+class FitReport(Report):
+    """Whether a model fits the GPUs, and the bounds of its speed there."""
+
+    model: Model
     gpu: Device
     count: int
     layout: Layout
@@ -53,169 +73,201 @@ class FitReport(Record):
     instead: tuple[FitAlternative, ...] = ()
     notes: tuple[str, ...] = ()
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "source=model.source", "fits", "gpu", "count", "layout=layout.tp_and_pp", "dtype", "kv_dtype", "context"),
+        *("batch", "per_gpu", "max_context", "max_batch", "decode_ceiling=ceilings.decode.tokens_per_second"),
+        *("prefill_ceiling=ceilings.prefill.tokens_per_second", "ceilings", "instead", "notes"),
+    )
+
     @property
     def total(self) -> int:
-        """What the fullest GPU holds."""
+        """The memory of the fullest GPU."""
         return max(x.total for x in self.stages)
 
     @property
     def fits(self) -> bool:
-        """Whether that is no more than it has."""
+        """Whether every GPU has enough memory."""
         return self.total <= self.gpu.memory
+
+    @property
+    def per_gpu(self) -> Iterator[GPUMemory]:
+        """The memory of every GPU."""
+        parts = ("weights", "kv_cache", "activations", "logits", "overhead", "total")
+        for x in self.stages:
+            for rank in range(x.gpus):
+                yield GPUMemory(
+                    gpu=x.stage * x.gpus + rank,
+                    stage=x.stage,
+                    rank=rank,
+                    layers=tuple((first, last - 1) for first, last in x.runs),
+                    **{name: getattr(x, name) for name in parts},
+                    memory=self.gpu.memory,
+                    fits=x.total <= self.gpu.memory,
+                )
+
+    @property
+    def summary(self) -> str:
+        """The verdict with the memory of the fullest GPU."""
+        total, memory = format_giga(self.total, 2**30), format_giga(self.gpu.memory, 2**30)
+        return f"{'fits' if self.fits else 'does not fit'}: {total} of {memory} GiB on {gpus_option(self.count, self.gpu)}"
+
+    def html_tables(self) -> Iterable[str]:
+        """The parts of the memory of each stage."""
+        parts = ("weights", "kv_cache", "activations", "logits", "overhead", "total")
+        rows = [
+            (f"stage {x.stage}: {format_count(x.gpus, 'GPU')}", *(format_giga(getattr(x, y), 2**30) for y in parts)) for x in self.stages
+        ]
+        yield html_table(("GiB on each GPU", "weights", "KV cache", *parts[2:]), rows)
 
 
 def gpus_option(count: int, device: Device) -> str:
-    """So many of a device, as `--on` says it."""
+    """Return a number of GPUs as the option `--on` takes it."""
     return device.name if count == 1 else f"{count}x{device.name}"
 
 
-def fit(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], tp: int | None = None, pp: int | None = None) -> FitReport:
-    """Whether a model fits; `tp` and `pp` say how it is split, else the widest tensor parallelism inside a node is taken."""
-    count, device = on
-    layout = choose_layout(sizes.tree, count, device.node, tp, pp)
-    shards, context, batch = ShardedModel(sizes, layout), sizes.context, sizes.request.batch
-    shares = tuple(shards.stage_memory(context, batch))
-    whole = max(x.total for x in shares) <= device.memory
-    longest = largest_fitting(lambda n: shards.max_memory(n, batch) <= device.memory)
+def fit(calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | None = None, pp: int | None = None) -> FitReport:
+    """Return whether a model fits; without `tp` and `pp`, the widest tensor parallelism inside a node is used."""
+    layout = choose_layout(calculator.tree, count, gpu.node, tp, pp)
+    shards, context, batch = ShardedModel(calculator, layout), calculator.context, calculator.request.batch
+    stages = tuple(shards.stage_memory(context, batch))
+    fits = max(x.total for x in stages) <= gpu.memory
+    max_context = largest_fitting(lambda n: shards.max_memory(n, batch) <= gpu.memory)
     return FitReport(
-        gpu=device,
+        model=calculator.model,
+        gpu=gpu,
         count=count,
         layout=layout,
-        dtype="as stored" if sizes.storage is None else sizes.packer.name,
-        kv_dtype=sizes.kv_dtype,
+        dtype=AS_STORED if calculator.stored else calculator.packer.name,
+        kv_dtype=calculator.kv_dtype,
         context=context,
         batch=batch,
-        stages=shares,
-        max_context=longest,
-        max_batch=largest_fitting(lambda n: shards.max_memory(context, n) <= device.memory),
-        ceilings=speed_limits(shards, device, context, batch),
-        instead=() if whole else tuple(_instead(model, sizes, on, longest)),
-        notes=tuple(_notes(shards, context)),
+        stages=stages,
+        max_context=max_context,
+        max_batch=largest_fitting(lambda n: shards.max_memory(context, n) <= gpu.memory),
+        ceilings=speed_limits(shards, gpu, context, batch),
+        instead=() if fits else tuple(_alternatives(calculator, gpu, count, max_context)),
+        notes=(*_layout_notes(shards, context), *calculator.notes),
     )
 
 
 def choose_layout(tree: Decoder, count: int, node: int, tp: int | None = None, pp: int | None = None) -> Layout:
-    """The layout for so many GPUs: as asked, or the widest tensor parallelism in a node that divides the model, then a pipeline."""
+    """Return the requested layout, or the widest tensor parallelism in a node that divides the model, and a pipeline of the rest."""
     if tp is not None or pp is not None:
-        return _asked(tree, count, tp, pp)
+        return _requested_layout(tree, count, tp, pp)
     for ranks in reversed(tp_degrees(tree)):
         layout = Layout(tp=ranks, pp=count // ranks)
-        if ranks <= node and count % ranks == 0 and layout.pp <= _deepest(tree) and not layout_problems(tree, layout):
+        if ranks <= node and count % ranks == 0 and layout.pp <= _max_pp(tree) and not layout_problems(tree, layout):
             return layout
     raise LlamathError(
-        f"one copy of the model cannot be spread over {count:,} GPUs: {_allowed(tree)}; a pipeline has at most {_deepest(tree):,} stages",
-        hint="more GPUs than that serve further copies: ask about one",
+        f"one copy of the model cannot be split over {count:,} GPUs: {_allowed_tp(tree)}; a pipeline has at most {_max_pp(tree):,} stages",
+        hint="more GPUs than that serve further copies: ask about one copy",
     )
 
 
-def _asked(tree: Decoder, count: int, tp: int | None, pp: int | None) -> Layout:
+def _requested_layout(tree: Decoder, count: int, tp: int | None, pp: int | None) -> Layout:
     ranks = tp if tp is not None else max(count // (pp or 1), 1)
     depth = pp if pp is not None else max(count // ranks, 1) if ranks > 0 else 1
     if ranks < 1 or depth < 1 or ranks * depth != count:
         raise LlamathError(f"TP {ranks} × PP {depth} is {ranks * depth:,} GPUs, not {count:,}", hint="their product is the number of GPUs")
     layout = Layout(tp=ranks, pp=depth)
-    if depth > _deepest(tree):
-        raise LlamathError(f"PP {depth:,}: the model has {int(tree.layers.n):,} layers", hint=f"{_deepest(tree):,} stages at the most")
+    if depth > _max_pp(tree):
+        raise LlamathError(f"PP {depth:,}: the model has {int(tree.layers.n):,} layers", hint=f"at most {_max_pp(tree):,} stages")
     if found := layout_problems(tree, layout):
-        alone = Layout(pp=count)
-        even = "" if layout_problems(tree, alone) else f"; --pp {count} is a pipeline of {_sizes(tree, alone)} layers"
-        raise LlamathError(f"this model cannot be cut like this: {'; '.join(found)}", hint=f"{_allowed(tree)}{even}")
+        pipeline = Layout(pp=count)
+        even = "" if layout_problems(tree, pipeline) else f"; --pp {count} is a pipeline of {_layers_per_stage(tree, pipeline)} layers"
+        raise LlamathError(f"the model cannot be split like this: {'; '.join(found)}", hint=f"{_allowed_tp(tree)}{even}")
     return layout
 
 
 def tp_degrees(tree: Decoder) -> list[int]:
-    """Every tensor parallelism that divides the model, up to what anybody tries."""
+    """Return every degree of tensor parallelism that divides the model, up to `MAX_TP`."""
     common = gcd(*(x.split.parts for x in fold(tree) if x.split and not x.split.on_indivisible))
     return [n for n in range(1, MAX_TP + 1) if common % n == 0 and not layout_problems(tree, Layout(tp=n))]
 
 
-def _deepest(tree: Decoder) -> int:
-    """How many stages a pipeline has at the most: one for each layer."""
+def _max_pp(tree: Decoder) -> int:
+    """Return the most stages of a pipeline: one for each layer."""
     return min(int(tree.layers.n), MAX_PP)
 
 
-def _allowed(tree: Decoder) -> str:
-    """Which tensor parallelism divides the model: by its heads, and by everything."""
-    every = tp_degrees(tree)
+def _allowed_tp(tree: Decoder) -> str:
+    """Return the tensor parallelism that divides the heads, and the whole model, as text."""
+    degrees = tp_degrees(tree)
     heads = {x.split.parts for x in fold(tree) if x.split and x.split.unit == "heads"}
-    text = f"TP can be {_listed(every)}"
+    text = f"TP can be {format_list(degrees)}"
     if len(heads) == 1:
         (n,) = heads
         divisors = [i for i in range(1, min(n, MAX_TP) + 1) if n % i == 0]
         others = [x.split for x in fold(tree) if x.split and x.split.parts != n and not x.split.on_indivisible]
         rest = sorted({f"{x.parts:,} {UNIT_NAMES.get(x.unit, f'of {x.unit}')}" for x in others if any(x.parts % i for i in divisors)})
-        if set(divisors) - set(every):
-            text += f" ({n} heads alone: {_listed(divisors)}; but {', '.join(rest)})"
+        if set(divisors) - set(degrees):
+            text += f" ({n} heads alone: {format_list(divisors)}; but {', '.join(rest)})"
     return text
 
 
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def _sizes(tree: Decoder, layout: Layout) -> str:
+def _layers_per_stage(tree: Decoder, layout: Layout) -> str:
     return " + ".join(str(x.layers) for x in pipeline_stages(tree, layout))
 
 
-def _notes(shards: ShardedModel, context: int) -> Iterator[str]:
+def _layout_notes(shards: ShardedModel, context: int) -> Iterator[str]:
     tree, layout = shards.tree, shards.layout
     if layout.pp > 1:
-        asked = Layout(tp=layout.tp * layout.pp)
-        refused = [x for x in layout_problems(tree, asked) if "heads" in x] or layout_problems(tree, asked)
-        why = f"TP {asked.tp} does not divide the model ({refused[0].partition(': ')[2]}): " if refused else ""
-        yield f"{why}a pipeline of {_sizes(tree, layout)} layers" + (f"; {_allowed(tree)}" if refused else "")
-    kept = kv_cache_size(tree, context, 1, shards.calculator.kv_dtype).bytes
-    held = layout.tp * sum(shards.kv_cache(i, context, 1) for i in range(len(shards.stages)))
-    if kept and held > 1.01 * kept:
-        yield f"TP {layout.tp} keeps {held / kept:.3g} copies of the cache: what it is made of has fewer parts than there are ranks"
+        wide = Layout(tp=layout.tp * layout.pp)
+        refused = [x for x in layout_problems(tree, wide) if "heads" in x] or layout_problems(tree, wide)
+        why = f"TP {wide.tp} does not divide the model ({refused[0].partition(': ')[2]}): " if refused else ""
+        yield f"{why}a pipeline of {_layers_per_stage(tree, layout)} layers" + (f"; {_allowed_tp(tree)}" if refused else "")
+    one_copy = kv_cache_size(tree, context, 1, shards.calculator.kv_dtype).bytes
+    all_ranks = layout.tp * sum(shards.kv_cache(i, context, 1) for i in range(len(shards.stages)))
+    if one_copy and all_ranks > 1.01 * one_copy:
+        yield f"TP {layout.tp} keeps {all_ranks / one_copy:.3g} copies of the KV cache, which cannot be split over as many ranks"
 
 
-def _instead(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], longest: int | None) -> Iterator[FitAlternative]:
-    yield from _smaller(model, sizes, on)
-    if longest and (most := _most(sizes, on, longest)):
-        yield FitAlternative(change=f"--context {longest}", what=f"{longest:,} tokens in place of {sizes.context:,}", total=most)
-    if sizes.kv_dtype not in ("fp8", "int8"):
-        other = MemoryCalculator(model, sizes.request.replace(kv_dtype="fp8"), sizes.weights if sizes.storage is None else None)
-        if (most := _most(other, on)) and most <= on[1].memory:
-            yield FitAlternative(change="--kv-dtype fp8", what="the cache in 8 bits", total=most)
-    yield from _larger(sizes, on)
+def _alternatives(calculator: MemoryCalculator, gpu: Device, count: int, max_context: int | None) -> Iterator[FitAlternative]:
+    """Yield single changes with which the model fits: a smaller dtype, a shorter context, a smaller cache, other GPUs."""
+    yield from _smaller_dtypes(calculator, gpu, count)
+    if max_context and (total := _max_memory(calculator, gpu, count, max_context)):
+        what = f"{format_count(max_context, 'token')} instead of {calculator.context:,}"
+        yield FitAlternative(change=f"--context {max_context}", what=what, total=total)
+    if calculator.kv_dtype not in ("fp8", "int8"):
+        smaller = MemoryCalculator(calculator.model, calculator.request.replace(kv_dtype="fp8"), calculator.stored)
+        if (total := _max_memory(smaller, gpu, count)) and total <= gpu.memory:
+            yield FitAlternative(change="--kv-dtype fp8", what="the KV cache in 8 bits", total=total)
+    yield from _other_gpus(calculator, gpu, count)
 
 
-def _smaller(model: Model, sizes: MemoryCalculator, on: tuple[int, Device]) -> Iterator[FitAlternative]:
-    """The two largest of the smaller schemes that fit."""
-    found, before = 0, sum(x.bytes for x in sizes.weights)
-    mixed = any(x.num_experts for x in fold(sizes.tree))
-    for name in SMALLER_DTYPES if mixed else [x for x in SMALLER_DTYPES if x != "mxfp4"]:
-        other = MemoryCalculator(model, sizes.request.replace(dtype=name))
+def _smaller_dtypes(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[FitAlternative]:
+    """Yield the two largest of the smaller dtypes that fit."""
+    found, before = 0, sum(x.bytes for x in calculator.weights)
+    has_experts = any(x.num_experts for x in fold(calculator.tree))
+    for name in SMALLER_DTYPES if has_experts else [x for x in SMALLER_DTYPES if x != "mxfp4"]:
+        smaller = MemoryCalculator(calculator.model, calculator.request.replace(dtype=name))
         try:
-            weights, most = sum(x.bytes for x in other.weights), _most(other, on)
+            weights, total = sum(x.bytes for x in smaller.weights), _max_memory(smaller, gpu, count)
         except LlamathError:
             continue
-        if weights < before and most and most <= on[1].memory and found < 2:
+        if weights < before and total and total <= gpu.memory and found < 2:
             found += 1
-            yield FitAlternative(change=f"--dtype {name}", what=f"weights of {weights / 1e9:,.1f} GB in all", total=most)
+            yield FitAlternative(change=f"--dtype {name}", what=f"weights of {weights / 1e9:,.1f} GB in all", total=total)
 
 
-def _larger(sizes: MemoryCalculator, on: tuple[int, Device]) -> Iterator[FitAlternative]:
-    """The fewest of the same GPU, and the smallest other GPU in the same number."""
-    count, device = on
+def _other_gpus(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[FitAlternative]:
+    """Yield the smallest larger number of the same GPU, and the smallest larger GPU in the same number."""
     for n in GPU_COUNTS:
-        whole = n <= device.node or n % device.node == 0
-        if n > count and whole and (most := _most(sizes, (n, device))) and most <= device.memory:
-            yield FitAlternative(change=f"--on {gpus_option(n, device)}", what="more of them", total=most)
+        full_nodes = n <= gpu.node or n % gpu.node == 0
+        if n > count and full_nodes and (total := _max_memory(calculator, gpu, n)) and total <= gpu.memory:
+            yield FitAlternative(change=f"--on {gpus_option(n, gpu)}", what="more of these GPUs", total=total)
             break
     for other in sorted(devices(), key=lambda x: x.memory):
-        if other.memory > device.memory and (most := _most(sizes, (count, other))) and most <= other.memory:
-            yield FitAlternative(
-                change=f"--on {gpus_option(count, other)}", what=f"the smallest with room, {other.memory / 2**30:.1f} GiB each", total=most
-            )
+        if other.memory > gpu.memory and (total := _max_memory(calculator, other, count)) and total <= other.memory:
+            what = f"the smallest that fits, {other.memory / 2**30:.1f} GiB each"
+            yield FitAlternative(change=f"--on {gpus_option(count, other)}", what=what, total=total)
             break
 
 
-def _most(sizes: MemoryCalculator, on: tuple[int, Device], context: int | None = None) -> int | None:
-    """What the fullest GPU would hold; None where so many cannot share the model."""
+def _max_memory(calculator: MemoryCalculator, gpu: Device, count: int, context: int | None = None) -> int | None:
+    """Return the memory of the fullest GPU; None if the model cannot be split over so many."""
     try:
-        layout = choose_layout(sizes.tree, on[0], on[1].node)
+        layout = choose_layout(calculator.tree, count, gpu.node)
     except LlamathError:
         return None
-    return ShardedModel(sizes, layout).max_memory(context or sizes.context, sizes.request.batch)
+    return ShardedModel(calculator, layout).max_memory(context or calculator.context, calculator.request.batch)

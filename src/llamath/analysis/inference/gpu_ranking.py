@@ -1,33 +1,43 @@
-"""`cards`: which GPUs of the catalogue can run a model, and how many of each it takes, smallest first."""
+"""`rank_gpus`: the GPUs of the catalogue that can run a model, in the smallest number that fits, smallest first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.errors import LlamathError
+from ...core.number_format import format_count, format_giga, format_list
 from ...core.record_type import Record
-from ...hardware import Device
+from ...core.report import Report, html_table
+from ...hardware import Device, devices
 from ..parallel_layout import Layout
-from .fit_report import choose_layout
+from .fit_report import choose_layout, gpus_option
 from .gpu_shards import ShardedModel
-from .inference_memory import MemoryCalculator, largest_fitting
+from .inference_memory import DEFAULT_CONTEXT, MemoryCalculator, largest_fitting
 from .speed_limits import decode_limit, find_roof
 
+if TYPE_CHECKING:
+    from ...model import Model
+
 NODE_COUNTS = (1, 2, 4, 8)
-"""Within one node."""
+"""Numbers of GPUs that are tried, within one node."""
 
 
 class RankedGPU(Record):
-    """A device in the smallest number that does."""
+    """A device in the smallest number that fits the model."""
 
     device: Device
     count: int
     layout: Layout
-    total: int  # what the fullest of them holds
-    max_context: int  # up to the limit that was asked for
-    whole_context: bool  # whether that limit is reached
-    decode_ceiling: float  # ceiling in tokens a second at the context that was asked for
+    total: int  # bytes on the fullest of them
+    max_context: int  # at most the ranking's `limit`
+    whole_context: bool  # whether the limit fits
+    decode_ceiling: float  # tokens a second at the ranking's context
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("gpu=device.name", "count", "layout=layout.tp_and_pp", "memory=device.memory", "total", "max_context", "whole_context"),
+        "decode_ceiling",
+    )
 
     @property
     def nominal(self) -> int:
@@ -35,61 +45,107 @@ class RankedGPU(Record):
         return self.count * self.device.nominal
 
 
-class GPURanking(Record):
-    """Those that can, smallest first, and those that cannot even in the largest number tried."""
+class GPURanking(Report):
+    """The GPUs that can run a model, smallest first, and those that cannot even in the largest number tried."""
 
-    context: int  # what each has to hold
-    limit: int  # up to where longer contexts are looked at
+    model: Model
+    dtype: str  # of the weights
+    kv_dtype: str
+    context: int  # tokens that each has to fit
+    limit: int  # the longest context that is tried
     batch: int
     gpus: tuple[RankedGPU, ...]
-    too_small: tuple[Device, ...]
+    too_small: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "source=model.source", "context", "batch", "fits", "cards=gpus", "too_small", "notes"),
+    )
+
+    @property
+    def fits(self) -> bool:
+        """Whether any GPU can run the model."""
+        return bool(self.gpus)
+
+    @property
+    def summary(self) -> str:
+        """The smallest GPUs that fit."""
+        if not self.gpus:
+            return f"{self.model.name}: fits no GPU of the catalogue, not even {NODE_COUNTS[-1]} in a node"
+        names = format_list((gpus_option(x.count, x.device) for x in self.gpus), 3)
+        return f"{self.model.name}: fits {names}, {format_count(self.batch, 'sequence')} of {format_count(self.context, 'token')} each"
+
+    def html_tables(self) -> Iterable[str]:
+        """One row for each GPU."""
+        rows = [
+            (gpus_option(x.count, x.device), format_giga(x.total, 2**30), format_giga(x.device.memory, 2**30), x.max_context)
+            for x in self.gpus
+        ]
+        yield html_table(("GPUs", "GiB each", "of", "context"), rows)
 
 
-class _Tried(NamedTuple):
-    """Shards by their number and that of a node's devices: what they hold does not depend on the device."""
+class _ShardCache:
+    """A model sharded over numbers of GPUs: the memory does not depend on the device, only on its node."""
 
-    sizes: MemoryCalculator
-    made: dict[tuple[int, int], ShardedModel | None]
+    def __init__(self, calculator: MemoryCalculator) -> None:
+        self.calculator = calculator
+        self._made: dict[tuple[int, int], ShardedModel | None] = {}
 
     def at(self, count: int, node: int) -> ShardedModel | None:
-        """So many in nodes of so many; None where the model is not to be divided like that."""
+        """Return the model over `count` GPUs in nodes of `node`; None if it cannot be split like that."""
         key = count, min(count, node)
-        if key not in self.made:
+        if key not in self._made:
             try:
-                self.made[key] = ShardedModel(self.sizes, choose_layout(self.sizes.tree, *key))
+                self._made[key] = ShardedModel(self.calculator, choose_layout(self.calculator.tree, *key))
             except LlamathError:
-                self.made[key] = None
-        return self.made[key]
+                self._made[key] = None
+        return self._made[key]
 
 
-def rank_gpus(sizes: MemoryCalculator, context: int, limit: int, among: Sequence[Device]) -> GPURanking:
-    """Each device in the smallest of 1, 2, 4 or 8 that holds the model with so much context."""
-    tried, batch = _Tried(sizes, {}), sizes.request.batch
-    by_device = {x.name: _card(x, tried, context, limit) for x in among}
+def rank_gpus(
+    calculator: MemoryCalculator, context: int | None = None, limit: int | None = None, among: Sequence[Device] | None = None
+) -> GPURanking:
+    """Return each device in the smallest of 1, 2, 4 or 8 that fits the model with `context` tokens.
+
+    The default context is the requested one, or at most 4,096 tokens; contexts up to `limit`, the model's own, are tried.
+    """
+    own = calculator.tree.context or DEFAULT_CONTEXT
+    context = context or calculator.request.context or min(own, DEFAULT_CONTEXT)
+    limit, among = limit or max(own, context), devices() if among is None else among
+    shards = _ShardCache(calculator)
+    by_device = {x.name: _smallest_number(x, shards, context, limit) for x in among}
     found = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling))
-    short = tuple(x for x in among if by_device[x.name] is None)
-    return GPURanking(context=context, limit=limit, batch=batch, gpus=tuple(found), too_small=short)
+    return GPURanking(
+        model=calculator.model,
+        dtype="" if calculator.stored else calculator.packer.name,
+        kv_dtype=calculator.kv_dtype,
+        context=context,
+        limit=limit,
+        batch=calculator.request.batch,
+        gpus=tuple(found),
+        too_small=tuple(x.name for x in among if by_device[x.name] is None),
+        notes=calculator.notes,
+    )
 
 
-def _card(device: Device, tried: _Tried, context: int, limit: int) -> RankedGPU | None:
-    batch = tried.sizes.request.batch
+def _smallest_number(device: Device, cache: _ShardCache, context: int, limit: int) -> RankedGPU | None:
+    batch, packer = cache.calculator.request.batch, cache.calculator.packer
     for count in NODE_COUNTS:
-        shards = tried.at(count, device.node) if count <= device.node else None
-        if shards is None or (most := shards.max_memory(context, batch)) > device.memory:
+        shards = cache.at(count, device.node) if count <= device.node else None
+        if shards is None or (total := shards.max_memory(context, batch)) > device.memory:
             continue
-        longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fitting(shards, device, batch)) or limit
-        over = find_roof(device, tried.sizes.packer.name, tried.sizes.packer.compute)
+        longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fits(shards, device, batch)) or limit
         return RankedGPU(
             device=device,
             count=count,
             layout=shards.layout,
-            total=most,
+            total=total,
             max_context=longest,
             whole_context=longest >= limit,
-            decode_ceiling=decode_limit(shards, over, context, batch).tokens_per_second,
+            decode_ceiling=decode_limit(shards, find_roof(device, packer.name, packer.compute), context, batch).tokens_per_second,
         )
     return None
 
 
-def _fitting(shards: ShardedModel, device: Device, batch: int) -> Callable[[int], bool]:
+def _fits(shards: ShardedModel, device: Device, batch: int) -> Callable[[int], bool]:
     return lambda n: shards.max_memory(n, batch) <= device.memory

@@ -1,74 +1,81 @@
-"""`memory`: what inference needs, line by line: weights, cache, activations, logits, and an estimate of what comes on top.
+"""`memory`: the memory that inference needs: weights, KV cache, activations, logits, and an estimate of the overhead, with formulas.
 
-Each line is bytes with the formula that they come from; those that depend on an implementation are marked as not exact and say whose.
+Lines that depend on the implementation are marked as not exact, and their formulas say whose implementation is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES, find_dtype
 from ...checkpoint.quantization.sizes import packer
 from ...core.errors import LlamathError
 from ...core.expr import Dim
+from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ..memory_line import MemoryLine, overhead_line
 from .cache_bytes import CachePart, KVCacheSize, conv_state_bytes, kv_cache_size, parse_kv_dtype
 from .peak_activations import PeakActivations, peak_activations
-from .weight_bytes import GGUFNaming, WeightStorage, weight_storage
+from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
 
 if TYPE_CHECKING:
     from ...model import Model
 
 PREFILL_CHUNK = 2048
-"""How many tokens of prompts are read at once, unless it is said: what llama.cpp (n_batch) and vLLM (max_num_batched_tokens) begin with."""
+"""The default number of prompt tokens in one pass, as in llama.cpp (n_batch) and vLLM (max_num_batched_tokens)."""
 DEFAULT_CONTEXT = 4096
-"""The context of a model that does not say its own."""
+"""The context of a model whose config has none."""
 AS_STORED = "as stored"
-"""The dtype of a report whose weights are a file's own bytes."""
+"""The dtype of a report whose weights are those of a checkpoint."""
 MAX_TOKENS = 2**32
-"""No context, batch or chunk is as large as this: what is, was mistyped."""
+"""Contexts, batches and chunks are smaller than this."""
 
 
 class MemoryRequest(Record):
-    """What is asked: everything is optional."""
+    """The settings of a memory report; all are optional."""
 
-    dtype: str = ""  # or a scheme of quantisation; empty: what the configuration says, else bf16
+    dtype: str = ""  # of the weights, or a quantization scheme; empty: the config's, else bf16
     kv_dtype: str = ""  # of the cache; empty: that of the activations
     context: int | None = None  # tokens of each sequence; None: the model's own
     batch: int = 1
-    chunk: int = PREFILL_CHUNK  # tokens read at once in prefill, all sequences together
-    imatrix: bool | None = None  # of GGUF's file types: whether with an importance matrix; None: where it must be
+    chunk: int = PREFILL_CHUNK  # tokens of one prefill pass, all sequences together
+    imatrix: bool | None = None  # GGUF types chosen with an importance matrix; None: where the type needs one
 
 
-class MemoryReport(Record):
-    """What it comes to, in bytes."""
+class ContextMemory(Record):
+    """The memory at one context, in bytes."""
 
     dtype: str
     kv_dtype: str
     context: int
     batch: int
-    chunk: int  # tokens that prefill reads at once
+    chunk: int  # tokens of one prefill pass
     lines: tuple[MemoryLine, ...]
     weights: int
     cache: KVCacheSize
-    prefill: int  # activations
-    decode: int
+    prefill: int  # activations of a prefill pass
+    decode: int  # activations of a decode pass
     logits: int
     overhead: int
     letters: Mapping[str, int]  # of the formulas
-    storage: WeightStorage | None = None  # None: the weights are those of a file
+    storage: WeightStorage | None = None  # None: the weights are those of a checkpoint
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("dtype", "kv_dtype", "context", "batch", "weights", "kv_cache", "activations", "logits", "overhead", "total"),
+        *("prefill", "decode", "kv_per_token=cache.kv_per_token", "kv_per_later_token=cache.kv_per_later_token", "state=cache.state"),
+    )
 
     @property
     def kv_cache(self) -> int:
-        """Everything that is remembered, states included."""
+        """The KV cache, recurrent states included."""
         return self.cache.bytes
 
     @property
     def activations(self) -> int:
-        """Of the pass that needs more."""
+        """The activations of the pass that needs more."""
         return max(self.prefill, self.decode)
 
     @property
@@ -77,11 +84,84 @@ class MemoryReport(Record):
         return sum(x.bytes for x in self.lines)
 
 
-class MemoryCalculator:
-    """A model under one request, so that many contexts and batches cost one look at its weights."""
+class MemoryLimit(Record):
+    """What fits within a limit: None stands for any number, 0 for none."""
 
-    def __init__(self, model: Model, request: MemoryRequest, held: Sequence[MemoryLine] | None = None) -> None:
-        _checked(request)
+    within: int  # bytes
+    max_context: int | None
+    max_batch: int | None
+    fits: bool  # whether the request does
+
+
+class MemoryReport(ContextMemory, Report):
+    """The memory at the longest of the requested contexts, the totals at all of them, and what fits within a limit."""
+
+    model: Model
+    contexts: tuple[ContextMemory, ...]
+    limit: MemoryLimit | None = None
+    notes: tuple[str, ...] = ()
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "family=model.family.name", "source=model.source"),
+        *(*ContextMemory.json_fields, "lines", "letters", "contexts", "*limit", "notes"),
+    )
+
+    @property
+    def summary(self) -> str:
+        """The total, and whether it fits."""
+        dtype = self.dtype if self.dtype == AS_STORED else f"in {self.dtype}"
+        sequences = f"{format_count(self.batch, 'sequence')} of {format_count(self.context, 'token')}"
+        verdict = f", {'fits' if self.limit.fits else 'does not fit'} in {format_bytes(self.limit.within)}" if self.limit else ""
+        return f"{self.model.name} {dtype}, {sequences}: {format_bytes(self.total)}{verdict}"
+
+    def html_tables(self) -> Iterable[str]:
+        """The lines with their formulas."""
+        total = ("total", self.total, format_giga(self.total, 2**30), "")
+        rows = [*((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in self.lines), total]
+        yield html_table(("part", "bytes", "GiB", "formula"), rows, bold_rows=(len(rows) - 1,))
+
+
+class WeightsReport(Report):
+    """The weights of a checkpoint that no family fits; the rest of its memory is not known."""
+
+    name: str
+    lines: tuple[MemoryLine, ...]
+    reason: str = ""  # why there is no family
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=name", "weights", "kv_cache=unknown", "kv_per_token=unknown", "activations=unknown", "logits=unknown"),
+        *("overhead=unknown", "total=unknown", "lines", "notes"),
+    )
+
+    @property
+    def weights(self) -> int:
+        """The bytes of the weights."""
+        return sum(x.bytes for x in self.lines)
+
+    @property
+    def unknown(self) -> None:
+        """What only a family could tell."""
+        return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the rest is not known."""
+        return (self.reason,) if self.reason else ()
+
+    @property
+    def summary(self) -> str:
+        """The bytes of the weights."""
+        return f"{self.name}: {format_bytes(self.weights)} of weights"
+
+
+class MemoryCalculator:
+    """The memory of one model with one request, at any number of contexts and batch sizes.
+
+    `stored` are the weights of the model's checkpoint, if their own bytes are meant and not those of a dtype.
+    """
+
+    def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
+        _check_request(request)
         self.tree, self.request = model.tree, request
         self.packer = packer(request.dtype or declared_dtype(model))
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute, "bf16")
@@ -90,83 +170,109 @@ class MemoryCalculator:
             if parse_kv_dtype(self.kv_dtype).bytes == 4
             else DTYPES[self.packer.compute].bytes
         )
-        self._model, self._held = model, held
+        self.model, self.stored = model, stored
 
     @cached_property
     def storage(self) -> WeightStorage | None:
-        """The weights under the scheme; None where a file's own bytes are meant."""
-        if self._held is not None:
+        """The weights in the requested dtype; None if they are those of a checkpoint."""
+        if self.stored is not None:
             return None
-        names = self._model.family.gguf
-        gguf = GGUFNaming(names, self._model.family.gguf_arch) if names is not None else None
+        names = self.model.family.gguf
+        gguf = GGUFNaming(names, self.model.family.gguf_arch) if names is not None else None
         return weight_storage(self.tree, self.packer, gguf, self.request.imatrix)
 
     @property
     def unknown_quantization(self) -> str:
-        """What the configuration says of its weights that is not known here, where nothing else says what they are in."""
-        return "" if self.request.dtype or self._held is not None else unknown_quantization(self._model)
+        """The config's quantization method, if it is unknown and the dtype had to be assumed; else an empty string."""
+        return "" if self.request.dtype or self.stored is not None else unknown_quantization(self.model)
 
     @cached_property
     def weights(self) -> tuple[MemoryLine, ...]:
-        """The lines of the weights, one for each way in which they are kept."""
-        return tuple(self._held) if self._held is not None else tuple(_weights(self.storage))  # type: ignore[arg-type]
+        """One line for each dtype that weights are in."""
+        return self.stored.lines if self.stored is not None else tuple(_weight_lines(self.storage))  # type: ignore[arg-type]
 
     @cached_property
     def peak(self) -> PeakActivations:
-        """The widest branch."""
+        """The peak activations of one token."""
         return peak_activations(self.tree)
 
     @property
     def context(self) -> int:
-        """The context that is asked for, or the model's own."""
+        """The requested context, or the model's own."""
         return self.request.context or self.tree.context or DEFAULT_CONTEXT
 
-    def at(self, context: int, batch: int) -> MemoryReport:
-        """The report for so many sequences of so many tokens."""
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The model's notes, and those of the checkpoint that its weights are from."""
+        return (*self.model.notes, *(self.stored.notes if self.stored else ()))
+
+    def at(self, context: int, batch: int) -> ContextMemory:
+        """Return the memory of `batch` sequences of `context` tokens."""
         weights = sum(x.bytes for x in self.weights)
-        kept, size = kv_cache_size(self.tree, context, batch, self.kv_dtype), DTYPES[self.packer.compute].bytes
-        read, each = min(batch * context, max(self.request.chunk, batch)), int(self.peak.width) * size
-        logits = 4 * batch * int(self.tree.vocab)
-        passing = MemoryLine(what="activations", bytes=read * each, formula=_activations(self.peak, read, size), exact=False)
-        last = MemoryLine(
-            what="logits", bytes=logits, formula=f"B·V·4 = {batch:,}·{int(self.tree.vocab):,}·4, of the last position, in fp32"
-        )
-        moving = [*_kept(kept, self.kv_dtype), passing, last]
-        overhead = overhead_line(sum(x.bytes for x in moving), "everything but the weights")
-        return MemoryReport(
-            dtype=self.packer.name if self._held is None else AS_STORED,
+        cache, size = kv_cache_size(self.tree, context, batch, self.kv_dtype), DTYPES[self.packer.compute].bytes
+        chunk, each = min(batch * context, max(self.request.chunk, batch)), int(self.peak.width) * size
+        logits, vocab = 4 * batch * int(self.tree.vocab), int(self.tree.vocab)
+        dynamic = [
+            *_cache_lines(cache, self.kv_dtype),
+            MemoryLine(what="activations", bytes=chunk * each, formula=_activations_formula(self.peak, chunk, size), exact=False),
+            MemoryLine(what="logits", bytes=logits, formula=f"B·V·4 = {batch:,}·{vocab:,}·4, of the last position, in fp32"),
+        ]
+        overhead = overhead_line(sum(x.bytes for x in dynamic), "everything but the weights")
+        return ContextMemory(
+            dtype=self.packer.name if self.stored is None else AS_STORED,
             kv_dtype=self.kv_dtype,
             context=context,
             batch=batch,
-            chunk=read,
-            lines=(*self.weights, *moving, overhead),
+            chunk=chunk,
+            lines=(*self.weights, *dynamic, overhead),
             weights=weights,
-            cache=kept,
-            prefill=read * each,
+            cache=cache,
+            prefill=chunk * each,
             decode=batch * each,
             logits=logits,
             overhead=overhead.bytes,
-            letters=_letters(kept, self.peak) | {"V": int(self.tree.vocab)},
+            letters=_letters(cache, self.peak) | {"V": vocab},
             storage=self.storage,
         )
 
-    def max_context(self, budget: int) -> int | None:
-        """The longest context that fits, with the batch that is asked for; 0 if none does, None if any does."""
-        return largest_fitting(lambda n: self.at(n, self.request.batch).total <= budget)
+    def max_context(self, limit: int) -> int | None:
+        """Return the longest context that fits in `limit` bytes with the requested batch; 0 if none does, None if any does."""
+        return largest_fitting(lambda n: self.at(n, self.request.batch).total <= limit)
 
-    def max_batch(self, budget: int) -> int | None:
-        """The most sequences of the context that is asked for; 0 if not even one fits."""
-        return largest_fitting(lambda n: self.at(self.context, n).total <= budget)
+    def max_batch(self, limit: int) -> int | None:
+        """Return the largest batch that fits in `limit` bytes with the requested context; 0 if none does, None if any does."""
+        return largest_fitting(lambda n: self.at(self.context, n).total <= limit)
+
+    def report(self, contexts: Sequence[int] = (), within: int | None = None) -> MemoryReport:
+        """Return the report of the longest of the contexts, or of the requested one, and what fits within a number of bytes."""
+        found = tuple(self.at(n, self.request.batch) for n in contexts or [self.context])
+        longest = max(found, key=lambda x: x.context)
+        limit = None
+        if within is not None:
+            most = {"max_context": self.max_context(within), "max_batch": self.max_batch(within)}
+            limit = MemoryLimit(within=within, fits=longest.total <= within, **most)
+        fields = {name: getattr(longest, name) for name in longest.fields}
+        return MemoryReport(**fields, model=self.model, contexts=found, limit=limit, notes=self.notes)
 
 
-def memory(model: Model, request: MemoryRequest | None = None, held: Sequence[MemoryLine] | None = None) -> MemoryReport:
-    """What a model needs; `held` are the weights' lines where they are a file's own bytes."""
-    sizes = MemoryCalculator(model, request or MemoryRequest(), held)
-    return sizes.at(sizes.context, sizes.request.batch)
+def memory(
+    model: Model,
+    request: MemoryRequest | None = None,
+    stored: StoredWeights | None = None,
+    *,
+    contexts: Sequence[int] = (),
+    within: int | None = None,
+) -> MemoryReport:
+    """Return the memory that inference with a model needs.
+
+    `stored` are the weights of its checkpoint, if their own bytes are meant; several `contexts` give a table; `within` is a limit in bytes.
+    """
+    request = request or MemoryRequest()
+    return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)
 
 
 def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int | None:
-    """The largest number that fits, where a smaller one fits whenever a larger one does; 0 if 1 does not, None if `most` does."""
+    """Return the largest number that fits, given that all smaller ones do; 0 if 1 does not fit, None if `most` does."""
     if not fits(1):
         return 0
     low, high = 1, 2
@@ -181,100 +287,99 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
 
 
 def declared_dtype(model: Model) -> str:
-    """The dtype or scheme that the configuration itself names; bf16 where it names none that is known here."""
-    said = model.config.data.get("quantization_config")
-    if isinstance(said, dict) and (found := _scheme(said)):
-        return found
-    word = str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or "")
-    dtype = find_dtype(word)
+    """Return the dtype or quantization scheme that the config declares; bf16 if it declares none or an unknown one."""
+    quantization = model.config.data.get("quantization_config")
+    if isinstance(quantization, dict) and (scheme := _known_scheme(quantization)):
+        return scheme
+    dtype = find_dtype(str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or ""))
     return dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
 
 
 def unknown_quantization(model: Model) -> str:
-    """The configuration's own word for how its weights are quantised, where that is nothing known here."""
-    said = model.config.data.get("quantization_config")
-    if not isinstance(said, dict) or _scheme(said):
+    """Return the config's quantization method if it is unknown here, else an empty string."""
+    quantization = model.config.data.get("quantization_config")
+    if not isinstance(quantization, dict) or _known_scheme(quantization):
         return ""
-    return str(said.get("quant_method") or "a way without a name")
+    return str(quantization.get("quant_method") or "(no quant_method)")
 
 
-def _scheme(said: dict[str, object]) -> str:
-    method, bits, group = str(said.get("quant_method", "")), said.get("bits"), said.get("group_size")
+def _known_scheme(quantization: dict[str, object]) -> str:
+    method, bits, group = str(quantization.get("quant_method", "")), quantization.get("bits"), quantization.get("group_size")
     if method in ("awq", "gptq") and type(bits) is int and type(group) is int and group > 0:
         try:
             return packer(f"{method}-{bits}bit-g{group}").name
         except LlamathError:
             return ""
     if method == "bitsandbytes":
-        double = "-dq" if said.get("bnb_4bit_use_double_quant") else ""
-        return f"bnb-nf4{double}" if said.get("load_in_4bit") else "bnb-int8"
-    return method if method == "mxfp4" or (method == "fp8" and said.get("weight_block_size") == [128, 128]) else ""
+        double = "-dq" if quantization.get("bnb_4bit_use_double_quant") else ""
+        return f"bnb-nf4{double}" if quantization.get("load_in_4bit") else "bnb-int8"
+    return method if method == "mxfp4" or (method == "fp8" and quantization.get("weight_block_size") == [128, 128]) else ""
 
 
-def _checked(request: MemoryRequest) -> None:
-    asked = {"context": request.context, "batch": request.batch, "chunk": request.chunk}
-    for name, n in asked.items():
+def _check_request(request: MemoryRequest) -> None:
+    for name, n in (("context", request.context), ("batch", request.batch), ("chunk", request.chunk)):
         if n is not None and not 1 <= n < MAX_TOKENS:
-            raise LlamathError(f"a {name} of {n:,} is none", hint=f"--{name} should be from 1 to {MAX_TOKENS - 1:,}")
+            raise LlamathError(f"{name} should be from 1 to {MAX_TOKENS - 1:,}, not {n:,}")
 
 
-def _weights(storage: WeightStorage) -> Iterator[MemoryLine]:
+def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
     packed = storage.packer.codec if storage.packer.bytes is not None else ""
     for x in storage.sums():
         if x.codec == packed:
             formula = f"Σ {storage.packer.formula} over {x.tensors:,} matrices of {x.elements:,} weights"
         else:
-            formula = f"{x.elements:,} · {_each(x.codec)}"
+            formula = f"{x.elements:,} · {_element_bytes(x.codec)}"
         yield MemoryLine(what=f"weights, {x.codec}", bytes=x.bytes, formula=formula)
 
 
-def _each(codec: str) -> str:
+def _element_bytes(codec: str) -> str:
     dtype = DTYPES[codec]
     return str(dtype.bytes) if dtype.block == 1 else f"{dtype.bytes}/{dtype.block}"
 
 
-def _kept(kept: KVCacheSize, dtype: str) -> Iterator[MemoryLine]:
-    for x in kept.parts:
+def _cache_lines(cache: KVCacheSize, dtype: str) -> Iterator[MemoryLine]:
+    for x in cache.parts:
         if x.growing:
-            yield MemoryLine(what=f"cache, {x.spec.kind}", bytes=x.growing, formula=_growing(x, kept, dtype))
+            yield MemoryLine(what=f"cache, {x.spec.kind}", bytes=x.growing, formula=_growing_formula(x, cache, dtype))
         if x.fixed:
-            yield MemoryLine(what=f"cache, {x.spec.kind}" if not x.growing else "state", bytes=x.fixed, formula=_fixed(x, kept, dtype))
+            what = "state" if x.growing else f"cache, {x.spec.kind}"
+            yield MemoryLine(what=what, bytes=x.fixed, formula=_state_formula(x, cache, dtype))
 
 
-def _growing(x: CachePart, kept: KVCacheSize, dtype: str) -> str:
-    layers, rows, tokens = Dim.const(x.spec.layers), x.spec.rows, x.spec.tokens(kept.context)
+def _growing_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
+    layers, rows, tokens = Dim.const(x.spec.layers), x.spec.rows, x.spec.tokens(cache.context)
     times, same = len(rows) if len(set(rows)) == 1 else 1, rows[0] if len(set(rows)) == 1 else None
     letters = _bracketed(same.symbol if same is not None else " + ".join(row.symbol for row in rows))
     numbers = _bracketed(same.numbers if same is not None else " + ".join(row.numbers for row in rows))
     span = "T" if x.spec.window is None else f"min(T, {int(x.spec.window):,})"
     head = f"{times}·" if times > 1 else ""
-    each = _each(parse_kv_dtype(dtype).name)
-    return f"{head}{_letter(layers)}·{letters}·{span}·B·{each} = {head}{int(layers)}·{numbers}·{tokens:,}·{kept.batch:,}·{each}"
+    each = _element_bytes(parse_kv_dtype(dtype).name)
+    return f"{head}{_letter(layers)}·{letters}·{span}·B·{each} = {head}{int(layers)}·{numbers}·{tokens:,}·{cache.batch:,}·{each}"
 
 
-def _fixed(x: CachePart, kept: KVCacheSize, dtype: str) -> str:
+def _state_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
     layers = Dim.const(x.spec.layers)
     parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, conv_state_bytes(parse_kv_dtype(dtype)))) if n]
     letters = " + ".join(f"{_bracketed(n.symbol)}·{size}" for n, size in parts)
     numbers = " + ".join(f"{_bracketed(n.numbers)}·{size}" for n, size in parts)
-    return f"{_letter(layers)}·B·({letters}) = {int(layers)}·{kept.batch:,}·({numbers})"
+    return f"{_letter(layers)}·B·({letters}) = {int(layers)}·{cache.batch:,}·({numbers})"
 
 
 def _bracketed(text: str) -> str:
     return f"({text})" if " " in text else text
 
 
-def _letters(kept: KVCacheSize, widest: PeakActivations) -> dict[str, int]:
-    """The letters of the formulas, with their values."""
-    written = [x for part in kept.parts for x in (*part.spec.rows, part.spec.state, part.spec.conv_state) if x is not None]
-    layers = [Dim.const(part.spec.layers) for part in kept.parts]
-    return {letter: n for x in (*layers, *written, widest.width) for letter, n in x.atoms.items()}
+def _letters(cache: KVCacheSize, peak: PeakActivations) -> dict[str, int]:
+    """Return the letters of the formulas with their values."""
+    written = [x for part in cache.parts for x in (*part.spec.rows, part.spec.state, part.spec.conv_state) if x is not None]
+    layers = [Dim.const(part.spec.layers) for part in cache.parts]
+    return {letter: n for x in (*layers, *written, peak.width) for letter, n in x.atoms.items()}
 
 
 def _letter(layers: Dim) -> str:
     return layers.symbol if len(layers.atoms) == 1 and "+" not in layers.symbol else str(int(layers))
 
 
-def _activations(widest: PeakActivations, tokens: int, size: int) -> str:
-    said = f"n·({widest.width.symbol})·{size} = {tokens:,}·({widest.width.numbers})·{size}"
-    return f"{said}, of n tokens at once: the peak, in {widest.branch}, of a plain pass with flash attention"
+def _activations_formula(peak: PeakActivations, tokens: int, size: int) -> str:
+    formula = f"n·({peak.width.symbol})·{size} = {tokens:,}·({peak.width.numbers})·{size}"
+    return f"{formula}, for n tokens: the peak, in {peak.branch}, of a forward pass with flash attention"

@@ -7,7 +7,7 @@ nothing is spent on communication between GPUs, on launching kernels, on softmax
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
@@ -25,13 +25,15 @@ ASSUMPTIONS = (
 
 
 class SpeedLimit(Record):
-    """A pass on its roof."""
+    """The bound of one pass."""
 
-    tokens: int  # that it gives (decode) or reads (prefill), all sequences together
+    tokens: int  # generated (decode) or read (prefill), all sequences together
     bytes: int  # read by one GPU of each stage, summed over the stages
     flops: int  # of one GPU of each stage, summed over the stages
     seconds: float
     bound: Bound
+
+    json_fields: ClassVar[tuple[str, ...]] = ("tokens_per_second", "seconds", "bytes", "flops", "intensity", "bound")
 
     @property
     def tokens_per_second(self) -> float:
@@ -59,6 +61,8 @@ class SpeedLimits(Record):
     decode: SpeedLimit
     prefill: SpeedLimit | None  # None: the device's vendor publishes no rate of arithmetic
     assumptions: tuple[str, ...]
+
+    json_fields: ClassVar[tuple[str, ...]] = ("decode", "prefill", "peak=roof.peak", "peak_dtype=roof.dtype", "assumptions")
 
 
 def find_roof(device: Device, scheme: str, compute: str) -> Roof:

@@ -6,7 +6,7 @@ A GGUF file type gives every tensor its type as llama.cpp does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
@@ -14,7 +14,7 @@ from ...checkpoint.naming.scheme import Scheme, Stored
 from ...checkpoint.quantization.gguf_mixes import FALCON, MEASURED, SEVENTY, SEVENTY_SHARED, Tensor, Traits, mixture
 from ...checkpoint.quantization.sizes import Packer
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import LlamathError
+from ...core.errors import FormatError, LlamathError
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
@@ -100,12 +100,40 @@ def weight_storage(tree: Decoder, packer: Packer, gguf: GGUFNaming | None = None
     return WeightStorage(packer=packer, weights=tuple(kept))
 
 
-def stored_weight_lines(found: Listing) -> tuple[MemoryLine, ...]:
-    """The lines of the weights that a checkpoint holds, by the dtypes that its headers declare."""
-    return tuple(
-        MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements, as the headers say")
-        for dtype, x in sorted(found.dtypes.items(), key=lambda item: -item[1].bytes)
+class StoredWeights(Record):
+    """The weights of a checkpoint, by dtype; `notes` tell if some of its files are missing."""
+
+    lines: tuple[MemoryLine, ...]
+    notes: tuple[str, ...] = ()
+
+
+def stored_weights(found: Listing, notes: Sequence[str] = ()) -> StoredWeights:
+    """Return the weights of a checkpoint, by the dtypes that its headers declare."""
+    dtypes = sorted(found.dtypes.items(), key=lambda item: -item[1].bytes)
+    return StoredWeights(
+        lines=tuple(
+            MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements in the headers")
+            for dtype, x in dtypes
+        ),
+        notes=tuple(notes),
     )
+
+
+def read_stored_weights(path: str) -> StoredWeights | None:
+    """Return the weights of the checkpoint at a path or address; None if there is no checkpoint."""
+    from ...checkpoint.open import names_checkpoint, open_checkpoint
+    from ..verify.listing import list_tensors
+
+    if not names_checkpoint(path):
+        return None
+    try:
+        opened = open_checkpoint(path)
+    except FormatError as error:
+        if error.code == "no_checkpoint":
+            return None
+        raise
+    note = opened.missing_shards_note
+    return stored_weights(list_tensors(opened.manifest), (note,) if note else ())
 
 
 def _packed(tree: Decoder, packer: Packer) -> frozenset[str]:

@@ -79,7 +79,7 @@ def _points(sizes: MemoryCalculator, found: FitReport) -> Iterator[Point]:
 def _shapes(model: Model, found: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
     many = f"{found.count:,} × " if found.count > 1 else ""
     yield text((24, 38), cut(f"{model.name} on {many}{found.gpu.title}", 900, 20), size=20, bold=True)
-    asked = f"{found.dtype}, cache in {found.kv_dtype}, {split_text(found)}; decode at {found.context:,} tokens of context"
+    asked = f"{found.dtype}, cache in {found.kv_dtype}, {split_text(found.layout)}; decode at {found.context:,} tokens of context"
     yield text((24, 62), cut(asked, 910), "faint")
     yield from _grid(plane)
     yield from _roof(found, plane)

@@ -1,159 +1,185 @@
-"""The verdict on a terminal: a bar for each GPU, its parts, what is left or what would fit instead, and the ceilings of speed."""
+"""`fit` on a terminal: a bar for each GPU, its parts, what is left or would fit instead, the speed limits; or the GPUs that fit, ranked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.inference.fit_report import FitAlternative, FitReport
+from ...analysis.inference.fit_report import FitReport, gpus_option
+from ...analysis.inference.gpu_ranking import NODE_COUNTS, GPURanking, RankedGPU
 from ...analysis.inference.gpu_shards import StageMemory
 from ...analysis.inference.speed_limits import SpeedLimit
+from ...analysis.parallel_layout import Layout
 from ...core.errors import safe
-from ...core.number_format import format_bytes, format_giga
-from ...model import Model
-from ..table import align, bold, dim, terminal_width, wrap
+from ...core.number_format import format_bytes, format_count, format_giga, format_list
+from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 
-PARTS = (("weights", "█"), ("kv_cache", "▓"), ("activations", "▒"), ("logits", "▒"), ("overhead", "░"))
-NAMES = {"kv_cache": "cache"}
-FREE, EDGE = "·", "│"
-MOST = 12
-"""So many stages have a bar."""
-
-
-def fit_text(model: Model, found: FitReport) -> str:
-    """The whole report."""
-    lines = [bold(x) for x in wrap(f"{safe(model.name)} {'fits' if found.fits else 'does not fit'} {_on(found)}", "")]
-    lines += [dim(x) for x in wrap(_asked(model, found), "")]
-    lines += ["", *_bars(found), "", *_parts(found), ""]
-    lines += _room(model, found) if found.fits else _instead(found)
-    lines += ["", *_ceilings(found)]
-    notes = (*found.notes, *model.notes)
-    return "\n".join([*lines, *(line for note in notes for line in wrap(f"note: {note}", ""))])
+_PARTS = (("weights", "█"), ("kv_cache", "▓"), ("activations", "▒"), ("logits", "▒"), ("overhead", "░"))
+_LEGEND = (("weights", "█"), ("KV cache", "▓"), ("activations, logits", "▒"), ("overhead", "░"), ("free", "."))
+_FREE, _EDGE = ".", "│"
+_NAMES = {"kv_cache": "KV cache"}
+_MAX_STAGES = 12
+"""Stages that have a bar of their own."""
+_MAX_SHARES = 4
+"""GPUs that have a column of their own."""
+_MAX_TOO_SMALL = 12
+"""Names of GPUs that are too small."""
 
 
-def _on(found: FitReport) -> str:
-    return f"on {found.count:,} × {found.gpu.title}" if found.count > 1 else f"on one {found.gpu.title}"
+def fit_text(report: FitReport) -> str:
+    """Return the whole report."""
+    verdict = f"{safe(report.model.name)} {'fits' if report.fits else 'does not fit'} {_gpus(report)}"
+    lines = [*(bold(x) for x in wrap(verdict, "")), *(dim(x) for x in wrap(_settings(report), ""))]
+    lines += ["", *_bars(report), "", *_parts(report), ""]
+    lines += _room(report) if report.fits else _alternatives(report)
+    return "\n".join([*lines, "", *_speed(report), *note_lines(report.notes)])
+
+
+def _gpus(report: FitReport) -> str:
+    return f"on {report.count:,} × {report.gpu.title}" if report.count > 1 else f"on one {report.gpu.title}"
 
 
 def format_sequences(batch: int, context: int) -> str:
-    """How many of what length."""
-    return f"{batch:,} sequence{'s' if batch > 1 else ''} of {context:,} tokens"
+    """Return the number and the length of sequences as text."""
+    return f"{format_count(batch, 'sequence')} of {format_count(context, 'token')}"
 
 
-def split_text(found: FitReport) -> str:
-    """How it is split: `TP 8 × PP 2`."""
-    parts = [f"{name} {n}" for name, n in (("TP", found.layout.tp), ("PP", found.layout.pp)) if n > 1]
+def split_text(layout: Layout) -> str:
+    """Return how a model is split over GPUs: `TP 8 × PP 2`."""
+    parts = [f"{name} {n}" for name, n in (("TP", layout.tp), ("PP", layout.pp)) if n > 1]
     return " × ".join(parts) or "whole on one GPU"
 
 
-def _asked(model: Model, found: FitReport) -> str:
-    own = " (the model's own context)" if found.context == model.tree.context else ""
-    sequences = format_sequences(found.batch, found.context)
-    return f"{found.dtype}, cache in {found.kv_dtype}; {sequences}{own}; {split_text(found)}; from {model.source}"
+def _settings(report: FitReport) -> str:
+    own = " (the model's own context)" if report.context == report.model.tree.context else ""
+    sequences = format_sequences(report.batch, report.context)
+    source = report.model.source
+    return f"{report.dtype}, cache in {report.kv_dtype}; {sequences}{own}; {split_text(report.layout)}; from {source}"
 
 
-def _label(share: StageMemory, found: FitReport) -> str:
-    if found.count == 1:
+def _label(stage: StageMemory, report: FitReport) -> str:
+    if report.count == 1:
         return "GPU"
-    first = share.stage * share.gpus
-    return f"GPU {first}" + (f"–{first + share.gpus - 1}" if share.gpus > 1 else "")
+    first = stage.stage * stage.gpus
+    return f"GPU {first}" + (f"–{first + stage.gpus - 1}" if stage.gpus > 1 else "")
 
 
-def _bars(found: FitReport) -> Iterator[str]:
-    """A bar a stage; GPUs of one stage hold the same."""
-    labels, memory = [_label(x, found) for x in found.stages], found.gpu.memory
-    verdicts = [
-        f"{format_giga(x.total, 2**30)} of {format_giga(memory, 2**30)} GiB{'' if x.total <= memory else ' ✗'}" for x in found.stages
-    ]
-    wide = max(map(len, labels))
-    width = max(min(terminal_width() - wide - max(map(len, verdicts)) - 5, 60), 20)
-    for share, label, verdict in list(zip(found.stages, labels, verdicts, strict=True))[:MOST]:
-        yield f"{label:{wide}}  {memory_bar(share, memory, max(memory, found.total), width)}  {verdict}"
-    if len(labels) > MOST:
-        yield f"… and {len(labels) - MOST} more stages, of {format_giga(min(x.total for x in found.stages), 2**30)} GiB and more"
-    yield from map(dim, wrap(", ".join(f"{mark} {what}" for what, mark in _legend()), " " * (wide + 2)))
+def _bars(report: FitReport) -> Iterator[str]:
+    """One bar for each stage; the GPUs of a stage hold the same."""
+    labels, memory = [_label(x, report) for x in report.stages], report.gpu.memory
+    capacity = format_giga(memory, 2**30)
+    verdicts = [f"{format_giga(x.total, 2**30)} of {capacity} GiB{'' if x.total <= memory else ' ✗'}" for x in report.stages]
+    indent = max(map(len, labels))
+    width = max(min(terminal_width() - indent - max(map(len, verdicts)) - 5, 60), 20)
+    for stage, label, verdict in list(zip(report.stages, labels, verdicts, strict=True))[:_MAX_STAGES]:
+        yield f"{label:{indent}}  {memory_bar(stage, memory, max(memory, report.total), width)}  {verdict}"
+    if len(labels) > _MAX_STAGES:
+        least = format_giga(min(x.total for x in report.stages), 2**30)
+        yield f"… and {format_count(len(labels) - _MAX_STAGES, 'more stage')}, of {least} GiB or more"
+    yield from map(dim, wrap(", ".join(f"{mark} {what}" for what, mark in _LEGEND), " " * (indent + 2)))
 
 
-def _legend() -> list[tuple[str, str]]:
-    return [("weights", "█"), ("cache", "▓"), ("activations, logits", "▒"), ("overhead", "░"), ("free", FREE)]
-
-
-def memory_bar(share: StageMemory, memory: int, scale: int, width: int) -> str:
-    """What a GPU holds, to scale; `│` is the end of its memory where that is passed."""
+def memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
+    """Return the memory of a GPU as a bar; `│` is the end of its memory if it is too small."""
     text, edge, done = "", round(memory / scale * width), 0
-    for name, mark in PARTS:
-        done += getattr(share, name)
+    for name, mark in _PARTS:
+        done += getattr(stage, name)
         text += mark * (round(done / scale * width) - len(text))
-    text += FREE * (edge - len(text))
-    return text if edge >= len(text) else f"{text[:edge]}{EDGE}{text[edge:]}"
+    text += _FREE * (edge - len(text))
+    return text if edge >= len(text) else f"{text[:edge]}{_EDGE}{text[edge:]}"
 
 
-def _parts(found: FitReport) -> Iterator[str]:
-    """The parts of each kind of GPU in GiB; a GPU a column while they are few, else the fullest and the emptiest."""
-    shares = list(found.stages)
-    if len(shares) > 4:
-        ranked = sorted(shares, key=lambda x: x.total)
-        shares = [ranked[-1], ranked[0]]
-    names = [_label(x, found) for x in shares]
-    header = ("GiB a GPU", *([f"{names[0]} (most)", f"{names[1]} (least)"] if len(shares) < len(found.stages) else names))
-    rows: list[tuple[str, ...]] = [header]
-    if found.layout.pp > 1:
-        rows.append(("layers", *(", ".join(f"{a}–{b - 1}" for a, b in x.runs) for x in shares)))
-    for name, _ in PARTS:
-        rows.append((NAMES.get(name, name), *(format_giga(getattr(x, name), 2**30) for x in shares)))
-    rows.append(("total", *(format_giga(x.total, 2**30) for x in shares)))
-    lines = align(rows, right=range(1, len(header)))
-    yield dim(lines[0])
-    yield from lines[1:]
+def _parts(report: FitReport) -> Iterator[str]:
+    """The parts of each stage in GiB; of many stages, those of the fullest and the emptiest GPU."""
+    stages = list(report.stages)
+    few = len(stages) <= _MAX_SHARES
+    if not few:
+        ranked = sorted(stages, key=lambda x: x.total)
+        stages = [ranked[-1], ranked[0]]
+    names = [_label(x, report) for x in stages]
+    rows: list[tuple[str, ...]] = [("GiB each", *(names if few else [f"{names[0]} (most)", f"{names[1]} (least)"]))]
+    if report.layout.pp > 1:
+        rows.append(("layers", *(", ".join(f"{a}–{b - 1}" for a, b in x.runs) for x in stages)))
+    for name, _ in _PARTS:
+        rows.append((_NAMES.get(name, name), *(format_giga(getattr(x, name), 2**30) for x in stages)))
+    rows.append(("total", *(format_giga(x.total, 2**30) for x in stages)))
+    header, *lines = fit_table(rows, right=range(1, len(rows[0])))
+    yield dim(header)
+    yield from lines
 
 
-def _room(model: Model, found: FitReport) -> list[str]:
-    own = model.tree.context
-    tokens = "any number of tokens" if found.max_context is None else f"up to {found.max_context:,} tokens"
-    beyond = f" (the model's own context is {own:,})" if own and (found.max_context is None or found.max_context > own) else ""
-    batch = (
-        "any number of sequences" if found.max_batch is None else f"up to {found.max_batch:,} sequence{'s' if found.max_batch != 1 else ''}"
-    )
-    alone = f"{found.batch:,} sequence{'s' if found.batch > 1 else ''}"
-    return [bold("room"), *wrap(f"{alone} of {tokens}{beyond}, or {batch} of {found.context:,}")]
+def _room(report: FitReport) -> list[str]:
+    own, most = report.model.tree.context, report.max_context
+    tokens = "any number of tokens" if most is None else f"up to {format_count(most, 'token')}"
+    beyond = f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
+    batch = "any number of sequences" if report.max_batch is None else f"up to {format_count(report.max_batch, 'sequence')}"
+    sequences = format_count(report.batch, "sequence")
+    return [bold("free memory"), *wrap(f"fits {sequences} of {tokens}{beyond}, or {batch} of {report.context:,} tokens")]
 
 
-def _instead(found: FitReport) -> list[str]:
-    if not found.instead:
-        return [
-            bold("instead"),
-            *wrap("nothing that was tried fits: 8 or 4 or fewer bits, fewer tokens, more of these GPUs, larger ones"),
-        ]
-    rows = [_option(x) for x in found.instead]
-    return [bold("instead, any one of"), *(f"  {line}" for line in align(rows, right=(2,)))]
+def _alternatives(report: FitReport) -> list[str]:
+    if not report.instead:
+        tried = "a smaller dtype, fewer tokens, an 8-bit KV cache, more of these GPUs, larger GPUs"
+        return [bold("no single change fits"), *wrap(f"tried: {tried}")]
+    rows = [(f"  {x.change}", x.what, f"{format_giga(x.total, 2**30)} GiB") for x in report.instead]
+    return [bold("fits with one of these changes"), *fit_table(rows, right=(2,), drop=(1,))]
 
 
-def _option(x: FitAlternative) -> tuple[str, ...]:
-    return x.change, x.what, f"{format_giga(x.total, 2**30)} GiB"
-
-
-def _ceilings(found: FitReport) -> Iterator[str]:
-    """Both bounds with what they rest on."""
-    at, c, where = found.ceilings, found.batch, "in all stages, one after another" if found.layout.pp > 1 else "on each GPU"
-    yield bold("ceilings: bounds that no implementation passes, not predictions")
-    each = f", {at.decode.tokens_per_second / c:,.1f} for each of {c:,} sequences" if c > 1 else ""
-    speed = f"{format_rate(at.decode.tokens_per_second)} tokens/s{each} at {found.context:,} tokens of context"
-    yield from wrap(f"decode   {speed}: {_why(at.decode, where)}", "  ")
-    if at.prefill is None:
-        yield "  prefill  not known: no rate of arithmetic is published for this GPU"
+def _speed(report: FitReport) -> Iterator[str]:
+    """Both bounds, and what they assume."""
+    limits, batch = report.ceilings, report.batch
+    where = "in all stages, one after another" if report.layout.pp > 1 else "on each GPU"
+    yield bold("speed limits: upper bounds, not predictions")
+    each = f", {limits.decode.tokens_per_second / batch:,.1f} for each of {batch:,} sequences" if batch > 1 else ""
+    speed = f"{format_rate(limits.decode.tokens_per_second)} tokens/s{each} at {format_count(report.context, 'token')} of context"
+    yield from wrap(f"decode   {speed}: {_reason(limits.decode, where)}")
+    if limits.prefill is None:
+        yield from wrap("prefill  unknown: the vendor publishes no FLOP/s for this GPU")
     else:
-        seconds = f"{at.prefill.seconds:.3g} s for {format_sequences(found.batch, found.context)}"
-        yield from wrap(
-            f"prefill  {format_rate(at.prefill.tokens_per_second)} tokens/s, {seconds}: {_why(at.prefill, 'on each GPU')}", "  "
-        )
-    yield from map(dim, wrap("assumed: " + "; ".join(at.assumptions), "  "))
+        seconds = f"{limits.prefill.seconds:.3g} s for {format_sequences(batch, report.context)}"
+        speed = f"{format_rate(limits.prefill.tokens_per_second)} tokens/s, {seconds}"
+        yield from wrap(f"prefill  {speed}: {_reason(limits.prefill, 'on each GPU')}")
+    yield from map(dim, wrap("assumed: " + "; ".join(limits.assumptions)))
 
 
-def _why(x: SpeedLimit, where: str) -> str:
-    if x.bound == "memory":
-        return f"memory-bound, {format_bytes(x.bytes)} to read a pass {where}"
-    return f"compute-bound, {format_rate(x.flops / 1e12)} TFLOP {where}"
+def _reason(limit: SpeedLimit, where: str) -> str:
+    if limit.bound == "memory":
+        return f"memory-bound, {format_bytes(limit.bytes)} read in a pass {where}"
+    return f"compute-bound, {format_rate(limit.flops / 1e12)} TFLOP {where}"
 
 
 def format_rate(value: float) -> str:
-    """Tokens a second, to three digits."""
+    """Return tokens per second to three digits."""
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
+def gpu_ranking_text(ranking: GPURanking) -> str:
+    """Return one line for each GPU, smallest first."""
+    dtype = f"weights in {ranking.dtype}" if ranking.dtype else "weights as stored"
+    settings = f"{dtype}, cache in {ranking.kv_dtype}; {format_sequences(ranking.batch, ranking.context)} each; from {ranking.model.source}"
+    lines = [bold(x) for x in wrap(f"{safe(ranking.model.name)}: GPUs that can run it, smallest first", "")]
+    lines += [*(dim(x) for x in wrap(settings, "")), ""]
+    if ranking.gpus:
+        header = ("on", "split", "GiB each", "of", "context", "decode ≤")
+        table = fit_table([header, *map(_ranking_row, ranking.gpus)], right=(2, 3, 4, 5), drop=(1,))
+        lines += [bold(table[0]), *table[1:], ""]
+    else:
+        lines += [f"none, not even {NODE_COUNTS[-1]} of one kind in a node", ""]
+    if ranking.too_small:
+        names = format_list(ranking.too_small, _MAX_TOO_SMALL)
+        lines += wrap(f"too small, even {NODE_COUNTS[-1]} of them or as many as a node has: {names}", "")
+    return "\n".join([*lines, *map(dim, wrap(_ranking_legend(ranking), "")), *note_lines(ranking.notes)])
+
+
+def _ranking_row(x: RankedGPU) -> tuple[str, ...]:
+    context = f"{x.max_context:,}" + (" =" if x.whole_context else "  ")
+    split = split_text(x.layout) if x.count > 1 else ""
+    memory = (format_giga(x.total, 2**30), format_giga(x.device.memory, 2**30))
+    return gpus_option(x.count, x.device), split, *memory, context, format_rate(x.decode_ceiling)
+
+
+def _ranking_legend(ranking: GPURanking) -> str:
+    tokens = format_count(ranking.context, "token")
+    return (
+        f"on: the smallest of 1, 2, 4 and 8 in a node that fits; GiB: at {tokens}; context: the longest that fits, = if all "
+        f"{ranking.limit:,} that were tried do; decode: a bound in tokens/s at {tokens}, bytes over bandwidth, not a prediction"
+    )

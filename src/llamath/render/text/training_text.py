@@ -13,7 +13,7 @@ from ...analysis.training.training_memory import Adapted, StageReport, TrainRepo
 from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
-from .memory_text import lines_json, memory_lines
+from .memory_text import memory_lines
 
 FIGURES = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 Fitting = tuple[int, int | None]
@@ -138,7 +138,7 @@ def training_json(model: Model, report: TrainReport, fitting: Fitting | None = N
 
 
 def _lines(found: Sequence[MemoryLine]) -> list[dict[str, Any]]:
-    return [lines_json(x) for x in found]
+    return [x.to_json() for x in found]
 
 
 def _figures(x: StageReport) -> dict[str, int]:

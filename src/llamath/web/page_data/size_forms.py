@@ -17,7 +17,7 @@ from ...analysis.inference.inference_memory import (
     MemoryRequest,
     declared_dtype,
 )
-from ...analysis.inference.weight_bytes import stored_weight_lines
+from ...analysis.inference.weight_bytes import stored_weights
 from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.errors import LlamathError
@@ -42,7 +42,7 @@ CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-
 def kept_as(model: Model) -> dict[str, MemoryCalculator]:
     """The model under each dtype that it can be kept in, first what its configuration says."""
     names = dict.fromkeys((declared_dtype(model), *WEIGHTS))
-    own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weight_lines(model.listed))} if isinstance(model, Checked) else {}
+    own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listed))} if isinstance(model, Checked) else {}
     return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
 
 
