@@ -251,7 +251,9 @@ def test_tokenizer_json_as_transformers_reads_it(byte_level: Engine, tmp_path: P
     ours = load_tokenizer(str(tmp_path))
     for text in [*TEXTS, *WORDS, " ".join(WORDS)]:
         assert ours.encode(text, parse_special_tokens=True) == theirs(text)["input_ids"], text
-        assert ours.decode(ours.encode(text, parse_special_tokens=True)) == theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True)
+        assert ours.decode(ours.encode(text, parse_special_tokens=True)) == theirs.decode(
+            theirs(text)["input_ids"], skip_special_tokens=True
+        )
     assert (ours.bos_id, ours.stop_ids, ours.vocab_size) == (theirs.vocab["<s>"], {3, 5, theirs.vocab["</s>"]}, len(theirs))
 
 
