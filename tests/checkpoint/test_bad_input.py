@@ -80,7 +80,7 @@ def test_a_configuration_that_is_no_model(change: dict[str, Any], message: str) 
 
 
 def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "llamath", *args], input=data, capture_output=True, timeout=60)
+    return subprocess.run([sys.executable, "-m", "llamath", *args], input=data, capture_output=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_names_from_a_file_reach_the_terminal_escaped() -> None:
 
 def test_a_pipe_that_closes_is_no_error() -> None:
     command = f"{sys.executable} -m llamath names llama-3-8b | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=300)
     assert not done.stderr

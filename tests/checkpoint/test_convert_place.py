@@ -96,7 +96,7 @@ def order(kind: str, **rest: Any) -> ConvertOptions:
 def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, target: str, force: str, quick: Path) -> None:
     source = written(quick / "source", {**LLAMA, "num_hidden_layers": 1})
     args = [sys.executable, convert_kills.__file__, str(source), str(quick), kind, target, *([force] if force else [])]
-    done = subprocess.run(args, capture_output=True, text=True, timeout=120, env={**os.environ, "SHARD": "12000"})
+    done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
     found = json.loads(done.stdout or "{}")
     assert "wrong" not in found and found, (found, done.stderr[-2000:])
     assert found["calls"] > 30 and found["moved"] > 3, found

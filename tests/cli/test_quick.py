@@ -25,7 +25,7 @@ main()
 
 
 def run(way: str, *args: str) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, "-c", BOTH, way, *args], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", BOTH, way, *args], capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -92,18 +92,18 @@ def test_completion_is_left_to_click(monkeypatch: pytest.MonkeyPatch, places: di
 def test_the_short_way_does_not_import_click(places: dict[str, str]) -> None:
     code = "import sys; from llamath.cli.quick import quick; quick(sys.argv[1:]); assert 'click' not in sys.modules"
     for args in (["ls", places["whole"]], ["verify", places["whole"], "--json"], ["count", places["preset"]]):
-        subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_terminal_of_another_encoding_is_no_traceback(encoding: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
     monkeypatch.setenv("PYTHONUTF8", "0")
-    done = subprocess.run([sys.executable, "-m", "llamath", "ls", places["whole"]], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "llamath", "ls", places["whole"]], capture_output=True, timeout=300)
     assert done.returncode == 0 and not done.stderr and b"134,515,008" in done.stdout
 
 
 def test_an_output_that_closes_is_no_error(places: dict[str, str]) -> None:
     command = f"{sys.executable} -m llamath ls --json {places['whole']} | head -c 1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"{", b"")

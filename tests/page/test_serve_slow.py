@@ -1,4 +1,4 @@
-"""`llamath serve` and those who are slow, many or rude: each connection has its time, and a plain request is answered beside them."""
+"""`llamath serve` with slow, many or malformed clients: every connection is limited, and other requests are still answered."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 import llamath
 from support.serving import Place, served
 
-patience = pytest.importorskip("llamath.web.server.timeouts")
+timeouts = pytest.importorskip("llamath.web.server.timeouts")
+HANG_S = 120
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    with pytest.MonkeyPatch.context() as patch, served([llamath.load("gpt2")]) as found:
+    with served([llamath.load("gpt2")]) as found:
         assert found.ask()[0] == found.ask(f"{found.path}choose")[0] == 200
-        for name, limit in (("head", 1.5), ("answer", 1.5), ("most", 12)):
-            patch.setattr(patience.Patient, name, limit)
         yield found
 
 
+@contextmanager
+def limits(**values: float) -> Iterator[None]:
+    """Other limits for new connections; outside of this the server's own, generous ones hold."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in values.items():
+            patch.setattr(timeouts.Patient, name, value)
+        yield
+
+
 def wire(place: Place) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", place.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", place.port), timeout=HANG_S)
 
 
 def request(place: Place, path: str = "choose", method: str = "GET", more: str = "") -> bytes:
@@ -33,7 +42,7 @@ def request(place: Place, path: str = "choose", method: str = "GET", more: str =
 
 
 def ended(link: socket.socket) -> bool:
-    """Whether the other side has closed; what it sent before is read."""
+    """Read until the server closes the connection; the socket's timeout is the hang guard."""
     with contextlib.suppress(ConnectionError):
         while link.recv(1 << 16):
             pass
@@ -41,34 +50,32 @@ def ended(link: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("start", [b"", b"GET ", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "], ids=["nothing", "a method", "headers"])
-def test_whoever_trickles_is_cut_off(place: Place, start: bytes) -> None:
-    with wire(place) as link:
+def test_a_trickling_client_is_disconnected(place: Place, start: bytes) -> None:
+    with limits(head=1.5), wire(place) as link:
         link.sendall(start)
-        began = time.monotonic()
-        with contextlib.suppress(ConnectionError):
-            while time.monotonic() - began < 15:
+        guard = time.monotonic() + HANG_S
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < guard:
                 link.sendall(b"a")
                 time.sleep(0.1)
-        assert time.monotonic() - began < 14
     assert place.ask("/x/")[0] == 404
 
 
-def test_a_second_request_has_no_more_time_than_a_first(place: Place) -> None:
-    with wire(place) as link:
+def test_a_second_request_has_the_same_time_limit(place: Place) -> None:
+    with limits(head=1.5), wire(place) as link:
         link.sendall(request(place, "openapi.json") + b"GET ")
-        began = time.monotonic()
-        assert ended(link) and time.monotonic() - began < 14
+        assert ended(link)
 
 
-def test_whoever_does_not_read_is_cut_off(place: Place) -> None:
+def test_a_client_that_does_not_read_is_disconnected(place: Place) -> None:
     many = 300
-    with wire(place) as link:
+    with limits(answer=1.5), wire(place) as link:
         link.settimeout(2)
         with contextlib.suppress(ConnectionError, TimeoutError):
             link.sendall(request(place) * many)
+        assert place.wait_for(lambda: not place.connections)
         assert place.ask("/x/")[0] == 404
-        time.sleep(2)
-        link.settimeout(20)
+        link.settimeout(HANG_S)
         got = 0
         with contextlib.suppress(ConnectionError):
             while data := link.recv(1 << 20):
@@ -77,20 +84,19 @@ def test_whoever_does_not_read_is_cut_off(place: Place) -> None:
     assert place.ask()[0] == 200
 
 
-def test_the_oldest_idle_connection_makes_room(place: Place) -> None:
-    held = [wire(place) for _ in range(60)]
-    try:
-        assert place.ask("/x/")[0] == 404
-        held[0].settimeout(20)
-        began = time.monotonic()
-        assert ended(held[0]) and time.monotonic() - began < 14
-    finally:
-        for x in held:
-            x.close()
+def test_the_oldest_idle_connection_is_closed_to_make_room(place: Place) -> None:
+    with limits(most=12, head=10 * HANG_S):
+        idle = [wire(place) for _ in range(60)]
+        try:
+            assert place.ask("/x/")[0] == 404
+            assert ended(idle[0])
+        finally:
+            for x in idle:
+                x.close()
     assert place.ask()[0] == 200
 
 
-def test_requests_in_one_go_are_answered_in_order(place: Place) -> None:
+def test_pipelined_requests_are_answered_in_order(place: Place) -> None:
     paths = ["openapi.json", "nothing", "choose", "openapi.json", "model/-"] * 4
     with wire(place) as link:
         link.sendall(b"".join(request(place, x) for x in paths[:-1]) + request(place, paths[-1], more="Connection: close\r\n"))
@@ -118,11 +124,10 @@ def test_requests_in_one_go_are_answered_in_order(place: Place) -> None:
         b"\r\n" * 1000,
     ],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_and_ended(place: Place, raw: bytes) -> None:
-    with wire(place) as link:
+def test_malformed_requests_are_refused_and_disconnected(place: Place, raw: bytes) -> None:
+    with limits(head=1.5), wire(place) as link:
         with contextlib.suppress(ConnectionError):
             link.sendall(raw)
-        link.settimeout(20)
         text = b""
         with contextlib.suppress(ConnectionError):
             while data := link.recv(1 << 16):
@@ -137,7 +142,7 @@ def test_a_body_is_not_waited_for(place: Place) -> None:
         ("GET", "Transfer-Encoding: chunked\r\n"),
         ("GET", "Content-Length: 5\r\nExpect: 100-continue\r\n"),
     ):
-        with wire(place) as link:
+        with limits(head=1.5), wire(place) as link:
             link.sendall(request(place, "", method, more))
             assert link.recv(12) in (b"HTTP/1.1 405", b"HTTP/1.1 413")
             assert ended(link)

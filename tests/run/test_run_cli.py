@@ -325,7 +325,7 @@ def test_ctrl_c_ends_with_what_there_is(tmp_path: Path) -> None:
         assert process.stdout is not None
         head = process.stdout.read(40)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert (head + out).endswith(b"\n")
     assert b"Traceback" not in err

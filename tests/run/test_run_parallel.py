@@ -132,7 +132,7 @@ def test_a_process_that_is_gone_ends_the_others(way: str, tmp_path: Path) -> Non
 
 def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:

@@ -1,36 +1,53 @@
-"""A server of pages that runs in a thread, and questions to it over a socket."""
+"""`llamath serve` in a thread of the tests, and a client for it."""
 
 from __future__ import annotations
 
 import http.client
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from llamath.model import Model
 from llamath.web.server.server import Ready, serve
 
+HANG_S = 120
+
 
 class Place:
-    """A server, by what it said of its address."""
+    """A running server and its addresses."""
 
-    def __init__(self, where: Ready) -> None:
-        self.address, self.once = where.address, where.once
+    def __init__(self, where: Ready, server: Any) -> None:
+        self.address, self.once, self._server = where.address, where.once, server
         self.port = int(self.address.split(":")[2].split("/")[0])
         self.path = "/" + self.address.split("/", 3)[3]
 
     def ask(
         self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
-        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
         said = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
         wire.request(method, self.path if path is None else path, body=body, headers=said)
         answer = wire.getresponse()
         found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
         wire.close()
         return found
+
+    @property
+    def connections(self) -> int:
+        """Return the number of open connections."""
+        return len(self._server.server_state.connections)
+
+    @staticmethod
+    def wait_for(condition: Callable[[], bool]) -> bool:
+        """Wait until the condition holds; False if it does not within the hang guard."""
+        guard = time.monotonic() + HANG_S
+        while not condition():
+            if time.monotonic() > guard:
+                return False
+            time.sleep(0.02)
+        return True
 
 
 @contextmanager
@@ -49,11 +66,9 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", *, hub: bool = False) 
     thread = threading.Thread(target=serve, args=(own, host, 0, said.append), kwargs={"hub": hub}, daemon=True)
     thread.start()
     try:
-        until = time.monotonic() + 60
-        while not (servers and servers[0].started) and time.monotonic() < until:
-            time.sleep(0.02)
-        yield Place(said[0])
+        assert Place.wait_for(lambda: bool(servers and servers[0].started))
+        yield Place(said[0], servers[0])
     finally:
         uvicorn.Server.run = run  # type: ignore[method-assign]
         servers[0].should_exit = True
-        thread.join(20)
+        thread.join(HANG_S)
