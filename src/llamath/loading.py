@@ -58,8 +58,10 @@ def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None 
         if not changes:
             return source
         if source.args is not None:
-            return load(source.args, changes=changes).replace(name=source.name, source=source.source)
-        return _build(FoundConfig(name=source.name, source=source.source, keys=None), source.wrapper, source.config.data, changes, [])
+            changed_model = load(source.args, changes=changes)
+            return changed_model.replace(name=source.name, source=source.source, location=source.location)
+        config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
+        return _build(config, source.wrapper, source.config.data, changes, [])
     found = _find(source, None if check_tensors else [])
     data = found.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
@@ -98,7 +100,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if os.path.lexists(text):
         return _find_at(text, problems)
     if text == embedded.MODEL_NAME:
-        return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model")
+        return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model", location="")
     if is_url(text):
         return _find_at(text, problems)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
@@ -117,7 +119,7 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
         from .checkpoint.gguf_metadata import COUNT_HINT
 
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
-    return found
+    return found.replace(location=text)
 
 
 def _load_params(found: FoundConfig, changed: dict[str, Any], vocab_size: int | None, notes: list[str]) -> Model:
@@ -196,7 +198,16 @@ def _build(found: FoundConfig, wrapper: str, data: Keys, changed: Keys, notes: l
             hint = f"did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)
     notes += _config_notes(config, unread)
-    return Model(name=found.name, family=family, tree=tree, config=config, source=found.source, notes=tuple(notes), wrapper=wrapper)
+    return Model(
+        name=found.name,
+        family=family,
+        tree=tree,
+        config=config,
+        source=found.source,
+        notes=tuple(notes),
+        location=found.location,
+        wrapper=wrapper,
+    )
 
 
 def _build_tree(family: Family, config: Config) -> Decoder:

@@ -26,6 +26,7 @@ class Model(Record):
     source: str
     notes: tuple[str, ...] = ()
     args: ModelArgs | None = None  # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    location: str = ""  # the path or address that it was loaded from; empty for a preset or keys
     wrapper: str = ""  # model type of the multimodal model whose text model this is
 
     @cached_property

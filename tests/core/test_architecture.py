@@ -23,6 +23,7 @@ MAY = {
     "tokenizers": "core checkpoint",
     "model": "core checkpoint families",
     "loading": "embedded catalog checkpoint core families model glossary",
+    "api": "core checkpoint hardware loading model analysis convert",
     "analysis": "core glossary checkpoint catalog families hardware embedded model loading",
     "convert": "core checkpoint loading model analysis",
     "run": "core checkpoint tokenizers embedded loading model analysis",
@@ -30,7 +31,7 @@ MAY = {
     "web": "core glossary catalog hardware embedded checkpoint families loading model analysis render",
     "cli": "core catalog hardware embedded checkpoint tokenizers loading model analysis convert run render web",
     "__main__": "cli",
-    "__init__": "core analysis loading model",
+    "__init__": "core hardware analysis loading model convert api",
 }
 """Room → the rooms below it that it may import from."""
 

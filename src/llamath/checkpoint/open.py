@@ -39,6 +39,7 @@ class FoundConfig(Record):
     notes: tuple[str, ...] = ()
     manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
     has_checkpoint: bool = True  # False: the folder contains no checkpoint
+    location: str = ""  # the path or address that was given; empty for a preset or keys
 
 
 class OpenedCheckpoint(Record):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.errors import LlamathError, nearest, safe
+from ..core.number_format import format_count
 from ..core.record_type import Record
+from ..core.report import Report, html_table
 from ..core.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
@@ -43,6 +45,47 @@ class Device(Record):
     network: int  # bytes a second, one way, of each device across nodes
     node: int  # devices that the link joins
     source: str
+
+
+class DeviceList(Report):
+    """Devices of the catalogue; iterable."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("gpus",)
+
+    gpus: tuple[Device, ...]
+
+    def __iter__(self) -> Iterator[Device]:
+        return iter(self.gpus)
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def summary(self) -> str:
+        """The number of devices, or the name of one."""
+        return self.gpus[0].title if len(self.gpus) == 1 else format_count(len(self.gpus), "device")
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each device: memory, bandwidth and dense TFLOP/s."""
+        columns = ("GPU", "vendor", "GiB", "GB/s", *(f"{x} TFLOP/s" for x in DTYPES))
+        yield html_table(columns, [_html_row(x) for x in self.gpus])
+
+
+def find_devices(words: Sequence[str] = ()) -> DeviceList:
+    """Return the devices that have all these words in their name, title or vendor; an unknown name is an error with the nearest ones."""
+    if same := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
+        return DeviceList(gpus=tuple(same))
+    some = tuple(x for x in devices() if all(_has_word(x, word) for word in words))
+    return DeviceList(gpus=some or (find_device(" ".join(words)),))
+
+
+def _has_word(device: Device, word: str) -> bool:
+    return normalize_name(word) in normalize_name(f"{device.name} {device.title}") or word.lower() == device.vendor.lower()
+
+
+def _html_row(x: Device) -> tuple[object, ...]:
+    rates = (f"{x.flops[dtype] / 1e12:,.4g}" if x.flops.get(dtype) else None for dtype in DTYPES)
+    return (x.title, x.vendor, f"{x.memory / 2**30:.1f}", f"{x.bandwidth / 1e9:,.0f}", *rates)
 
 
 def devices() -> list[Device]:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from ...catalog import Preset, presets
 from ...core.units import parse_quantity
-from ...loading import load
+from ...loading import Source, load
 from ...model import Model
 from . import SHOWN, Base, Explanation, Name, explain, explain_name
 
 
-def decode(text: str, like: str | None = None, everything: bool = False) -> Explanation:
+def decode(text: str, like: Source | None = None, everything: bool = False) -> Explanation:
     """Explain a count, out of one model or of the whole catalogue; with `everything` also by far less simple ways than the best."""
     asked = parse_quantity(text)
     unit = 1 if asked.exact else 10 ** max(len(str(asked.value)) - asked.digits, 0)

@@ -14,7 +14,7 @@ from ...core.errors import ConfigError, LlamathError, RemoteError
 from ...core.record_type import Record
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
-from ...loading import load
+from ...loading import Source, load
 from ...model import Model
 from .diagnose import Expectation
 from .verify_tensors import Verdict, verify_tensors
@@ -39,7 +39,7 @@ class VerifyReport(Record):
         return self.checkpoint.commit_note
 
 
-def verify_checkpoint(path: str, model: str | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
+def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
     """Verify the checkpoint at this path against a model, or against the configuration beside it."""
     opened = open_checkpoint(path, allow_partial=True)
     claimed = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)

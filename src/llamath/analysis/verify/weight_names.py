@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, Stored, Unnamed
 from ...core.expr import Dim
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...core.tree import Block, sequence, walk
+from ...model import Model
 
 LAYOUT_DESCRIPTIONS = {
     "flip": "transposed: stored [in, out]",
@@ -41,10 +44,40 @@ class StoredName(Record):
 class WeightNames(Record):
     """A weight and its spellings, by scheme."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("path=pattern", "shape", "dims", "layers", "names")
+
     pattern: str
     shape: tuple[Dim, ...]
     layers: int
     names: Mapping[str, StoredName]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The shape in letters."""
+        return tuple(x.symbol for x in self.shape)
+
+
+class NamesReport(Report):
+    """The names of each weight in every kind of file; `{l}` and `{e}` stand for the numbers of layer and expert."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "weights")
+
+    model: Model
+    weights: tuple[WeightNames, ...]
+
+    @property
+    def summary(self) -> str:
+        """The number of distinct weights."""
+        return f"{self.model.name}, {len(self.weights)} distinct weights with names in {', '.join(self.model.family.schemes)} files"
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each weight."""
+        schemes = tuple(self.model.family.schemes)
+        rows = [
+            (x.pattern, "×".join(map(str, map(int, x.shape))), *(x.names[y].name if y in x.names else "" for y in schemes))
+            for x in self.weights
+        ]
+        yield html_table(("weight", "shape", *schemes), rows)
 
 
 def weight_names(tree: Block, schemes: Sequence[Scheme]) -> tuple[WeightNames, ...]:
@@ -98,3 +131,7 @@ def _transform(stored: Stored) -> str:
     if len({part.at for part in stored.parts}) > 1:
         said.append(f"all {len({part.at for part in stored.parts})} experts stacked")
     return ", ".join(said)
+
+
+def _format_shape(shape: tuple[Dim, ...]) -> str:
+    return "×".join(str(int(x)) for x in shape)

@@ -1,0 +1,103 @@
+"""`find_presets`: the presets with some words in their names, with the sizes of their models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from ..catalog import Preset, normalize_name, presets
+from ..core.number_format import format_count, short_count
+from ..core.record_type import Record
+from ..core.report import Report, html_table
+from ..core.tree import Block
+from ..loading import load
+
+
+class PresetSummary(Record):
+    """A preset and the sizes of its model."""
+
+    preset: str
+    name: str
+    family: str
+    ids: tuple[str, ...]
+    total: int
+    active: int
+    layers: int
+    width: int
+    heads: int | None
+    kv_heads: int | None
+    vocabulary: int
+    context: int | None
+    source: str
+
+
+class PresetList(Report):
+    """Presets; iterable."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("models",)
+
+    models: tuple[PresetSummary, ...]
+
+    def __iter__(self) -> Iterator[PresetSummary]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    @property
+    def summary(self) -> str:
+        """The number of presets."""
+        return self.models[0].name if len(self.models) == 1 else format_count(len(self.models), "preset")
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each preset."""
+        columns = ("preset", "total", "active", "layers", "width", "heads", "KV heads", "vocabulary", "context")
+        rows = (
+            (x.preset, short_count(x.total), short_count(x.active), x.layers, x.width, x.heads, x.kv_heads, x.vocabulary, x.context)
+            for x in self.models
+        )
+        yield html_table(columns, rows)
+
+
+def find_presets(words: Sequence[str] = ()) -> PresetList:
+    """Return the presets that have all these words in their name, ids, aliases or family."""
+    found = (x for x in presets() if all(_has_word(x, word.lower()) for word in words))
+    return PresetList(models=tuple(map(summarize_preset, found)))
+
+
+def summarize_preset(preset: Preset) -> PresetSummary:
+    """Load a preset and return its sizes."""
+    model = load(preset.slug)
+    tree = model.tree
+    attention = next((x for layer, _ in tree.layers.distinct() for x in _mixers(layer) if hasattr(x, "heads")), None)
+    return PresetSummary(
+        preset=preset.slug,
+        name=preset.name,
+        family=model.family.name,
+        ids=preset.ids,
+        total=model.parameters.total,
+        active=model.parameters.active,
+        layers=int(tree.layers.n),
+        width=int(tree.width),
+        heads=_int(getattr(attention, "heads", None)),
+        kv_heads=_int(getattr(attention, "kv_heads", None)),
+        vocabulary=int(tree.vocab),
+        context=_int(tree.context),
+        source=preset.source,
+    )
+
+
+def _has_word(preset: Preset, word: str) -> bool:
+    """Whether a word is in a preset's names; a number must be the beginning of a part, so that `3` does not match 13B."""
+    names = " ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)).lower()
+    if word[:1].isdigit():
+        return any(x.startswith(word) for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split())
+    return normalize_name(word) in normalize_name(names)
+
+
+def _mixers(layer: Block) -> Iterator[Block]:
+    return (child for _, child in layer.children if isinstance(child, Block) and child.group == "attention")
+
+
+def _int(value: int | None) -> int | None:
+    return None if value is None else int(value)

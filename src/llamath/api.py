@@ -1,0 +1,732 @@
+"""The public functions: each takes a model, or anything that `load` accepts, and returns a report.
+
+Arguments have the names and units of the command line's options: `context="128k"`, `on="2xh100"`, `layout="tp=8,pp=2"`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from .core.errors import FormatError, LlamathError, nearest, safe
+from .core.record_type import Record
+from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
+from .hardware import Device
+from .loading import Source, load
+from .model import Model
+
+if TYPE_CHECKING:
+    from .analysis.count.count_report import CountReport, StoredNamesReport
+    from .analysis.design.design_report import Design
+    from .analysis.diff.model_diff import ModelDiff
+    from .analysis.explain import Explanation
+    from .analysis.flops.flops_report import FlopsReport
+    from .analysis.flops.scaling_laws import Law
+    from .analysis.inference.fit_report import FitReport
+    from .analysis.inference.gpu_ranking import GPURanking
+    from .analysis.inference.inference_memory import MemoryReport
+    from .analysis.memory_line import MemoryLine
+    from .analysis.parallel_layout import Layout
+    from .analysis.plan import PlanReport
+    from .analysis.plan.serving_plan import ServeReport
+    from .analysis.preset_list import PresetList
+    from .analysis.training.training_memory import TrainReport
+    from .analysis.verify.check_checkpoint import VerifyReport
+    from .analysis.verify.listing import Listing
+    from .analysis.verify.weight_names import NamesReport
+    from .convert.convert_checkpoint import ConversionReport
+    from .hardware import DeviceList
+
+ModelSource = Source
+"""A model, or what `load` accepts: a preset, a path, an address, a public id, config keys, `ModelArgs`."""
+Tokens = int | str
+"""A number of tokens: `131072`, `"131,072"` or `"128k"`."""
+Size = int | str
+"""A number of bytes: `25769803776`, `"24GiB"` or `"24GB"`."""
+Count = int | str
+"""A number of parameters, tokens or operations: `405000000000` or `"405B"`."""
+Range = int | tuple[int, int] | str
+"""A number or a range with both ends included: `80`, `(60, 100)` or `"60:100"`."""
+Ratio = float | tuple[float, float] | str
+"""A ratio or a range of ratios: `3.5`, `"8/3"`, `(2.5, 4)` or `"2.5:4"`."""
+GPUs = str | Device
+"""GPUs: `"h100"`, `"8xh100"`, `"mem=24GiB bw=1TB/s bf16=300TF"`, or one device of `gpus()`."""
+Scheme = Literal["hf", "meta", "gguf"]
+Recompute = Literal["none", "selective", "full"]
+T = TypeVar("T")
+
+FIT_CONTEXT = 4096
+"""The context that a GPU must hold to be ranked, if none is given."""
+MAX_PLANS = 1000
+MAX_DIMENSION = 2**40
+PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
+LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
+
+
+def count(model: ModelSource) -> CountReport:
+    """Count the parameters of a model, weight by weight, with the formula of the total."""
+    from .analysis.count.count_report import CountReport
+
+    return CountReport(model=load(model))
+
+
+def diff(a: ModelSource, b: ModelSource | None = None, *, changes: Mapping[str, Any] | None = None) -> ModelDiff:
+    """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys that differ.
+
+    `changes` replaces configuration keys of `b`; without `b`, `a` is compared with itself under these changes.
+    """
+    from .analysis.diff.compare import compare
+
+    if b is None and not changes:
+        raise LlamathError("diff needs a second model or changes", hint='diff(model, changes={"num_hidden_layers": 40})')
+    first = load(a)
+    second = load(first if b is None else b, changes=changes)
+    if b is None:
+        second = second.replace(name="with " + ", ".join(f"{key} = {value}" for key, value in (changes or {}).items()))
+    return compare(first, second)
+
+
+def explain(number: Count, *, like: ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
+    """Explain a parameter count: which model has it, and what was changed, left out, added or packed.
+
+    An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to it. `like` restricts the search to one
+    model; `all` also returns far less simple explanations.
+    """
+    from .analysis.explain.decode import decode
+
+    return decode(str(number), None if like is None else load(like), all)
+
+
+def design(
+    target: Count | None = None,
+    *,
+    like: str = "llama-3",
+    vocab: int | None = None,
+    tied: bool | None = None,
+    layers: Range | None = None,
+    width: Range | None = None,
+    heads: Range | None = None,
+    kv_heads: Range | None = None,
+    head_dim: Range | None = None,
+    ffn_ratio: Ratio | None = None,
+    aspect: Ratio | None = None,
+    multiple_of: int | None = None,
+    tensor_parallel: int = 1,
+    experts: int | None = None,
+    top_k: int | None = None,
+    active: Count | None = None,
+    max_kv_per_token: Size | None = None,
+    max_memory: Size | None = None,
+    tolerance: float | str | Fraction | None = None,
+    rank: Literal["habits", "error"] | None = None,
+    limit: int = 10,
+    tokens: Count | None = None,
+    flops: Count | None = None,
+    law: str | None = None,
+    against: str | None = None,  # noqa: ARG001
+) -> Design:
+    """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of published models.
+
+    Without `target`, `tokens` or `flops` and a scaling `law` give the size. `against` names a series whose best design is compared with
+    the best one. The report has no candidates if nothing meets the demands; then `misses` says what comes nearest.
+    """
+    from .analysis.design.design_report import design as search
+    from .analysis.design.design_request import TOLERANCE, Bounds, Fixed, Request
+    from .analysis.flops.scaling_laws import DEFAULT
+    from .analysis.flops.scaling_laws import law as find_law
+
+    budget_law = find_law(law or DEFAULT)
+    training_tokens = None if tokens is None else _count("tokens", tokens)
+    compute = None if flops is None else _count("flops", flops)
+    wanted, exact = _design_target(target, budget_law, training_tokens, compute)
+    request = Request(
+        target=wanted,
+        like=like,
+        fixed=Fixed(
+            layers=_range("layers", layers),
+            width=_range("width", width),
+            heads=_range("heads", heads),
+            kv_heads=_range("kv_heads", kv_heads),
+            head_dim=_range("head_dim", head_dim),
+            vocab=_positive("vocab", vocab),
+            tied=tied,
+            experts=_positive("experts", experts),
+            top_k=_positive("top_k", top_k),
+        ),
+        bounds=Bounds(
+            aspect=_ratio("aspect", aspect),
+            ffn_ratio=_ratio("ffn_ratio", ffn_ratio),
+            multiple_of=_positive("multiple_of", multiple_of),
+            tensor_parallel=_positive("tensor_parallel", tensor_parallel) or 1,
+            active=None if active is None else _count("active", active),
+            max_kv_per_token=None if max_kv_per_token is None else _size("max_kv_per_token", max_kv_per_token),
+            max_memory=None if max_memory is None else _size("max_memory", max_memory),
+        ),
+        tolerance=TOLERANCE if tolerance is None else _tolerance(tolerance),
+        by_error=exact if rank is None else rank == "error",
+        limit=limit,
+    )
+    return search(request)
+
+
+@overload
+def memory(
+    model: ModelSource,
+    *,
+    context: Tokens | Sequence[Tokens] | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+    chunk: Tokens | Literal["all"] | None = None,
+    imatrix: bool | None = None,
+    on: GPUs | None = None,
+    train: Literal[False] = False,
+) -> MemoryReport: ...
+@overload
+def memory(
+    model: ModelSource,
+    *,
+    train: Literal[True],
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    on: GPUs | None = None,
+    lora: str = "",
+    layout: str | Layout = "",
+    optimizer: str = "adamw",
+    recompute: Recompute | None = None,
+    attention: Literal["flash", "eager"] = "flash",
+    kernels: Literal["eager", "fused"] = "eager",
+    dropout: bool = False,
+    grad_dtype: str = "",
+    master: bool | None = None,
+) -> TrainReport: ...
+def memory(
+    model: ModelSource,
+    *,
+    context: Tokens | Sequence[Tokens] | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+    chunk: Tokens | Literal["all"] | None = None,
+    imatrix: bool | None = None,
+    on: GPUs | None = None,  # noqa: ARG001
+    train: bool = False,
+    lora: str = "",
+    layout: str | Layout = "",
+    optimizer: str = "adamw",
+    recompute: Recompute | None = None,
+    attention: Literal["flash", "eager"] = "flash",
+    kernels: Literal["eager", "fused"] = "eager",
+    dropout: bool = False,
+    grad_dtype: str = "",
+    master: bool | None = None,
+) -> MemoryReport | TrainReport:
+    """Return the memory that inference or, with `train=True`, a training step needs, line by line with formulas.
+
+    The weights of a checkpoint are the bytes in its files unless `dtype` is given. A list as `context` gives the totals at each, and the
+    lines at the longest. `on` is the GPU whose memory limits the context and the batch. In training, `batch` counts the sequences on each
+    GPU, `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+    """
+    loaded = load(model)
+    if lora and not train:
+        raise LlamathError("lora is for training", hint=f"memory(model, train=True, lora={lora!r})")
+    if train:
+        if unused := _given(kv_dtype=kv_dtype, chunk=chunk, imatrix=imatrix):
+            raise LlamathError(f"{unused} is for inference, not for train=True")
+        if context is not None and not isinstance(context, int | str):
+            raise LlamathError("context should be one number of tokens with train=True, found several")
+        from .analysis.training.training_memory import TrainRequest, plainly, training
+
+        spread = _training_layout(layout, batch, recompute, attention)
+        adapters = _lora(lora) if lora else _Lora(rank=0)
+        request = TrainRequest(
+            dtype=dtype or (_declared_dtype(loaded) if lora else plainly(loaded)),
+            optimizer=optimizer,
+            gradients=grad_dtype,
+            master=master,
+            context=None if context is None else _tokens("context", context),
+            layout=spread,
+            dropout=dropout,
+            fused=_choice("kernels", kernels, ("eager", "fused")) == "fused",
+            rank=adapters.rank,
+            targets=adapters.targets,
+            saved=adapters.saved,
+        )
+        return training(loaded, request)
+    if unused := _given(layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master):
+        raise LlamathError(
+            f"{unused} is for training", hint="memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
+        )
+    from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
+    from .analysis.inference.inference_memory import memory as inference_memory
+
+    contexts = _contexts(context)
+    inference = MemoryRequest(
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        context=max(contexts, default=None),
+        batch=batch,
+        chunk=PREFILL_CHUNK if chunk is None else MAX_TOKENS - 1 if chunk == "all" else _tokens("chunk", chunk),
+        imatrix=imatrix,
+    )
+    return inference_memory(loaded, inference, None if dtype else _stored_weights(loaded))
+
+
+def flops(
+    model: ModelSource,
+    *,
+    context: Tokens | None = None,
+    batch: int = 1,
+    attention: Literal["causal", "full"] = "causal",
+    unpacked: bool = False,
+    recompute: Recompute = "none",
+    flash: bool = False,
+    dtype: str = "",
+    kv_dtype: str = "",
+) -> FlopsReport:
+    """Count the FLOPs of prefill, decode and a training step, exactly, next to the formulas that publications use.
+
+    `attention` counts the pairs that the causal mask lets through, or all; `unpacked` decodes latent attention with unpacked keys and
+    values; `recompute` and `flash` are settings of training.
+    """
+    from .analysis.flops.flops_report import FlopsRequest
+    from .analysis.flops.flops_report import flops as count_flops
+
+    request = FlopsRequest(
+        context=None if context is None else _tokens("context", context),
+        batch=batch,
+        masked=_choice("attention", attention, ("causal", "full")) == "causal",
+        unpacked=unpacked,
+        recompute=_choice("recompute", recompute, ("none", "selective", "full")),
+        flash=flash,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+    )
+    return count_flops(load(model), request)
+
+
+@overload
+def fit(
+    model: ModelSource,
+    *,
+    on: None = None,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+) -> GPURanking: ...
+@overload
+def fit(
+    model: ModelSource,
+    *,
+    on: GPUs,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+    layout: str = "",
+) -> FitReport: ...
+def fit(
+    model: ModelSource,
+    *,
+    on: GPUs | None = None,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+    layout: str = "",
+) -> FitReport | GPURanking:
+    """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalogue that can run it.
+
+    `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"mem=24GiB bw=1TB/s"`); `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
+    given. A model that does not fit is a report with `fits` False, not an error.
+    """
+    from .analysis.inference.fit_report import fit as fit_on
+    from .analysis.inference.gpu_ranking import rank_gpus
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .hardware import devices
+
+    loaded = load(model)
+    tokens = None if context is None else _tokens("context", context)
+    request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
+    calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
+    if on is not None:
+        split = _key_values("layout", layout, {"tp": _integer(1), "pp": _integer(1)})
+        return fit_on(loaded, calculator, _gpus(on), **split)
+    if layout:
+        raise LlamathError("layout needs the GPUs that it is for", hint=f'fit(model, on="2xh100", layout={layout!r})')
+    own = loaded.tree.context or FIT_CONTEXT
+    shortest = tokens or min(own, FIT_CONTEXT)
+    return rank_gpus(calculator, shortest, max(own, shortest), devices())
+
+
+@overload
+def plan(
+    model: ModelSource,
+    *,
+    on: GPUs,
+    serve: Literal[False] = False,
+    context: Tokens | None = None,
+    batch_tokens: Tokens | None = None,
+    tokens: Count | None = None,
+    layout: str = "",
+    optimizer: str = "adamw",
+    grad_dtype: str = "fp32",
+    attention: Literal["flash", "eager"] = "flash",
+    dtype: str = "",
+    top: int = 10,
+) -> PlanReport: ...
+@overload
+def plan(
+    model: ModelSource,
+    *,
+    on: GPUs,
+    serve: Literal[True],
+    context: Tokens | None = None,
+    latency: float | str | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    top: int = 10,
+) -> ServeReport: ...
+def plan(
+    model: ModelSource,
+    *,
+    on: GPUs,
+    serve: bool = False,
+    context: Tokens | None = None,
+    batch_tokens: Tokens | None = None,
+    tokens: Count | None = None,
+    layout: str = "",
+    optimizer: str = "adamw",
+    grad_dtype: str = "fp32",
+    attention: Literal["flash", "eager"] = "flash",
+    latency: float | str | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    top: int = 10,
+) -> PlanReport | ServeReport:
+    """Rank the ways to spread a model over a cluster: layouts with their memory and predicted MFU, or, with `serve=True`, replicas.
+
+    `on` is the cluster (`"16384xh100"`), `batch_tokens` the tokens of a step, `tokens` the length of the training (`"15T"`), `layout`
+    fixes some of the axes (`"tp=8,pp=16"`), `latency` the time between two tokens of a sequence (`"50ms"`, or seconds). If nothing fits,
+    the report has `fits` False and says why.
+    """
+    loaded, cluster = load(model), _gpus(on)
+    if not 1 <= top <= MAX_PLANS:
+        raise LlamathError(f"top should be from 1 to {MAX_PLANS:,}, found {top:,}")
+    length = None if context is None else _tokens("context", context)
+    if serve:
+        if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout):
+            raise LlamathError(f"{unused} is for training, not for serve=True")
+        from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+        from .analysis.plan.serving_plan import serving
+
+        calculator = MemoryCalculator(
+            loaded, MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length), None if dtype else _stored_weights(loaded)
+        )
+        return serving(loaded, calculator, cluster, None if latency is None else _seconds(latency))
+    if unused := _given(latency=latency, kv_dtype=kv_dtype):
+        raise LlamathError(f"{unused} is for serving", hint="plan(model, on=…, serve=True, …)")
+    from .analysis.plan import PlanRequest
+    from .analysis.plan import plan as plan_training
+
+    request = PlanRequest(
+        dtype=dtype,
+        optimizer=optimizer,
+        gradients=grad_dtype,
+        context=length,
+        batch_tokens=None if batch_tokens is None else _tokens("batch_tokens", batch_tokens),
+        flash=_choice("attention", attention, ("flash", "eager")) == "flash",
+        fixed=_key_values("layout", layout, {name: _integer(1) for name in PLAN_AXES} | {"zero": _integer(0, 3)}),
+        top=top,
+    )
+    return plan_training(loaded, cluster, request)
+
+
+def inspect(path: str | os.PathLike[str]) -> Listing:
+    """List what is in a checkpoint by its headers alone: tensors, dtypes, shapes, bytes, and how values are packed."""
+    from .analysis.verify.listing import list_tensors
+    from .checkpoint.open import open_checkpoint
+    from .core.errors import ConfigError, RemoteError
+
+    opened = open_checkpoint(os.fspath(path))
+    try:
+        packing = opened.packing_config
+    except (ConfigError, RemoteError):
+        packing = None  # the headers alone say how values are packed
+    return list_tensors(opened.manifest, packing)
+
+
+def verify(path: str | os.PathLike[str], *, against: ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
+    """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons."""
+    from .analysis.verify.check_checkpoint import verify_checkpoint
+
+    return verify_checkpoint(os.fspath(path), against, changes)
+
+
+@overload
+def names(model: ModelSource, *, scheme: None = None) -> NamesReport: ...
+@overload
+def names(model: ModelSource, *, scheme: Scheme) -> StoredNamesReport: ...
+def names(model: ModelSource, *, scheme: Scheme | None = None) -> NamesReport | StoredNamesReport:
+    """Return the names of each weight in HF, Meta and GGUF files; with a `scheme`, every tensor as such files have it."""
+    loaded = load(model)
+    if scheme is not None:
+        from .analysis.count.count_report import stored_names
+
+        return stored_names(loaded, scheme)
+    from .analysis.verify.weight_names import NamesReport, weight_names
+
+    return NamesReport(model=loaded, weights=weight_names(loaded.tree, tuple(loaded.family.schemes.values())))
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: Scheme,
+    dtype: str = "",
+    max_shard_size: Size = "5GB",
+    changes: Mapping[str, Any] | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ConversionReport:
+    """Write a checkpoint in another format: safetensors (`"hf"`), Meta's `.pth` (`"meta"`) or GGUF; the target appears when it is complete.
+
+    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    """
+    from .convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+
+    options = ConvertOptions(
+        to=_choice("to", to, ("hf", "meta", "gguf")),
+        dtype=dtype,
+        max_shard_size=_size("max_shard_size", max_shard_size),
+        changes=dict(changes or {}),
+        force=force,
+        dry_run=dry_run,
+    )
+    return convert_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
+
+
+def models(*words: str) -> PresetList:
+    """Return the presets whose name, id or family has all these words, with their sizes."""
+    from .analysis.preset_list import find_presets
+
+    return find_presets(words)
+
+
+def gpus(*words: str) -> DeviceList:
+    """Return the GPUs of the catalogue whose name or vendor has all these words; a name that matches nothing is an error."""
+    from .hardware import find_devices
+
+    return find_devices(words)
+
+
+class _Lora(Record):
+    rank: int
+    targets: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
+
+
+def _tokens(argument: str, value: Tokens) -> int:
+    return _parsed(argument, value, parse_tokens, "a number of tokens such as 8192 or '128k'")
+
+
+def _contexts(value: Tokens | Sequence[Tokens] | None) -> list[int]:
+    if value is None:
+        return []
+    return [_tokens("context", x) for x in ([value] if isinstance(value, int | str) else value)]
+
+
+def _size(argument: str, value: Size) -> int:
+    return _parsed(argument, value, parse_bytes, "a number of bytes such as 25769803776, '24GiB' or '24GB'")
+
+
+def _count(argument: str, value: Count) -> int:
+    return _parsed(argument, value, parse_count, "a count such as 8030261248, '405B' or '1.5e9'")
+
+
+def _parsed(argument: str, value: int | str, parse: Callable[[str], int], expected: str) -> int:
+    try:
+        if isinstance(value, str):
+            return parse(value)
+        if not isinstance(value, bool) and (number := index(value)) > 0:
+            return number
+    except (LlamathError, TypeError):
+        pass
+    raise LlamathError(f"{argument} should be {expected}, found {safe(repr(value), 60)}")
+
+
+def _positive(argument: str, value: int | None) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_DIMENSION):
+        raise LlamathError(f"{argument} should be a positive integer, found {safe(repr(value), 60)}")
+    return value
+
+
+def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    ends = value.split(":") if isinstance(value, str) else [value] if isinstance(value, int) else list(value)
+    try:
+        numbers = [int(x) for x in ends]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) not in (1, 2) or not 0 < numbers[0] <= numbers[-1] < MAX_DIMENSION:
+        raise LlamathError(
+            f"{argument} should be a positive number or a range such as (60, 100) or '60:100', found {safe(repr(value), 60)}"
+        )
+    return numbers[0], numbers[-1]
+
+
+def _ratio(argument: str, value: Ratio | None) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    ends = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, tuple) else [value]
+    try:
+        numbers = [float(Fraction(x)) for x in ends]
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        numbers = []
+    if len(numbers) not in (1, 2) or not all(1e-3 <= x <= 1e6 for x in numbers) or numbers[0] > numbers[-1]:
+        raise LlamathError(f"{argument} should be a ratio such as 3.5 or '8/3', or a range such as (2.5, 4), found {safe(repr(value), 60)}")
+    return numbers[0], numbers[-1]
+
+
+def _tolerance(value: float | str | Fraction) -> Fraction:
+    text = str(value).strip()
+    try:
+        share = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if not 0 <= share <= Fraction(1, 2) or (isinstance(value, str) and share >= Fraction(1, 10) and not text.endswith("%")):
+        raise LlamathError(f"tolerance should be a share such as 0.005 or '0.5%', at most 50%, found {safe(repr(value), 60)}")
+    return share
+
+
+def _seconds(value: float | str) -> float:
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)\s*", value, re.ASCII)
+        seconds = float(found[1]) / (1000 if found[2] == "ms" else 1) if found else 0.0
+    else:
+        seconds = float(value)
+    if not 0 < seconds < float("inf"):
+        raise LlamathError(f"latency should be a time such as '50ms' or 0.05 seconds, found {safe(repr(value), 60)}")
+    return seconds
+
+
+def _choice(argument: str, value: T, choices: tuple[T, ...]) -> T:
+    if value not in choices:
+        raise LlamathError(f"{argument} should be {' or '.join(map(repr, choices))}, found {safe(repr(value), 60)}")
+    return value
+
+
+def _given(**values: object) -> str:
+    """Return the name of the first argument that is not left at its empty default."""
+    return next((name for name, value in values.items() if value not in (None, "", False)), "")
+
+
+def _integer(least: int, most: int = 10**9 - 1) -> Callable[[str], int | None]:
+    return lambda text: int(text) if re.fullmatch(r"\d{1,10}", text, re.ASCII) and least <= int(text) <= most else None
+
+
+def _yes_or_no(text: str) -> bool | None:
+    return {"yes": True, "no": False}.get(text)
+
+
+def _key_values(argument: str, text: str, readers: Mapping[str, Callable[[str], int | None]]) -> dict[str, int]:
+    """Parse `key=value,key=value`; a reader returns None for a value that it cannot read."""
+    made: dict[str, int] = {}
+    for part in text.replace("×", ",").split(",") if text else ():
+        key, _, value = (x.strip() for x in part.partition("="))
+        number = readers[key](value) if key in readers else None
+        if number is None:
+            near = nearest(key, readers) if key not in readers else []
+            hint = f"did you mean {near[0]}?" if near else f"like 'tp=8,pp=4'; any of {', '.join(readers)}"
+            raise LlamathError(f"{argument} should be pairs such as 'tp=8,pp=4', found {safe(repr(part.strip()), 40)}", hint=hint)
+        if key in made:
+            raise LlamathError(f"{argument} has {key} twice")
+        made[key] = number
+    return made
+
+
+def _training_layout(layout: str | Layout, batch: int, recompute: Recompute | None, attention: str) -> Layout:
+    from .analysis.parallel_layout import Layout
+
+    flash = _choice("attention", attention, ("flash", "eager")) == "flash"
+    if isinstance(layout, Layout):
+        return layout.replace(microbatch=batch, flash=flash, recompute=recompute or layout.recompute)
+    readers = {name: _integer(0 if name == "zero" else 1) for name in (*LAYOUT_AXES, "zero")} | {"sp": _yes_or_no}
+    axes = _key_values("layout", layout, readers)
+    sequence_parallel = bool(axes.pop("sp", True))
+    again = _choice("recompute", recompute or "none", ("none", "selective", "full"))
+    return Layout(**axes, sequence_parallel=sequence_parallel, microbatch=batch, flash=flash, recompute=again)
+
+
+def _lora(text: str) -> _Lora:
+    """Parse `r=16,targets=q,v`; a word without `=` continues the list before it."""
+    found: dict[str, list[str]] = {}
+    last = ""
+    for part in text.split(","):
+        name, equals, value = (x.strip() for x in part.partition("="))
+        last, value = (name, value) if equals else (last, name)
+        if last not in ("r", "targets", "saved") or not value:
+            raise LlamathError(f"lora should be like 'r=16,targets=q,v', found {safe(repr(part.strip()), 40)}")
+        found.setdefault(last, []).append(value)
+    rank = "=".join(found.get("r", []))
+    if not (rank.isascii() and rank.isdecimal()) or not 1 <= int(rank[:11]) < 2**31:
+        raise LlamathError("lora should have a rank r from 1 to 2,147,483,647", hint="like 'r=16,targets=q,v'")
+    return _Lora(rank=int(rank), targets=tuple(found.get("targets", ["all"])), saved=tuple(found.get("saved", ())))
+
+
+def _stored_weights(model: Model) -> tuple[MemoryLine, ...] | None:
+    """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
+    from .analysis.inference.weight_bytes import stored_weight_lines
+    from .analysis.verify.listing import list_tensors
+    from .checkpoint.open import names_checkpoint, open_checkpoint
+
+    if not model.location or not names_checkpoint(model.location):
+        return None
+    try:
+        opened = open_checkpoint(model.location)
+    except FormatError as error:
+        if error.code == "no_checkpoint":
+            return None
+        raise
+    return tuple(stored_weight_lines(list_tensors(opened.manifest)))
+
+
+def _declared_dtype(model: Model) -> str:
+    from .analysis.inference.inference_memory import declared_dtype
+
+    return declared_dtype(model)
+
+
+def _gpus(on: GPUs) -> tuple[int, Device]:
+    from .hardware import parse_devices
+
+    return (1, on) if isinstance(on, Device) else parse_devices(on)
+
+
+def _total_memory(on: GPUs) -> int:
+    count, device = _gpus(on)
+    return count * device.memory
+
+
+def _design_target(target: Count | None, law: Law, tokens: int | None, flops: int | None) -> tuple[int, bool]:
+    """Return the number of parameters, and whether it was given exactly."""
+    if target is not None:
+        if tokens is not None and flops is not None:
+            raise LlamathError("design takes two of target, tokens and flops: they determine the third")
+        _count("target", target)
+        quantity = parse_quantity(str(target))
+        return quantity.value, quantity.exact
+    if tokens and flops:
+        return max(flops // (6 * tokens), 1), False
+    if not tokens and not flops:
+        raise LlamathError("design needs a target such as '405B', or tokens or flops for a scaling law")
+    return max(round(law.for_compute(flops) if flops else law.for_tokens(tokens or 1)), 1), False
