@@ -12,7 +12,7 @@ from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .core.errors import FormatError, LlamathError, nearest, safe
+from .core.errors import LlamathError, nearest, safe
 from .core.record_type import Record
 from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 from .hardware import Device
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .analysis.inference.fit_report import FitReport
     from .analysis.inference.gpu_ranking import GPURanking
     from .analysis.inference.inference_memory import MemoryReport
-    from .analysis.memory_line import MemoryLine
+    from .analysis.inference.weight_bytes import StoredWeights
     from .analysis.parallel_layout import Layout
     from .analysis.plan import PlanReport
     from .analysis.plan.serving_plan import ServeReport
@@ -59,8 +59,6 @@ Scheme = Literal["hf", "meta", "gguf"]
 Recompute = Literal["none", "selective", "full"]
 T = TypeVar("T")
 
-FIT_CONTEXT = 4096
-"""The context that a GPU must hold to be ranked, if none is given."""
 MAX_PLANS = 1000
 MAX_DIMENSION = 2**40
 PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
@@ -214,7 +212,7 @@ def memory(
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
     imatrix: bool | None = None,
-    on: GPUs | None = None,  # noqa: ARG001
+    on: GPUs | None = None,
     train: bool = False,
     lora: str = "",
     layout: str | Layout = "",
@@ -269,12 +267,12 @@ def memory(
     inference = MemoryRequest(
         dtype=dtype,
         kv_dtype=kv_dtype,
-        context=max(contexts, default=None),
         batch=batch,
         chunk=PREFILL_CHUNK if chunk is None else MAX_TOKENS - 1 if chunk == "all" else _tokens("chunk", chunk),
         imatrix=imatrix,
     )
-    return inference_memory(loaded, inference, None if dtype else _stored_weights(loaded))
+    stored = None if dtype else _stored_weights(loaded)
+    return inference_memory(loaded, inference, stored, contexts=contexts, within=None if on is None else _total_memory(on))
 
 
 def flops(
@@ -349,7 +347,6 @@ def fit(
     from .analysis.inference.fit_report import fit as fit_on
     from .analysis.inference.gpu_ranking import rank_gpus
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-    from .hardware import devices
 
     loaded = load(model)
     tokens = None if context is None else _tokens("context", context)
@@ -357,12 +354,11 @@ def fit(
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
     if on is not None:
         split = _key_values("layout", layout, {"tp": _integer(1), "pp": _integer(1)})
-        return fit_on(loaded, calculator, _gpus(on), **split)
+        number, gpu = _gpus(on)
+        return fit_on(calculator, gpu, number, tp=split.get("tp"), pp=split.get("pp"))
     if layout:
         raise LlamathError("layout needs the GPUs that it is for", hint=f'fit(model, on="2xh100", layout={layout!r})')
-    own = loaded.tree.context or FIT_CONTEXT
-    shortest = tokens or min(own, FIT_CONTEXT)
-    return rank_gpus(calculator, shortest, max(own, shortest), devices())
+    return rank_gpus(calculator)
 
 
 @overload
@@ -683,21 +679,11 @@ def _lora(text: str) -> _Lora:
     return _Lora(rank=int(rank), targets=tuple(found.get("targets", ["all"])), saved=tuple(found.get("saved", ())))
 
 
-def _stored_weights(model: Model) -> tuple[MemoryLine, ...] | None:
+def _stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
-    from .analysis.inference.weight_bytes import stored_weight_lines
-    from .analysis.verify.listing import list_tensors
-    from .checkpoint.open import names_checkpoint, open_checkpoint
+    from .analysis.inference.weight_bytes import read_stored_weights
 
-    if not model.location or not names_checkpoint(model.location):
-        return None
-    try:
-        opened = open_checkpoint(model.location)
-    except FormatError as error:
-        if error.code == "no_checkpoint":
-            return None
-        raise
-    return tuple(stored_weight_lines(list_tensors(opened.manifest)))
+    return read_stored_weights(model.location) if model.location else None
 
 
 def _declared_dtype(model: Model) -> str:
