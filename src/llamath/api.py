@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
     from .analysis.verify.weight_names import NamesReport
-    from .convert.convert_checkpoint import ConversionReport
+    from .conversion.convert_checkpoint import ConversionReport
     from .hardware import DeviceList
 
 ModelSource = Source
@@ -497,7 +497,7 @@ def convert(
 
     `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
     """
-    from .convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     options = ConvertOptions(
         to=_choice("to", to, ("hf", "meta", "gguf")),

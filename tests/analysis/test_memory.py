@@ -174,7 +174,7 @@ def test_a_checkpoint_has_the_bytes_that_are_there(tmp_path: Path) -> None:
 
 def test_a_gguf_file_has_the_bytes_that_are_there(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     convert_checkpoint("examples/tiny-llama", path := str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype="F16"))
     found = said(path)

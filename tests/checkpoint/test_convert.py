@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import llamath  # noqa: E402
 from llamath.checkpoint.formats import checkpoint_files as checkpoint  # noqa: E402
-from llamath.convert.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint  # noqa: E402
-from llamath.convert.float_cast import cast_floats  # noqa: E402
-from llamath.convert.write_pth import pickle_tensors  # noqa: E402
+from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint  # noqa: E402
+from llamath.conversion.float_cast import cast_floats  # noqa: E402
+from llamath.conversion.write_pth import pickle_tensors  # noqa: E402
 from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
 from llamath.core.meta_args import LLAMA3_ROPE_SCALING  # noqa: E402
 
@@ -444,7 +444,7 @@ def test_the_archive_is_one_that_torch_would_write(model: Make, tmp_path: Path) 
 def test_integers_of_any_size_are_pickled() -> None:
     import pickle
 
-    from llamath.convert import write_pth
+    from llamath.conversion import write_pth
 
     for value in (0, 255, 2**31 - 1, 2**31, 2**40):
         assert pickle.loads(b"\x80\x02" + write_pth._integer(value) + b".") == value

@@ -25,8 +25,8 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.gguf_values import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
-from llamath.convert import staging as stage
-from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion import staging as stage
+from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import ConvertError, MissingExtra
 from llamath.render.progress import Bar, line
 from support import convert_kills
@@ -511,7 +511,7 @@ TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "na
 def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind: str, source: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
-    from llamath.convert.write_gguf_tokenizer import LLAMA_CPP_PRETOKENIZERS
+    from llamath.conversion.write_gguf_tokenizer import LLAMA_CPP_PRETOKENIZERS
 
     cut = next(text for text, (name, _) in LLAMA_CPP_PRETOKENIZERS.items() if name == kind)
     own = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama-bpe"))

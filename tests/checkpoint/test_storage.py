@@ -128,7 +128,7 @@ def test_eight_experts_have_rules_of_their_own() -> None:
 def test_files_that_are_converted_here_have_the_bytes_that_are_said(name: str, tmp_path: Any) -> None:
     pytest.importorskip("numpy")
     from llamath.checkpoint.formats import checkpoint_files as checkpoint
-    from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     convert_checkpoint("examples/tiny-llama", str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype=name.upper()))
     made = checkpoint.read(str(tmp_path / "x.gguf"))

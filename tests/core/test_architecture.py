@@ -23,15 +23,15 @@ MAY = {
     "tokenizers": "core checkpoint",
     "model": "core checkpoint families",
     "loading": "embedded catalog checkpoint core families model glossary",
-    "api": "core checkpoint hardware loading model analysis convert",
+    "api": "core checkpoint hardware loading model analysis conversion",
     "analysis": "core glossary checkpoint catalog families hardware embedded model loading",
-    "convert": "core checkpoint loading model analysis",
+    "conversion": "core checkpoint loading model analysis",
     "run": "core checkpoint tokenizers embedded loading model analysis",
     "render": "core glossary catalog hardware checkpoint loading model analysis",
     "web": "core glossary catalog hardware embedded checkpoint families loading model analysis render",
-    "cli": "core catalog hardware embedded checkpoint tokenizers loading model analysis convert run render web",
+    "cli": "core catalog hardware embedded checkpoint tokenizers loading model analysis conversion run render web",
     "__main__": "cli",
-    "__init__": "core hardware analysis loading model convert api",
+    "__init__": "core hardware analysis loading model conversion api",
 }
 """Room → the rooms below it that it may import from."""
 
@@ -39,7 +39,7 @@ EXTRAS = {
     "click": {"cli"},
     "torch": {"run"},
     "tokenizers": {"tokenizers"},
-    "numpy": {"convert", "run"},
+    "numpy": {"conversion", "run"},
     "rich": {"cli"},
     "huggingface_hub": {"checkpoint"},
     "fsspec": {"checkpoint"},

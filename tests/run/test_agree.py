@@ -16,7 +16,7 @@ from torch import Tensor
 
 from llamath.checkpoint.naming.rotary_layouts import halves, pairs
 from llamath.cli import cli, main
-from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.run import open_model
 from llamath.run.debug.activations import Activations, capture_activations

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
-from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.run import memory_budget as room
 from llamath.run import open_model

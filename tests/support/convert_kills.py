@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from llamath.convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 CALLS = ("open", "mkdir", "write", "pwrite", "fsync", "rename", "replace", "unlink", "rmdir")
 

@@ -39,7 +39,7 @@ class Size(click.ParamType[int]):
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(source: str, target: str, *, to: str, dtype: str | None, changes: tuple[str, ...], as_json: bool, **rest: Any) -> None:
     """Write the Llama-family checkpoint SRC anew as DST: a folder, or for GGUF a file."""
-    from ..convert.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from ..conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
     from ..render.progress import Bar
     from ..render.text.convert_text import converted_json, format_conversion
 

@@ -9,7 +9,7 @@ from ...core.errors import safe
 from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
-    from ...convert.convert_checkpoint import ConversionReport
+    from ...conversion.convert_checkpoint import ConversionReport
 
 
 def format_conversion(done: ConversionReport, seconds: float, dry: bool) -> str:
