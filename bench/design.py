@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness import keep, report, side_by_side
 from llamath.analysis.design.design_report import design
-from llamath.analysis.design.design_request import Request
+from llamath.analysis.design.design_request import DesignRequest
 
 PYTHON = sys.executable
 LLAMATH = str(Path(PYTHON).parent / "llamath")
@@ -24,7 +24,7 @@ def rates() -> dict[str, dict[str, float]]:
         spent = []
         for _ in range(ROUNDS):
             start = time.process_time()
-            found = design(Request(target=target))
+            found = design(DesignRequest(target=target))
             spent.append(time.process_time() - start)
         cpu = statistics.median(spent)
         made[name] = {

@@ -24,18 +24,18 @@ SEED, MANY = 11, 400
 def accidents(like: str | None) -> dict[str, object]:
     """Of random numbers, how many find an exact explanation; of a model's own range where one is named."""
     import llamath
-    from llamath.analysis.explain import explain
-    from llamath.analysis.explain.decode import merged, vocabularies
+    from llamath.analysis.explain import explain_number
+    from llamath.analysis.explain.decode import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
     catalogue = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
-    bases, known, dice = merged(iter(catalogue)), vocabularies(catalogue), random.Random(SEED)
+    bases, known, dice = merge_equal_bases(iter(catalogue)), known_vocab_sizes(catalogue), random.Random(SEED)
     total = llamath.load(like).parameters.total if like else 0
-    chosen = [x.replace(like=True) for x in bases if x.total == total][:1] if like else bases
+    chosen = [x.replace(named=True) for x in bases if x.total == total][:1] if like else bases
     hits = 0
     for _ in range(MANY):
         number = int(total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12))
-        found = explain(number, [x for x in chosen if number < 4 * x.total], len(catalogue), known)
+        found = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalogue), known)
         hits += any(x.exact for x in found.candidates)
     what = like or f"all {len(catalogue)} presets"
     print(f"  {what:40} {hits} of {MANY} random numbers explained")

@@ -16,7 +16,7 @@ from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stage
 from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires
 from llamath.analysis.plan import step_time as plan_time
-from llamath.analysis.plan.training_run import constants
+from llamath.analysis.plan.training_run import prediction_constants
 from llamath.analysis.training.lora_adapters import lora
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import held, total
@@ -209,7 +209,7 @@ def page() -> str:
     for title, key, header, rows in SECTIONS:
         lines += [f"### {title}", "", f"{DATA[key]['source']}.", "", *table(header, rows()), ""]
     lines += ["### By other programs", "", "torch, transformers, peft, bitsandbytes and others are asked by the tests:", "", *tests(), ""]
-    values = "\n".join(f"- {name} {value:g}: {SAYS[name]}" for name, value in constants().items())
+    values = "\n".join(f"- {name} {value:g}: {SAYS[name]}" for name, value in prediction_constants().items())
     lines += [PREDICTED.format(constants=values)]
     tables = {name: list(found()) for name, _, found in RUNS}
     lines += [*summary(tables), "", "The mean error of all rows, and the errors from … to, were a constant off by a tenth:", ""]
@@ -230,7 +230,7 @@ PLACES = {"matmul": plan_work, "attention": plan_work, "wires": plan_wires, "ove
 
 def changed() -> Rows:
     """The errors of all rows with one constant a tenth lower or higher."""
-    for name, value in constants().items():
+    for name, value in prediction_constants().items():
         cells = []
         for factor in (0.9, 1.1):
             setattr(PLACES[name], name.upper(), factor * value)

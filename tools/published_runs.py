@@ -13,7 +13,7 @@ from llamath.analysis.flops.flop_count import train_flops
 from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.analysis.plan import PlanRequest, plan
 from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
-from llamath.analysis.plan.training_run import Plan, Run
+from llamath.analysis.plan.training_run import TrainingCostModel, TrainingPlan
 from llamath.analysis.training.training_memory import TrainRequest
 from llamath.core.forward_pass import ForwardPass
 
@@ -35,7 +35,7 @@ class Found(NamedTuple):
     """One run: what is printed of it, and what is predicted, in TFLOP/s a GPU by the publication's own count."""
 
     name: str
-    plan: Plan
+    plan: TrainingPlan
     room: int  # bytes of a GPU
     printed: float
     predicted: float
@@ -61,8 +61,8 @@ def llama3() -> Iterator[Found]:
     for gpus, tp, cp, pp, dp, context, batch, _, printed, _ in DATA["llama3"]["rows"]:
         layout = Layout(tp=tp, cp=cp, pp=pp, dp=gpus // (tp * cp * pp), zero=2, microbatches=batch)
         assert layout.dp == dp or cp == 16
-        run = Run(model, TrainRequest(context=context, gradients="fp32", fused=True, layout=layout), h100)
-        best = run.best(interleaved(model, layout))
+        run = TrainingCostModel(model, TrainRequest(context=context, gradients="fp32", fused=True, layout=layout), h100)
+        best = run.fastest_fitting(interleaved(model, layout))
         yield Found(f"{gpus:,} H100, {context:,} tokens", best, h100.memory, printed, best.rate / 1e12)
 
 
@@ -84,8 +84,8 @@ def megatron() -> Iterator[Found]:
         base = Layout(tp=tp, pp=pp, dp=dp, recompute="full", flash=False, sequence_parallel=False)
         sizes = [n for n in MICROBATCHES if batch % (dp * n) == 0]
         layouts = [base.replace(microbatch=n, microbatches=batch // dp // n) for n in sizes]
-        run = Run(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=base), a100)
-        best = run.best([y for x in layouts for y in interleaved(model, x)])
+        run = TrainingCostModel(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=base), a100)
+        best = run.fastest_fitting([y for x in layouts for y in interleaved(model, x)])
         work = 96 * batch * s * layers * width**2 * (1 + s / (6 * width) + facts["v"] / (16 * layers * width))
         yield Found(f"{billions:g}B on {gpus:,} A100", best, a100.memory, printed, work / best.timing.step / gpus / 1e12)
 
@@ -102,7 +102,7 @@ def korthikanti() -> Iterator[Found]:
         work = 72 * batch * layers * s * width**2 * (1 + s / (6 * width) + facts["v"] / (12 * width * layers)) / gpus / 1e12
         for again, seconds in (("full", full), ("selective", selective)):
             layout = Layout(recompute=again, sequence_parallel=again != "full", **common)  # type: ignore[arg-type]
-            run = Run(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=layout), a100)
+            run = TrainingCostModel(model, TrainRequest(context=s, gradients="fp32", fused=True, dropout=True, layout=layout), a100)
             best = run.plan(layout)
             yield Found(f"{name} on {gpus:,} A100, {again}", best, a100.memory, work / seconds, work / best.timing.step)
 
@@ -113,8 +113,8 @@ def palm() -> Iterator[Found]:
     each = facts["sequences"] // facts["dp"]
     base = Layout(tp=facts["tp"], dp=facts["dp"], zero=3, recompute="full")
     layouts = [base.replace(microbatch=n, microbatches=each // n) for n in MICROBATCHES if each % n == 0]
-    run = Run(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base), tpu)
-    best = run.best(layouts)
+    run = TrainingCostModel(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base), tpu)
+    best = run.fastest_fitting(layouts)
     work = train_flops(model.tree, ForwardPass.prefill(facts["context"], masked=False), facts["sequences"]).model
     peak = tpu.flops["bf16"] / 1e12
     yield Found("540B on 6,144 TPU v4", best, tpu.memory, facts["MFU"] * peak, work / best.timing.step / facts["chips"] / 1e12)
@@ -125,5 +125,5 @@ def deepseek() -> Found:
     facts, h800, model = DATA["deepseek"], hardware.find_device("h800"), llamath.load("deepseek-v3")
     pp, ep, dp = (facts[x] for x in ("pp", "ep", "dp"))
     layout = Layout(pp=pp, ep=ep, etp=1, dp=dp, zero=1, microbatches=facts["sequences"] // dp)
-    best = Run(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout), h800).plan(layout)
+    best = TrainingCostModel(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout), h800).plan(layout)
     return Found("DeepSeek-V3", best, h800.memory, facts["TFLOPs/GPU"], best.rate / 1e12)

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.design.candidate import Candidate
-from llamath.analysis.design.design_ranking import Costs
-from llamath.analysis.design.design_report import Design, design, prepare
-from llamath.analysis.design.design_request import Bounds, Fixed, Request
-from llamath.analysis.design.design_search import Tally, rows, space
-from llamath.analysis.design.grid import grid
-from llamath.analysis.design.habits import bits, habits, trend
-from llamath.analysis.design.reasons import power
-from llamath.analysis.design.series import series
+from llamath.analysis.design.design_ranking import HabitCosts
+from llamath.analysis.design.design_report import DesignReport, design, prepare
+from llamath.analysis.design.design_request import DesignBounds, DesignRequest, FixedDims
+from llamath.analysis.design.design_search import SearchStats, find_ranges, search_space
+from llamath.analysis.design.grid import build_grid
+from llamath.analysis.design.habits import learn_habits, odd_bits, trend
+from llamath.analysis.design.reasons import factor_out_twos
+from llamath.analysis.design.series import find_series
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 
@@ -51,7 +51,7 @@ def sizes(x: Candidate) -> tuple[int, ...]:
     return x.layers, x.width, x.ffn, x.heads, x.kv_heads
 
 
-def ranks(found: Design, wanted: tuple[int, ...]) -> int:
+def ranks(found: DesignReport, wanted: tuple[int, ...]) -> int:
     return [sizes(x) for x in found.candidates].index(wanted) + 1
 
 
@@ -66,7 +66,7 @@ def ranks(found: Design, wanted: tuple[int, ...]) -> int:
     ],
 )
 def test_published_dimensions_are_among_the_first_ten(target: int, slug: str, tolerance: Fraction) -> None:
-    assert ranks(design(Request(target=target, tolerance=tolerance)), PUBLISHED[slug]) <= 10
+    assert ranks(design(DesignRequest(target=target, tolerance=tolerance)), PUBLISHED[slug]) <= 10
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_published_dimensions_are_among_the_first_ten(target: int, slug: str, to
     [(405 * B, Fraction(1, 200), ["llama-3.1-405b"]), (70 * B, Fraction(1, 100), ["llama-3-70b", "llama-3.1-70b", "llama-3.3-70b"])],
 )
 def test_they_are_too_when_the_habits_are_learnt_without_them(target: int, tolerance: Fraction, left_out: list[str]) -> None:
-    found = design(Request(target=target, tolerance=tolerance, without=frozenset(left_out)))
+    found = design(DesignRequest(target=target, tolerance=tolerance, exclude=frozenset(left_out)))
     assert not {x.slug for x in found.series.members} & set(left_out)
     assert ranks(found, PUBLISHED[left_out[0]]) <= 10
 
@@ -82,17 +82,17 @@ def test_they_are_too_when_the_habits_are_learnt_without_them(target: int, toler
 @pytest.mark.parametrize("slug", PUBLISHED)
 def test_an_exact_total_finds_its_model(slug: str) -> None:
     total = llamath.load(slug).parameters.total
-    found = design(Request(target=total, by_error=True))
+    found = design(DesignRequest(target=total, by_error=True))
     assert sizes(found.candidates[0]) == PUBLISHED[slug] and found.candidates[0].error == 0
     assert found.candidates[0].reasons[0].startswith("the dimensions of Llama 3")
 
 
 def test_the_hypothetical_405b_under_its_constraints() -> None:
-    fixed = Fixed(layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True)
-    found = design(Request(target=405 * B, like="classic", fixed=fixed, bounds=Bounds(ffn_ratio=(4, 4))))
+    fixed = FixedDims(layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True)
+    found = design(DesignRequest(target=405 * B, like="classic", fixed=fixed, bounds=DesignBounds(ffn_ratio=(4, 4))))
     (one,) = found.candidates
     assert one.total == 403_350_487_040 and sizes(one) == (80, 20480, 81920, 128, 128) and one.head_dim == 160
-    assert found.series.kin and "gpt2-xl" in {x.slug for x in found.series.members}
+    assert found.series.borrowed and "gpt2-xl" in {x.slug for x in found.series.members}
 
 
 def test_how_a_modern_design_differs_from_it() -> None:
@@ -108,15 +108,15 @@ def test_how_a_modern_design_differs_from_it() -> None:
 # ---- the search itself
 
 
-def small(**more: Any) -> Request:
+def small(**more: Any) -> DesignRequest:
     kept: dict[str, Any] = {
-        "fixed": Fixed(layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300),
-        "bounds": Bounds(multiple_of=32, aspect=(1, 999)),
+        "fixed": FixedDims(layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300),
+        "bounds": DesignBounds(multiple_of=32, aspect=(1, 999)),
     }
-    return Request(**{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more})
+    return DesignRequest(**{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more})
 
 
-def every(request: Request) -> dict[tuple[int, ...], int]:
+def every(request: DesignRequest) -> dict[tuple[int, ...], int]:
     """All totals of the grid that a small request means, counted one by one by their trees."""
     like, _ = prepare(request)
     base = {**like.template.config.data, "vocab_size": 300, "head_dim": 32}
@@ -138,12 +138,12 @@ def every(request: Request) -> dict[tuple[int, ...], int]:
     return found
 
 
-def searched(request: Request) -> tuple[dict[tuple[int, ...], int], Tally]:
+def searched(request: DesignRequest) -> tuple[dict[tuple[int, ...], int], SearchStats]:
     like, made = prepare(request)
-    known = habits(like.members, request.target, made.ffn)
-    where, tally = space(request, made, grid(request, made, known)), Tally()
+    known = learn_habits(like.members, request.target, made.ffn)
+    where, tally = search_space(request, made, build_grid(request, made, known)), SearchStats()
     found = {}
-    for row in rows(where, tally):
+    for row in find_ranges(where, tally):
         for F in range(row.ffn[0], row.ffn[1] + 1, where.grid.step):
             if row.outer.d % 32 == 0:
                 found[row.layers, row.outer.d, F, row.outer.H, row.outer.K] = row.start + row.slope * F
@@ -162,7 +162,7 @@ def test_the_search_misses_nothing_that_counting_one_by_one_finds() -> None:
 def test_the_ranking_is_that_of_all_candidates() -> None:
     request = small()
     like, made = prepare(request)
-    costs = Costs(habits(like.members, request.target, made.ffn))
+    costs = HabitCosts(learn_habits(like.members, request.target, made.ffn))
     found = design(request)
     assert [x.cost for x in found.candidates] == sorted(x.cost for x in found.candidates)
     best: dict[tuple[int, ...], float] = {}
@@ -185,11 +185,11 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 spans = st.integers(4, 60).map(lambda n: (n, n + n // 3))
 requests = st.builds(
-    Request,
+    DesignRequest,
     target=st.floats(16, 23).map(lambda x: int(2.718281828**x)),
     like=st.sampled_from(["llama-3", "qwen3", "gpt2", "mixtral", "gemma-2", "smollm2", "llama-3-8b"]),
     fixed=st.builds(
-        Fixed,
+        FixedDims,
         layers=maybe(spans),
         heads=maybe(spans),
         kv_heads=maybe(st.sampled_from([(1, 1), (4, 8)])),
@@ -198,7 +198,7 @@ requests = st.builds(
         tied=maybe(st.booleans()),
     ),
     bounds=st.builds(
-        Bounds,
+        DesignBounds,
         aspect=maybe(st.sampled_from([(20, 60), (60, 200)])),
         ffn_ratio=maybe(st.sampled_from([(2, 3), (3.5, 3.5)])),
         multiple_of=maybe(st.sampled_from([32, 96, 1024])),
@@ -213,7 +213,7 @@ requests = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(requests)
-def test_every_candidate_meets_every_demand(request: Request) -> None:
+def test_every_candidate_meets_every_demand(request: DesignRequest) -> None:
     try:
         found = design(request)
     except LlamathError as error:
@@ -224,7 +224,7 @@ def test_every_candidate_meets_every_demand(request: Request) -> None:
         holds(x, request)
 
 
-def holds(x: Candidate, request: Request) -> None:
+def holds(x: Candidate, request: DesignRequest) -> None:
     model = llamath.load(dict(x.config))
     assert model.parameters.total == x.total and model.parameters.active == x.active
     assert abs(x.total - request.target) <= request.tolerance * request.target and x.error == Fraction(
@@ -265,8 +265,10 @@ def holds(x: Candidate, request: Request) -> None:
     ],
 )
 def test_experts_with_a_demand_on_what_is_active(like: str, total: int, active: int, experts: tuple[int, int]) -> None:
-    fixed = Fixed(experts=experts[0], top_k=experts[1])
-    found = design(Request(target=total, like=like, fixed=fixed, bounds=Bounds(active=active), tolerance=Fraction(1, 50), limit=3))
+    fixed = FixedDims(experts=experts[0], top_k=experts[1])
+    found = design(
+        DesignRequest(target=total, like=like, fixed=fixed, bounds=DesignBounds(active=active), tolerance=Fraction(1, 50), limit=3)
+    )
     assert found.candidates
     for x in found.candidates:
         p = llamath.load(dict(x.config)).parameters
@@ -277,23 +279,23 @@ def test_experts_with_a_demand_on_what_is_active(like: str, total: int, active: 
 @pytest.mark.parametrize("like", ["llama-4", "qwen3-next", "nemotron-3", "lfm2", "opt", "gemma-4"])
 def test_a_family_whose_total_is_not_affine_is_refused(like: str) -> None:
     with pytest.raises(LlamathError, match="cannot search"):
-        design(Request(target=8 * B, like=like))
+        design(DesignRequest(target=8 * B, like=like))
 
 
 def test_a_width_of_meta_s_comes_with_its_rounding() -> None:
     from llamath.core.meta_args import ffn_width
 
-    found = design(Request(target=8_030_261_248, by_error=True, limit=5))
+    found = design(DesignRequest(target=8_030_261_248, by_error=True, limit=5))
     assert found.candidates[0].rounding == (1024, 1.3)
     assert all(ffn_width(x.width, *x.rounding) == x.ffn for x in found.candidates if x.rounding)
 
 
 def test_what_is_in_the_way_is_named() -> None:
-    found = design(Request(target=70 * B, bounds=Bounds(max_memory=80 * B)))
+    found = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
     assert not found.candidates and found.misses is not None
     assert [x.option for x in found.misses.binding] == ["--max-memory"]
     assert all(x.total <= 40 * B for x in found.misses.nearest) and found.misses.nearest[0].total > 39 * B
-    both = design(Request(target=70 * B, fixed=Fixed(layers=(20, 20), width=(4096, 4096))))
+    both = design(DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096))))
     assert both.misses is not None and {x.option for x in both.misses.binding} == {"--layers", "--width"}
 
 
@@ -305,18 +307,18 @@ def test_a_config_of_one_s_own_teaches_its_habits(tmp_path: Path) -> None:
 
 
 def test_a_series_is_found_by_its_name() -> None:
-    assert [x.slug for x in series("llama-3", 8 * B).members] == [
+    assert [x.slug for x in find_series("llama-3", 8 * B).members] == [
         "llama-3.2-1b",
         "llama-3.2-3b",
         "llama-3-8b",
         "llama-3-70b",
         "llama-3.1-405b",
     ]
-    assert [x.slug for x in series("gpt2", B).members] == ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
-    assert len(series("llama-3-8b", B).members) == 1 and len(series("meta-llama/Llama-2-7b-hf", B).members) == 1
-    assert series("qwen3", B, sparse=True).template.family.name.endswith("moe")
+    assert [x.slug for x in find_series("gpt2", B).members] == ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
+    assert len(find_series("llama-3-8b", B).members) == 1 and len(find_series("meta-llama/Llama-2-7b-hf", B).members) == 1
+    assert find_series("qwen3", B, sparse=True).template.family.name.endswith("moe")
     with pytest.raises(LlamathError, match="no series") as error:
-        series("lama-3", B)
+        find_series("lama-3", B)
     assert "llama-3" in error.value.hint
 
 
@@ -324,8 +326,8 @@ def test_habits_lie_between_the_published_sizes() -> None:
     line = trend([(10**9, 2.0), (10**11, 8.0)])
     assert line.expected(10**10) == pytest.approx(1.3862943611)  # ln 4, half way in logarithms
     assert line.expected(10**8) == pytest.approx(0.6931471806) and line.expected(10**13) == pytest.approx(2.0794415417)
-    assert bits(4096) == 0 and bits(14336) == pytest.approx(2.807354922)
-    assert [power(n) for n in (53248, 16384, 7, 6, 8)] == ["13·2¹²", "2¹⁴", "7", "3·2", "2³"]
+    assert odd_bits(4096) == 0 and odd_bits(14336) == pytest.approx(2.807354922)
+    assert [factor_out_twos(n) for n in (53248, 16384, 7, 6, 8)] == ["13·2¹²", "2¹⁴", "7", "3·2", "2³"]
 
 
 # ---- the command
@@ -344,7 +346,7 @@ def test_the_json_contract() -> None:
 def test_the_table_tells_the_same_and_fits() -> None:
     text = run("8B", "-n", "4").stdout
     assert max(map(len, text.splitlines())) <= 80
-    shown = design(Request(target=8 * B, limit=4)).candidates
+    shown = design(DesignRequest(target=8 * B, limit=4)).candidates
     assert all(f"{x.total:,}" in text for x in shown)
 
 
@@ -364,7 +366,7 @@ def test_the_picture(tmp_path: Path) -> None:
     run("405B", "--svg", str(path))
     root = ElementTree.fromstring(path.read_text())
     circles = root.findall(".//{http://www.w3.org/2000/svg}circle")
-    found = design(Request(target=405 * B))
+    found = design(DesignRequest(target=405 * B))
     assert len(circles) == len(found.ranked)
     assert any("126 layers, width 16384, ffn 53248" in (x[0].text or "") for x in circles if len(x))
     text = " ".join(x.text or "" for x in root.iter("{http://www.w3.org/2000/svg}text"))

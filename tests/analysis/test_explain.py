@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.explain import MARGIN, Candidate, explain
-from llamath.analysis.explain.decode import decode, merged, vocabularies
-from llamath.analysis.explain.explain_base import Base
-from llamath.analysis.explain.explain_search import values
-from llamath.analysis.explain.explain_terms import terms
-from llamath.analysis.explain.hypotheses import Space
+from llamath.analysis.explain import MIN_BITS_SAVED, Candidate, explain_number
+from llamath.analysis.explain.decode import decode, known_vocab_sizes, merge_equal_bases
+from llamath.analysis.explain.explain_base import BaseModel
+from llamath.analysis.explain.explain_search import all_hypotheses
+from llamath.analysis.explain.explain_terms import explanation_terms
+from llamath.analysis.explain.hypotheses import HypothesisSpace
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import lora
 from llamath.catalog import presets
@@ -28,13 +28,13 @@ from llamath.cli import cli
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def base(source: Any, like: bool = True) -> Base:
+def base(source: Any, like: bool = True) -> BaseModel:
     model = llamath.load(source)
-    return Base(name=model.name, tree=model.tree, scheme=model.family.hf, like=like)
+    return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=like)
 
 
 def within(source: Any, number: int, most: int = 0) -> tuple[Candidate, ...]:
-    return explain(number, [base(source)], 220, {}, most).candidates
+    return explain_number(number, [base(source)], 220, {}, most).candidates
 
 
 def says(found: Candidate, *words: str) -> bool:
@@ -82,16 +82,16 @@ def test_what_was_asked_has_the_right_answer_first(number: int, like: str, words
 
 
 @pytest.fixture(scope="module")
-def catalogue() -> tuple[list[Base], dict[int, str]]:
+def catalogue() -> tuple[list[BaseModel], dict[int, str]]:
     order = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
-    return merged(iter(order)), vocabularies(order)
+    return merge_equal_bases(iter(order)), known_vocab_sizes(order)
 
 
-Catalogue = tuple[list[Base], dict[int, str]]
+Catalogue = tuple[list[BaseModel], dict[int, str]]
 
 
 def anywhere(number: int, catalogue: Catalogue) -> tuple[Candidate, ...]:
-    return explain(number, [x for x in catalogue[0] if number < 4 * x.total], 220, catalogue[1]).candidates
+    return explain_number(number, [x for x in catalogue[0] if number < 4 * x.total], 220, catalogue[1]).candidates
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
@@ -135,8 +135,8 @@ PRESETS = [x for x in SAMPLE if x != "gptj"]
 def test_a_base_is_its_tree(slug: str) -> None:
     p, x = llamath.load(slug).parameters, base(slug)
     assert (x.total, x.active) == (p.total, p.active)
-    assert (x.total - x.sort("buffer")) == p.total - p.buffers
-    assert x.further.get("own", 0) == p.extras.get("mtp", 0)
+    assert (x.total - x.elements("buffer")) == p.total - p.buffers
+    assert x.mtp.get("own", 0) == p.extras.get("mtp", 0)
 
 
 @pytest.mark.parametrize("slug", [x for x in PRESETS if x != "opt-350m"])  # whose head has a projection besides
@@ -148,9 +148,9 @@ def test_the_counts_that_people_confuse_are_found(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", PRESETS)
 def test_terms_sum_to_what_the_search_found(slug: str) -> None:
-    for i, way in enumerate(values(Space(base=base(slug), known={}, bits=20.0), 2)):
+    for i, way in enumerate(all_hypotheses(HypothesisSpace(base=base(slug), known_vocab_sizes={}, bits=20.0), 2)):
         if i % 7 == 0:
-            assert sum(x.value for x in terms(way, {})) == way.value, way
+            assert sum(x.value for x in explanation_terms(way, {})) == way.value, way
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-8b", "llama-3.2-1b", "gpt2"])
@@ -225,13 +225,13 @@ def test_numbers_without_a_cause_are_hardly_ever_explained(slug: str) -> None:
     """Measured at 1 of 2,400 (bench/explain.py): at most one here, where the bound by bits would allow one in 2^MARGIN."""
     dice, about = random.Random(slug), base(slug)
     numbers = [int(about.total * 2 ** dice.uniform(-3, 1)) for _ in range(40)]
-    found = [number for number in numbers if any(x.exact for x in explain(number, [about], 220, {}).candidates)]
-    assert len(found) <= max(1, len(numbers) / 2**MARGIN)
+    found = [number for number in numbers if any(x.exact for x in explain_number(number, [about], 220, {}).candidates)]
+    assert len(found) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
 
 
 def test_a_candidate_saves_bits_over_its_number() -> None:
     for number, like, _ in ASKED:
-        assert all(x.bits + MARGIN <= number.bit_length() for x in decode(str(number), like, everything=True).candidates)
+        assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in decode(str(number), like, everything=True).candidates)
 
 
 def run(*args: str, width: int = 80) -> str:

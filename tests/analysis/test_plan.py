@@ -20,11 +20,11 @@ from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.speed_limits import speed_limits
 from llamath.analysis.parallel_layout import Layout, layout_problems
-from llamath.analysis.plan import PlanReport, PlanRequest, plan, sequences
-from llamath.analysis.plan.layout_space import LEAST, Space, Step, divisors
-from llamath.analysis.plan.network import Wires, group
-from llamath.analysis.plan.serving_plan import serving
-from llamath.analysis.plan.training_run import Run
+from llamath.analysis.plan import PlanReport, PlanRequest, plan, sequences_per_step
+from llamath.analysis.plan.layout_space import MIN_TOKENS_PER_CP_RANK, LayoutSpace, StepSpec, divisors
+from llamath.analysis.plan.network import Network, rank_group
+from llamath.analysis.plan.serving_plan import plan_serving
+from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
@@ -50,8 +50,8 @@ def ask(name: str, on: str, **request: Any) -> PlanReport:
     return plan(MODELS.get(name) or llamath.load(name), hardware.parse_devices(on), PlanRequest(**request))
 
 
-def timed(model: llamath.Model, layout: Layout, context: int = 2048, device: Any = A100, gradients: str = "bf16") -> Run:
-    return Run(model, TrainRequest(dtype="bf16", context=context, gradients=gradients, fused=True, layout=layout), device)
+def timed(model: llamath.Model, layout: Layout, context: int = 2048, device: Any = A100, gradients: str = "bf16") -> TrainingCostModel:
+    return TrainingCostModel(model, TrainRequest(dtype="bf16", context=context, gradients=gradients, fused=True, layout=layout), device)
 
 
 @pytest.mark.parametrize("table, within", [(llama3, 0.10), (megatron, 0.06), (korthikanti, 0.17), (palm, 0.10)])
@@ -105,17 +105,17 @@ def test_memory_is_exactly_that_of_training(name: str, layout: Layout) -> None:
     model, context = MODELS[name], 1024
     assume(not layout_problems(model.tree, layout, context))
     request = TrainRequest(dtype="bf16", context=context, gradients="fp32", fused=True, layout=layout)
-    assert Run(model, request, H100).held.most(layout) == training(model, request).fullest.total
+    assert TrainingCostModel(model, request, H100).memory.max_bytes(layout) == training(model, request).fullest.total
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), st.sampled_from([1, 2, 3, 6, 8, 12, 16, 48, 64]), st.sampled_from([1024, 4096, 8192]))
 def test_every_layout_is_admissible_and_takes_all_gpus(name: str, gpus: int, context: int) -> None:
     model = MODELS[name]
-    n = sequences(None, context, gpus)
-    space = Space(model.tree, Step(gpus=gpus, node=8, context=context, sequences=n))
+    n = sequences_per_step(None, context, gpus)
+    space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=context, sequences=n))
     for layout in space.layouts():
-        assert layout.gpus == gpus and layout.tp <= 8 and (layout.cp == 1 or context >= layout.cp * LEAST)
+        assert layout.gpus == gpus and layout.tp <= 8 and (layout.cp == 1 or context >= layout.cp * MIN_TOKENS_PER_CP_RANK)
         variants = list(space.variants(layout))
         assert all(x.dp * x.microbatch * x.count == n for x in variants)
         assert not layout_problems(model.tree, variants[0], context) and not layout_problems(model.tree, variants[-1], context)
@@ -133,12 +133,12 @@ def test_plans_are_ranked_and_fit() -> None:
 def test_the_search_finds_what_looking_at_all_finds() -> None:
     model, (gpus, device) = MODELS["llama-3-8b"], hardware.parse_devices("4xh100")
     report = ask("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
-    run = Run(model, TrainRequest(context=4096, gradients="fp32", fused=True, dtype="bf16"), device)
-    space = Space(model.tree, Step(gpus=gpus, node=8, context=4096, sequences=256))
+    run = TrainingCostModel(model, TrainRequest(context=4096, gradients="fp32", fused=True, dtype="bf16"), device)
+    space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=4096, sequences=256))
     best = []
     for layout in space.layouts():
         reports = ((x, training(model, run.job.request.replace(layout=x))) for x in space.variants(layout))
-        fitting = [run.step(x) for x, found in reports if found.fullest.total <= device.memory]
+        fitting = [run.step_seconds(x) for x, found in reports if found.fullest.total <= device.memory]
         best += [min(fitting)] if fitting else []
     assert [x.timing.step for x in report.plans] == pytest.approx(sorted(best))
 
@@ -194,7 +194,7 @@ def test_zero_2_sums_as_often_as_a_run_of_layers_is_done(m: int, v: int, rounds:
     model = classic(16, 1024, 16)
     layout = Layout(pp=4, dp=2, zero=2, interleave=v, microbatches=m)
     run = timed(model, layout)
-    owned = run.held.owned(layout)
+    owned = run.memory.data_parallel_bytes(layout)
     assert run.plan(layout).timing.sent.data == rounds * owned.gradients[0] + owned.weights[0]
 
 
@@ -224,20 +224,20 @@ def test_experts_get_each_token_as_often_as_it_chooses() -> None:
 @settings(deadline=None)
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 16))
 def test_groups_are_whole(size: int, stride: int, node: int) -> None:
-    found = group(size, stride, node)
-    assert found.size == size and (found.near == 1 or (found.near - 1) * stride < node)
+    found = rank_group(size, stride, node)
+    assert found.size == size and (found.per_node == 1 or (found.per_node - 1) * stride < node)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 6), st.floats(1, 1e12))
 def test_a_ring_takes_as_long_as_its_bytes(near: int, far: int, whole: float) -> None:
-    wires, n = Wires(4e11, 4e10), 2**near
-    assert wires.gather(group(n, 1, n), whole) == pytest.approx((n - 1) / n * whole / 4e11)
+    wires, n = Network(4e11, 4e10), 2**near
+    assert wires.all_gather_seconds(rank_group(n, 1, n), whole) == pytest.approx((n - 1) / n * whole / 4e11)
     far = 2**far
-    assert wires.gather(group(far, n, n), whole) == pytest.approx((far - 1) / far * whole / 4e10)
-    both = wires.gather(group(n * far, 1, n), whole)
+    assert wires.all_gather_seconds(rank_group(far, n, n), whole) == pytest.approx((far - 1) / far * whole / 4e10)
+    both = wires.all_gather_seconds(rank_group(n * far, 1, n), whole)
     assert both == pytest.approx((far - 1) / far * whole / n / 4e10 + (n - 1) / n * whole / 4e11)
-    assert wires.gather(group(1, 1, 8), whole) == 0 == wires.exchange(group(1, 1, 8), whole)
+    assert wires.all_gather_seconds(rank_group(1, 1, 8), whole) == 0 == wires.all_to_all_seconds(rank_group(1, 1, 8), whole)
 
 
 @settings(max_examples=20, deadline=None)
@@ -255,7 +255,7 @@ def test_no_machine_is_slower_for_having_more(name: str, layout: Layout, what: s
 @settings(deadline=None)
 @given(st.integers(1, 500), st.sampled_from([1024, 4096, 131072]))
 def test_a_step_that_nobody_asked_for_divides_well(gpus: int, context: int) -> None:
-    n = sequences(None, context, gpus)
+    n = sequences_per_step(None, context, gpus)
     assert n * context >= min(4 * 2**20, 1024 * gpus)
     odd = gpus // (gpus & -gpus)
     assert n % odd == 0 or odd * context > 4 * 4 * 2**20
@@ -275,7 +275,7 @@ def test_serving_on_three_cards_takes_a_pipeline() -> None:
 def test_serving_has_the_ceilings_of_fit() -> None:
     model = llamath.load("llama-3.1-70b")
     sizes = MemoryCalculator(model, MemoryRequest(context=8192))
-    report = serving(model, sizes, hardware.parse_devices("16xh100"))
+    report = plan_serving(model, sizes, hardware.parse_devices("16xh100"))
     rates = [x.rate for x in report.plans]
     assert rates == sorted(rates, reverse=True)
     for x in report.plans:
@@ -289,9 +289,12 @@ def test_serving_has_the_ceilings_of_fit() -> None:
 def test_serving_within_a_latency() -> None:
     model = llamath.load("llama-3.1-70b")
     sizes = MemoryCalculator(model, MemoryRequest(context=8192))
-    free, soon = serving(model, sizes, hardware.parse_devices("8xh100")), serving(model, sizes, hardware.parse_devices("8xh100"), 0.02)
+    free, soon = (
+        plan_serving(model, sizes, hardware.parse_devices("8xh100")),
+        plan_serving(model, sizes, hardware.parse_devices("8xh100"), 0.02),
+    )
     assert all(x.seconds <= 0.02 for x in soon.plans) and soon.plans[0].rate < free.plans[0].rate
-    assert any("ms a token at the least" in x.why for x in soon.short)
+    assert any("ms a token at the least" in x.why for x in soon.too_large)
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.design.design_request import TOLERANCE, Bounds, Fixed, Request
+from ..analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
 
 if TYPE_CHECKING:
-    from ..analysis.design.design_report import Design
+    from ..analysis.design.design_report import DesignReport
     from ..analysis.diff.model_diff import ModelDiff
     from ..analysis.flops.scaling_laws import Budget, Law
 
@@ -143,20 +143,20 @@ def _law(options: dict[str, Any]) -> Law:
     return law(options["law_name"] or DEFAULT)
 
 
-def _request(target: str | None, law: Law, options: dict[str, Any]) -> Request:
+def _request(target: str | None, law: Law, options: dict[str, Any]) -> DesignRequest:
     tokens, flops = options["tokens"], options["flops"]
     if target is None and tokens is None and flops is None:
         raise click.UsageError("which TARGET? a count (405B, 1.5e9, 8030261248), or --tokens and --flops for a scaling law's")
     if target is not None and tokens is not None and flops is not None:
         raise click.UsageError("TARGET, --tokens and --flops: any two say the third")
     wanted, exact = _target(target, law, tokens, flops)
-    fixed = {name: options[name] for name in Fixed.fields}
-    bounds = {name: options[name] for name in Bounds.fields}
-    return Request(
+    fixed = {name: options[name] for name in FixedDims.fields}
+    bounds = {name: options[name] for name in DesignBounds.fields}
+    return DesignRequest(
         target=wanted,
         like=options["like"],
-        fixed=Fixed(**fixed),
-        bounds=Bounds(**bounds),
+        fixed=FixedDims(**fixed),
+        bounds=DesignBounds(**bounds),
         tolerance=TOLERANCE if options["tolerance"] is None else options["tolerance"],
         by_error=exact if options["rank"] is None else options["rank"] == "error",
         limit=options["limit"],
@@ -177,7 +177,7 @@ def _target(target: str | None, law: Law, tokens: int | None, flops: int | None)
     return max(wanted, 1), False
 
 
-def _budget(found: Design, law: Law, options: dict[str, Any]) -> Budget | None:
+def _budget(found: DesignReport, law: Law, options: dict[str, Any]) -> Budget | None:
     from ..analysis.flops.scaling_laws import budget
 
     tokens, flops = options["tokens"], options["flops"]
@@ -186,7 +186,7 @@ def _budget(found: Design, law: Law, options: dict[str, Any]) -> Budget | None:
     return budget(found.candidates[0].active, law, tokens, None if tokens else flops)
 
 
-def _contrast(found: Design, against: str | None) -> tuple[str, Design, ModelDiff] | None:
+def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignReport, ModelDiff] | None:
     """The best design of another series; of a model with learned positions Llama 3's, unless another is named."""
     from ..analysis.design.design_report import design
     from ..analysis.diff.compare import compare
@@ -197,11 +197,13 @@ def _contrast(found: Design, against: str | None) -> tuple[str, Design, ModelDif
     like = against or ("llama-3" if best.tree.positions is not None else None)
     if like is None:
         return None
-    other = design(Request(target=found.request.target, like=like, limit=1))
+    other = design(DesignRequest(target=found.request.target, like=like, limit=1))
     return (like, other, compare(best, other.candidates[0].model)) if other.candidates else None
 
 
-def _shown(found: Design, other: tuple[str, Design, ModelDiff] | None, budget: Budget | None, options: dict[str, Any]) -> list[str]:
+def _shown(
+    found: DesignReport, other: tuple[str, DesignReport, ModelDiff] | None, budget: Budget | None, options: dict[str, Any]
+) -> list[str]:
     if options["form"] == "params" and found.candidates:
         return [_params(found)] if options["output"] is None else []
     if options["form"] == "json":
@@ -224,7 +226,7 @@ def _shown(found: Design, other: tuple[str, Design, ModelDiff] | None, budget: B
     return [*lines, budget_text(budget)] if budget else lines
 
 
-def _params(found: Design) -> str:
+def _params(found: DesignReport) -> str:
     from ..render.text.config_text import explained, params_json_text
 
     best = found.candidates[0].model
@@ -234,7 +236,7 @@ def _params(found: Design) -> str:
     return text
 
 
-def _save(found: Design, options: dict[str, Any]) -> None:
+def _save(found: DesignReport, options: dict[str, Any]) -> None:
     from .save_file import save
 
     if options["output"] is not None and found.candidates:

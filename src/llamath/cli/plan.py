@@ -96,11 +96,11 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
 def _serve(model: Model, on: str, name: str, asked: Mapping[str, Any]) -> None:
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from ..analysis.inference.weight_bytes import read_stored_weights
-    from ..analysis.plan.serving_plan import serving
+    from ..analysis.plan.serving_plan import plan_serving
 
     request = MemoryRequest(dtype=asked["dtype"], kv_dtype=asked["kv_dtype"], context=asked["context"])
     sizes = MemoryCalculator(model, request, None if request.dtype else read_stored_weights(name))
-    report = serving(model, sizes, parse_devices(on), _seconds(asked["latency"]))
+    report = plan_serving(model, sizes, parse_devices(on), _seconds(asked["latency"]))
     warn(model, sizes.context)
     doubt(sizes)
     if asked["form"] == "json":
@@ -138,9 +138,9 @@ def _seconds(text: str) -> float | None:
 
 
 def _layout(text: str) -> dict[str, int]:
-    from ..analysis.plan.layout_space import AXES, OTHERS
+    from ..analysis.plan.layout_space import LAYOUT_AXES, LAYOUT_OPTIONS
 
-    known, made = (*AXES, *OTHERS), dict[str, int]()
+    known, made = (*LAYOUT_AXES, *LAYOUT_OPTIONS), dict[str, int]()
     for part in text.split(",") if text else ():
         name, _, value = (x.strip() for x in part.partition("="))
         if name not in known or not re.fullmatch(r"\d{1,9}", value, re.ASCII) or (not int(value) and name != "zero"):

@@ -10,9 +10,9 @@ from ...core.meta_args import ffn_width_args
 from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
-from .design_ranking import Ranked, letters
-from .design_search import BYTES, dense
-from .family_shape import Shape
+from .design_ranking import RankedDesign, design_dims
+from .design_search import BF16_BYTES, dense_ffn_width
+from .family_shape import FamilyShape
 
 
 class Candidate(Record):
@@ -20,7 +20,7 @@ class Candidate(Record):
 
     model: Model
     config: Mapping[str, Any]  # HF keys
-    ranked: Ranked
+    ranked: RankedDesign
     active: int
     error: Fraction  # of the target
     cost: float  # the distance from the habits
@@ -76,14 +76,14 @@ class Candidate(Record):
     @property
     def weight_bytes(self) -> int:
         """Of the weights in bfloat16."""
-        return BYTES * self.total
+        return BF16_BYTES * self.total
 
 
-def candidate(one: Ranked, shape: Shape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
+def build_candidate(one: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
     """Build a candidate through its family and count its tree."""
-    x, sizes = one.outer, dict(letters(one, shape.ffn))
+    x, sizes = one.outer, dict(design_dims(one, shape.ffn))
     if shape.ffn == "Fe" and "F" in shape.keys:
-        sizes["F"] = dense(shape, x.d)
+        sizes["F"] = dense_ffn_width(shape, x.d)
     if not shape.grouped:
         sizes.pop("K")
     config = shape.config(sizes)
@@ -99,6 +99,6 @@ def candidate(one: Ranked, shape: Shape, target: int, cost: float, reasons: tupl
         error=Fraction(total - target, target),
         cost=cost,
         reasons=reasons,
-        kv_bytes=BYTES * shape.kv_elements(one.layers, x.K, x.h),
+        kv_bytes=BF16_BYTES * shape.kv_elements(one.layers, x.K, x.h),
         rounding=next(ffn_width_args(x.d, one.ffn), None) if model.family.meta else None,
     )

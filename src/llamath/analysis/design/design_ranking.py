@@ -7,57 +7,59 @@ from heapq import heappush, heapreplace
 from math import log
 from typing import NamedTuple
 
-from .design_request import Request
-from .design_search import Row
-from .grid import Grid, Outer
-from .habits import BIT, ODD, OTHER, Choice, Habits, bits, divides
+from .design_request import DesignRequest
+from .design_search import FfnRange
+from .grid import Grid, OuterDims
+from .habits import INDIVISIBLE_COST, ROUNDNESS_COST, UNUSUAL_COST, Choice, Habits, divides, odd_bits
 
 HEADS_SCATTER = 0.15
 """Of the width of all heads over the stream's, where that is free."""
 
-FEW = 12
+MAX_COMPARED = 12
 """So many feed-forward widths of a row are compared one by one; of more the whole order is kept."""
 
 
-class Ranked(NamedTuple):
+class RankedDesign(NamedTuple):
     """A candidate with its place: the smaller key is the better one."""
 
     key: tuple[float, float]
-    outer: Outer
+    outer: OuterDims
     layers: int
     ffn: int
     total: int
 
 
-class Costs:
+class HabitCosts:
     """What dimensions cost under some habits; each number is worked out once."""
 
     def __init__(self, known: Habits) -> None:
-        self.known = known
+        self.habits = known
         self._ffn: dict[int, float] = {}
         self._order: dict[int, list[tuple[float, int]]] = {}
 
-    def outer(self, x: Outer) -> float:
+    def outer(self, x: OuterDims) -> float:
         """Width, heads and KV heads."""
-        known = self.known
-        cost = BIT * max(bits(x.d) - known.width_bits, 0.0) + _choice(x.h, known.head_dims)
+        known = self.habits
+        cost = ROUNDNESS_COST * max(odd_bits(x.d) - known.width_bits, 0.0) + _choice_cost(x.h, known.head_dims)
         usual = x.K == x.H if known.multi_head else x.K in known.kv_heads.usual
-        cost += 0.0 if usual else OTHER if x.K in known.kv_heads.known else 2 * OTHER
+        cost += 0.0 if usual else UNUSUAL_COST if x.K in known.kv_heads.known else 2 * UNUSUAL_COST
         if not known.square:
             cost += 0.5 * ((log(x.H * x.h / x.d) - known.heads.value) / HEADS_SCATTER) ** 2
-        return cost + (ODD if known.eights and not divides(8, x.d, x.H) else 0.0)
+        return cost + (INDIVISIBLE_COST if known.multiples_of_8 and not divides(8, x.d, x.H) else 0.0)
 
     def depth(self, d: int, layers: int) -> float:
         """Aspect ratio and evenness."""
-        known = self.known
+        known = self.habits
         cost = 0.5 * ((log(d / layers) - known.aspect.value) / known.aspect.scatter) ** 2
-        return cost + (ODD if known.even and layers % 2 else 0.0)
+        return cost + (INDIVISIBLE_COST if known.even and layers % 2 else 0.0)
 
     def ffn(self, d: int, ffn: int) -> float:
         """Feed-forward ratio and roundness."""
-        known = self.known
+        known = self.habits
         if (round_ := self._ffn.get(ffn)) is None:
-            round_ = self._ffn[ffn] = BIT * max(bits(ffn) - known.ffn_bits, 0.0) + (ODD if known.eights and ffn % 8 else 0.0)
+            round_ = self._ffn[ffn] = ROUNDNESS_COST * max(odd_bits(ffn) - known.ffn_bits, 0.0) + (
+                INDIVISIBLE_COST if known.multiples_of_8 and ffn % 8 else 0.0
+            )
         return round_ + 0.5 * ((log(ffn / d) - known.ffn.value) / known.ffn.scatter) ** 2
 
     def in_order(self, d: int, grid: Grid) -> list[tuple[float, int]]:
@@ -68,14 +70,14 @@ class Costs:
         return self._order[d]
 
 
-def _choice(n: int, among: Choice) -> float:
-    return 0.0 if n in among.usual else OTHER if n in among.known else 2 * OTHER
+def _choice_cost(n: int, among: Choice) -> float:
+    return 0.0 if n in among.usual else UNUSUAL_COST if n in among.known else 2 * UNUSUAL_COST
 
 
-def best(found: Iterable[Row], costs: Costs, request: Request, grid: Grid, keep: int) -> list[Ranked]:
+def rank_best(found: Iterable[FfnRange], costs: HabitCosts, request: DesignRequest, grid: Grid, keep: int) -> list[RankedDesign]:
     """The best candidates, one for each row: of those that differ in the feed-forward width alone only the best is wanted."""
-    heap: list[tuple[tuple[float, float], int, Ranked]] = []
-    outer: dict[Outer, float] = {}
+    heap: list[tuple[tuple[float, float], int, RankedDesign]] = []
+    outer: dict[OuterDims, float] = {}
     for serial, row in enumerate(found):
         if (base := outer.get(row.outer)) is None:
             base = outer[row.outer] = costs.outer(row.outer)
@@ -92,25 +94,25 @@ def best(found: Iterable[Row], costs: Costs, request: Request, grid: Grid, keep:
     return sorted((x for _, _, x in heap), key=lambda x: (x.key, x.outer, x.layers))
 
 
-def _by_habit(row: Row, costs: Costs, grid: Grid, base: float, request: Request) -> Ranked:
+def _by_habit(row: FfnRange, costs: HabitCosts, grid: Grid, base: float, request: DesignRequest) -> RankedDesign:
     d, (low, high) = row.outer.d, row.ffn
-    if (high - low) // grid.step < FEW:
+    if (high - low) // grid.step < MAX_COMPARED:
         cost, ffn = min((costs.ffn(d, ffn), ffn) for ffn in range(low, high + 1, grid.step))
     else:
         cost, ffn = next(x for x in costs.in_order(d, grid) if low <= x[1] <= high)
     total = row.start + row.slope * ffn
-    return Ranked((base + cost, abs(total - request.target)), row.outer, row.layers, ffn, total)
+    return RankedDesign((base + cost, abs(total - request.target)), row.outer, row.layers, ffn, total)
 
 
-def _by_error(row: Row, costs: Costs, request: Request, step: int, base: float) -> Ranked:
+def _by_error(row: FfnRange, costs: HabitCosts, request: DesignRequest, step: int, base: float) -> RankedDesign:
     d, (low, high) = row.outer.d, row.ffn
     near = (request.target - row.start) // row.slope // step * step
     choices = {min(max(x, low), high) for x in (near, near + step)}
     error, cost, ffn = min((abs(row.start + row.slope * x - request.target), base + costs.ffn(d, x), x) for x in choices)
-    return Ranked((error, cost), row.outer, row.layers, ffn, row.start + row.slope * ffn)
+    return RankedDesign((error, cost), row.outer, row.layers, ffn, row.start + row.slope * ffn)
 
 
-def letters(one: Ranked, ffn: str) -> Mapping[str, int]:
+def design_dims(one: RankedDesign, ffn: str) -> Mapping[str, int]:
     """A candidate's dimensions by letter."""
     x = one.outer
     return {"L": one.layers, "d": x.d, "H": x.H, "K": x.K, "h": x.h, ffn: one.ffn}

@@ -6,30 +6,30 @@ from fractions import Fraction
 
 from ...core.record_type import Record
 
-Span = tuple[int, int]
-Reals = tuple[float, float]
+IntRange = tuple[int, int]
+FloatRange = tuple[float, float]
 TOLERANCE = Fraction(1, 200)
 
 
-class Fixed(Record):
+class FixedDims(Record):
     """Dimensions that the user gives, each as (least, most); None leaves them to the search."""
 
-    layers: Span | None = None
-    width: Span | None = None
-    heads: Span | None = None
-    kv_heads: Span | None = None
-    head_dim: Span | None = None
+    layers: IntRange | None = None
+    width: IntRange | None = None
+    heads: IntRange | None = None
+    kv_heads: IntRange | None = None
+    head_dim: IntRange | None = None
     vocab: int | None = None
     tied: bool | None = None
     experts: int | None = None
     top_k: int | None = None
 
 
-class Bounds(Record):
+class DesignBounds(Record):
     """What every candidate must keep to."""
 
-    aspect: Reals | None = None  # width over layers
-    ffn_ratio: Reals | None = None  # feed-forward width over width
+    aspect: FloatRange | None = None  # width over layers
+    ffn_ratio: FloatRange | None = None  # feed-forward width over width
     multiple_of: int | None = None  # of the feed-forward width
     tensor_parallel: int = 1  # width, heads, KV heads, feed-forward and vocabulary divide by it
     active: int | None = None  # parameters that a token passes through, within the tolerance
@@ -37,14 +37,14 @@ class Bounds(Record):
     max_memory: int | None = None  # bytes of the weights
 
 
-class Request(Record):
+class DesignRequest(Record):
     """One question to `design`."""
 
     target: int
     like: str = "llama-3"
-    fixed: Fixed = Fixed()
-    bounds: Bounds = Bounds()
+    fixed: FixedDims = FixedDims()
+    bounds: DesignBounds = DesignBounds()
     tolerance: Fraction = TOLERANCE
     by_error: bool = False
     limit: int = 10
-    without: frozenset[str] = frozenset()  # presets that must not teach the habits
+    exclude: frozenset[str] = frozenset()  # presets that must not teach the habits

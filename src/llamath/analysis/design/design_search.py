@@ -11,36 +11,36 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...core.record_type import Record
-from .design_request import Request, Span
-from .family_shape import Shape
-from .grid import Grid, Outer
+from .design_request import DesignRequest, IntRange
+from .family_shape import FamilyShape
+from .grid import Grid, OuterDims
 from .polynomial import Plane
 
-BYTES = 2
+BF16_BYTES = 2
 """Of a number in bfloat16: weights, keys and values."""
 
 
-class Row(NamedTuple):
+class FfnRange(NamedTuple):
     """Candidates that differ in the feed-forward width alone; all of them meet the target."""
 
-    outer: Outer
+    outer: OuterDims
     layers: int
-    ffn: Span
+    ffn: IntRange
     start: int
     slope: int
 
 
-class Space(Record):
+class SearchSpace(Record):
     """One search: what is admissible, and what has to be met."""
 
-    request: Request
-    shape: Shape
+    request: DesignRequest
+    shape: FamilyShape
     grid: Grid
     low: int  # the least total
     high: int  # and the greatest
 
 
-class Tally:
+class SearchStats:
     """What a search has looked at."""
 
     def __init__(self) -> None:
@@ -49,33 +49,33 @@ class Tally:
         self.within = 0  # points that meet every demand
 
 
-def space(request: Request, shape: Shape, grid: Grid) -> Space:
+def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> SearchSpace:
     """The totals that are within the tolerance, and fit the memory."""
     slack = int(request.target * request.tolerance)
     low, high = request.target - slack, request.target + slack
     if request.bounds.max_memory is not None:
-        high = min(high, request.bounds.max_memory // BYTES)
-    return Space(request=request, shape=shape, grid=grid, low=low, high=high)
+        high = min(high, request.bounds.max_memory // BF16_BYTES)
+    return SearchSpace(request=request, shape=shape, grid=grid, low=low, high=high)
 
 
-def rows(where: Space, tally: Tally) -> Iterator[Row]:
+def find_ranges(where: SearchSpace, tally: SearchStats) -> Iterator[FfnRange]:
     """Every row with a candidate in it."""
-    for d, planes in widths(where):
+    for d, planes in possible_widths(where):
         ffn = where.grid.ffn(d)
         for outer, total in planes:
-            yield from _of(where, outer, total, ffn, tally)
+            yield from _ranges_of(where, outer, total, ffn, tally)
 
 
-def widths(where: Space) -> Iterator[tuple[int, list[tuple[Outer, Plane]]]]:
+def possible_widths(where: SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
     """The widths at which some depth and feed-forward meet the target (or those that are given), with everything that goes with them."""
     grid, step = where.grid, where.grid.width_step
     first, last = grid.fixed.width or (step, where.high)
     d = step * -(-first // step)
     while d <= last:
         (least, most), (low, high) = grid.layers(d), grid.ffn(d)
-        if not grid.one_width and plane(where.shape, Outer(d, 1, 1, 1)).at(least, low) > where.high:
+        if not grid.one_width and plane_of(where.shape, OuterDims(d, 1, 1, 1)).at(least, low) > where.high:
             return
-        planes = [(x, plane(where.shape, x)) for x in grid.outer(d)] if low <= high and least <= most else []
+        planes = [(x, plane_of(where.shape, x)) for x in grid.outer(d)] if low <= high and least <= most else []
         if planes and not grid.one_width and min(x.at(least, low) for _, x in planes) > where.high:
             return
         if grid.one_width or any(x.at(most, high) >= where.low for _, x in planes):
@@ -83,33 +83,33 @@ def widths(where: Space) -> Iterator[tuple[int, list[tuple[Outer, Plane]]]]:
         d += step
 
 
-def plane(shape: Shape, outer: Outer) -> Plane:
+def plane_of(shape: FamilyShape, outer: OuterDims) -> Plane:
     """The total over layers and feed-forward width."""
     return shape.total.plane(_values(shape, outer), shape.ffn)
 
 
-def _values(shape: Shape, outer: Outer) -> dict[str, int]:
+def _values(shape: FamilyShape, outer: OuterDims) -> dict[str, int]:
     made = {"d": outer.d, "h": outer.h, "H": outer.H, "K": outer.K}
     if shape.ffn == "Fe" and "F" in shape.keys:
-        made["F"] = dense(shape, outer.d)
+        made["F"] = dense_ffn_width(shape, outer.d)
     return made
 
 
-def dense(shape: Shape, d: int) -> int:
+def dense_ffn_width(shape: FamilyShape, d: int) -> int:
     """The width of the dense layers beside experts: the template's share of the width, in multiples of 64."""
     return max(64 * round(shape.sizes["F"] * d / shape.sizes["d"] / 64), 64)
 
 
-def _of(where: Space, outer: Outer, total: Plane, ffn: Span, tally: Tally) -> Iterator[Row]:
+def _ranges_of(where: SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, tally: SearchStats) -> Iterator[FfnRange]:
     step = where.grid.step
     least, most = where.grid.layers(outer.d)
-    most = min(most, _deepest(where, outer))
-    first = max(least, _reach(total, where.low, ffn[1], up=True))
-    last = min(most, _reach(total, where.high, ffn[0], up=False))
+    most = min(most, _max_depth(where, outer))
+    first = max(least, _depth_reaching(total, where.low, ffn[1], up=True))
+    last = min(most, _depth_reaching(total, where.high, ffn[0], up=False))
     if where.grid.aspect is None and where.grid.fixed.layers is None:
         least, most = max(least, first), min(most, last)
     tally.points += max(most - least + 1, 0) * ((ffn[1] - ffn[0]) // step + 1)
-    active = _active(where, outer)
+    active = _active_plane(where, outer)
     for layers in range(first, last + 1):
         tally.rows += 1
         start, slope = total.line(layers)
@@ -121,29 +121,29 @@ def _of(where: Space, outer: Outer, total: Plane, ffn: Span, tally: Tally) -> It
         low, high = -(-low // step) * step, high // step * step
         if low <= high:
             tally.within += (high - low) // step + 1
-            yield Row(outer, layers, (low, high), start, slope)
+            yield FfnRange(outer, layers, (low, high), start, slope)
 
 
-def _active(where: Space, outer: Outer) -> Plane | None:
+def _active_plane(where: SearchSpace, outer: OuterDims) -> Plane | None:
     if where.request.bounds.active is None:
         return None
     return where.shape.active.plane(_values(where.shape, outer), where.shape.ffn)
 
 
-def _deepest(where: Space, outer: Outer) -> int:
+def _max_depth(where: SearchSpace, outer: OuterDims) -> int:
     """The depth at which the cache of a token reaches its bound."""
     most = where.request.bounds.max_kv_per_token
     if most is None:
         return where.high
-    return most // (BYTES * max(where.shape.kv_elements(1, outer.K, outer.h), 1))
+    return most // (BF16_BYTES * max(where.shape.kv_elements(1, outer.K, outer.h), 1))
 
 
-def _reach(total: Plane, goal: int, ffn: int, up: bool) -> int:
+def _depth_reaching(total: Plane, goal: int, ffn: int, up: bool) -> int:
     """The first depth that reaches a total at a feed-forward width, or the last that does not pass it."""
     short, each = goal - total.a - total.c * ffn, total.b + total.e * ffn
     return -(-short // each) if up else short // each
 
 
-def _interval(ffn: Span, goal: Span, slope: int) -> Span:
+def _interval(ffn: IntRange, goal: IntRange, slope: int) -> IntRange:
     """The part of an interval of feed-forward widths where slope · F is between two numbers."""
     return max(ffn[0], -(-goal[0] // slope)), min(ffn[1], goal[1] // slope)

@@ -10,15 +10,15 @@ from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
 from ..inference.cache_bytes import cache_specs
-from .polynomial import Polynomial, live, whole
+from .polynomial import Polynomial, active_polynomial, total_polynomial
 
-SIZES = ("L", "d", "H", "K", "h", "F", "Fe")
-NEEDED = ("L", "d", "H")
-ORDERS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
+DIM_LETTERS = ("L", "d", "H", "K", "h", "F", "Fe")
+REQUIRED_LETTERS = ("L", "d", "H")
+LAYER_ORDER_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
 """Keys that list the layers one by one: without them the family has an order of its own for any number."""
 
 
-class Shape(Record):
+class FamilyShape(Record):
     """What a design of a family can change, and what its total is then."""
 
     data: Mapping[str, Any]  # HF keys that every candidate starts from
@@ -52,48 +52,48 @@ class Shape(Record):
         return per * layers * (kv_heads * head_dim if by_head else 1)
 
 
-def shape(model: Model, changes: Mapping[str, Any]) -> Shape:
+def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
     """The shape of a model's family, with some keys changed; refused where the total is no polynomial that could be searched."""
-    data = {**{key: value for key, value in model.config.data.items() if key not in ORDERS}, **changes}
-    base = _based(model, data)
+    data = {**{key: value for key, value in model.config.data.items() if key not in LAYER_ORDER_KEYS}, **changes}
+    base = _load_base(model, data)
     letters = base.count.formula.letters
     keys = {
         letter: key
         for letter, key in base.config.key_by_symbol.items()
-        if letter in (*SIZES, "V", "E", "k") and (letter in letters or letter == "k")
+        if letter in (*DIM_LETTERS, "V", "E", "k") and (letter in letters or letter == "k")
     }
     ffn = "Fe" if "Fe" in keys else "F"
-    if any(x not in keys for x in (*NEEDED, ffn)):
+    if any(x not in keys for x in (*REQUIRED_LETTERS, ffn)):
         raise _unsearchable(base)
-    free = {letter for letter in SIZES if letter in letters}
-    made = Shape(
+    free = {letter for letter in DIM_LETTERS if letter in letters}
+    made = FamilyShape(
         data=data,
         keys=keys,
         sizes=letters,
         ffn=ffn,
-        total=Polynomial.of(whole(base.count), free),
-        active=Polynomial.of(live(base.count, base.tree), free),
+        total=Polynomial.of(total_polynomial(base.count), free),
+        active=Polynomial.of(active_polynomial(base.count, base.tree), free),
         cached=_cached(base),
     )
-    _proven(made, base)
+    _check_against_tree(made, base)
     return made
 
 
-def _based(model: Model, data: Mapping[str, Any]) -> Model:
+def _load_base(model: Model, data: Mapping[str, Any]) -> Model:
     try:
         return load(data)
     except ConfigError:
-        if any(key in model.config.data for key in ORDERS):
+        if any(key in model.config.data for key in LAYER_ORDER_KEYS):
             raise _unsearchable(model) from None
         raise
 
 
-def _proven(found: Shape, base: Model) -> None:
+def _check_against_tree(found: FamilyShape, base: Model) -> None:
     """Hold the polynomial against the tree at points of its own."""
     if not (found.total.linear(found.ffn) and found.active.linear(found.ffn)):
         raise _unsearchable(base)
-    v = {letter: found.sizes[letter] for letter in SIZES if letter in found.sizes}
-    for sizes in (v, v | {"L": v["L"] + 12}, v | {found.ffn: 3 * v[found.ffn]}, _grown(v)):
+    v = {letter: found.sizes[letter] for letter in DIM_LETTERS if letter in found.sizes}
+    for sizes in (v, v | {"L": v["L"] + 12}, v | {found.ffn: 3 * v[found.ffn]}, _doubled(v)):
         try:
             model = load(found.config(sizes))
         except ConfigError:
@@ -101,20 +101,22 @@ def _proven(found: Shape, base: Model) -> None:
         at = (sizes["L"], sizes[found.ffn])
         if found.total.plane(sizes, found.ffn).at(*at) != model.parameters.total:
             raise _unsearchable(base)
-        if found.active.plane(sizes, found.ffn).at(*at) != model.parameters.active or _remembered(model) != _told(found, sizes):
+        if found.active.plane(sizes, found.ffn).at(*at) != model.parameters.active or _tree_kv_elements(model) != _predicted_kv_elements(
+            found, sizes
+        ):
             raise _unsearchable(base)
 
 
-def _grown(v: Mapping[str, int]) -> dict[str, int]:
+def _doubled(v: Mapping[str, int]) -> dict[str, int]:
     """Twice the width with twice the heads."""
     return {**v, **{letter: 2 * v[letter] for letter in ("d", "H", "K") if letter in v}}
 
 
-def _told(found: Shape, sizes: Mapping[str, int]) -> int:
+def _predicted_kv_elements(found: FamilyShape, sizes: Mapping[str, int]) -> int:
     return found.kv_elements(sizes["L"], sizes.get("K", 1), sizes.get("h", 1))
 
 
-def _remembered(model: Model) -> int:
+def _tree_kv_elements(model: Model) -> int:
     """Numbers that one more token leaves behind, in all layers together, as long as no window is full."""
     return sum(int(x.layers) * sum(map(int, x.rows)) for x in cache_specs(model.tree))
 
@@ -122,7 +124,7 @@ def _remembered(model: Model) -> int:
 def _cached(base: Model) -> tuple[int, bool]:
     """What the tree's cache is proportional to."""
     v = base.count.formula.letters
-    whole, layers = _remembered(base), v.get("L", 1)
+    whole, layers = _tree_kv_elements(base), v.get("L", 1)
     each = v.get("K", 0) * v.get("h", 0)
     by_head = bool(each) and whole % (layers * each) == 0
     return (whole // (layers * each), True) if by_head else (whole // layers, False)

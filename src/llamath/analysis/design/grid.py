@@ -7,19 +7,19 @@ from math import ceil, exp, floor, gcd, lcm, log
 from typing import NamedTuple
 
 from ...core.record_type import Record
-from .design_request import Bounds, Fixed, Reals, Request, Span
-from .family_shape import Shape
+from .design_request import DesignBounds, DesignRequest, FixedDims, FloatRange, IntRange
+from .family_shape import FamilyShape
 from .habits import Habits
 
-ASPECT, RATIO, SHARE = 2.0, 1.5, 1.25
+ASPECT_MARGIN, FFN_MARGIN, HEADS_MARGIN = 2.0, 1.5, 1.25
 """How far beyond what its series has published a candidate may go, unless the user says otherwise: half to twice the aspect ratio, …"""
 
-MOST, WIDEST_HEAD = 2**40, 1024
-FINEST = 256
+MAX_DIM, MAX_HEAD_DIM = 2**40, 1024
+MAX_FFN_STEP = 256
 """The feed-forward width is a multiple of this, or of a smaller power of two where the width is small."""
 
 
-class Outer(NamedTuple):
+class OuterDims(NamedTuple):
     """All dimensions but layers and feed-forward width."""
 
     d: int
@@ -31,31 +31,31 @@ class Outer(NamedTuple):
 class Grid(Record):
     """The grid of one request."""
 
-    fixed: Fixed
-    bounds: Bounds
-    aspect: Reals | None
-    ratio: Reals
+    fixed: FixedDims
+    bounds: DesignBounds
+    aspect: FloatRange | None
+    ratio: FloatRange
     step: int  # of the feed-forward width
     width_step: int
     head_dims: tuple[int, ...]
     square: bool
-    share: Reals  # of the width that the heads take, where that is free
+    share: FloatRange  # of the width that the heads take, where that is free
     kv_heads: tuple[int, ...] | None  # None: as many as heads
     grouped: bool
 
     @property
     def one_width(self) -> bool:
         """Whether the width is given."""
-        return _one(self.fixed.width)
+        return _is_single(self.fixed.width)
 
-    def layers(self, d: int) -> Span:
+    def layers(self, d: int) -> IntRange:
         """The depths that go with a width."""
-        low, high = self.fixed.layers or (1, MOST)
+        low, high = self.fixed.layers or (1, MAX_DIM)
         if self.aspect:
             low, high = max(low, ceil(d / self.aspect[1])), min(high, floor(d / self.aspect[0]))
         return low, high
 
-    def ffn(self, d: int) -> Span:
+    def ffn(self, d: int) -> IntRange:
         """The least and greatest feed-forward width that go with a width, both multiples of the step."""
         low, high = self.ratio
         if low == high:
@@ -63,30 +63,30 @@ class Grid(Record):
             return one, one
         return max(self.step * ceil(low * d / self.step), self.step), self.step * floor(high * d / self.step)
 
-    def outer(self, d: int) -> Iterator[Outer]:
+    def outer(self, d: int) -> Iterator[OuterDims]:
         """Everything that goes with a width, but for depth and feed-forward."""
         n = self.bounds.tensor_parallel
         for h, H in sorted(set(self._heads(d))):
             for K in self._kv_heads(H):
                 if H % n == 0 and K % n == 0:
-                    yield Outer(d, h, H, K)
+                    yield OuterDims(d, h, H, K)
 
     def _heads(self, d: int) -> Iterator[tuple[int, int]]:
-        low, high = self.fixed.heads or (1, MOST)
+        low, high = self.fixed.heads or (1, MAX_DIM)
         if self.fixed.heads and self.fixed.width and self.fixed.head_dim and low == high:
             yield from ((h, low) for h in self.head_dims)
         elif not self.square:
-            yield from ((h, H) for h in self.head_dims for H in self._shared(d, h) if low <= H <= high)
+            yield from ((h, H) for h in self.head_dims for H in self._head_counts(d, h) if low <= H <= high)
         elif self.fixed.head_dim or high - low >= d:
             yield from ((h, d // h) for h in self.head_dims if d % h == 0 and low <= d // h <= high)
         else:
             yield from ((d // H, H) for H in range(low, min(high, d) + 1) if d % H == 0 and d // H % 8 == 0)
 
-    def _shared(self, d: int, h: int) -> range:
+    def _head_counts(self, d: int, h: int) -> range:
         """The numbers of heads whose common width has an admissible share of the width: all, or the multiples of a power of two."""
         low, high = ceil(self.share[0] * d / h), floor(self.share[1] * d / h)
         step = 1 << max(0, (max(high - low, 1) - 1).bit_length() - 4)
-        if self.fixed.heads and _one(self.fixed.heads):
+        if self.fixed.heads and _is_single(self.fixed.heads):
             return range(self.fixed.heads[0], self.fixed.heads[1] + 1)
         return range(max(step * ceil(low / step), step), high + 1, step)
 
@@ -100,23 +100,23 @@ class Grid(Record):
             yield from (K for K in self.kv_heads or () if K <= H and H % K == 0)
 
 
-def grid(request: Request, shape: Shape, known: Habits) -> Grid:
+def build_grid(request: DesignRequest, shape: FamilyShape, known: Habits) -> Grid:
     """The grid of a request, by the habits where it says nothing."""
     fixed, bounds = request.fixed, request.bounds
     n = bounds.tensor_parallel
     dims = _head_dims(fixed.head_dim) if fixed.head_dim else known.head_dims.known
-    aspect = (exp(known.aspect.span[0]) / ASPECT, exp(known.aspect.span[1]) * ASPECT)
-    free = not (_one(fixed.layers) or _one(fixed.width))
+    aspect = (exp(known.aspect.span[0]) / ASPECT_MARGIN, exp(known.aspect.span[1]) * ASPECT_MARGIN)
+    free = not (_is_single(fixed.layers) or _is_single(fixed.width))
     return Grid(
         fixed=fixed,
         bounds=bounds,
         aspect=bounds.aspect or (aspect if free else None),
-        ratio=bounds.ffn_ratio or (exp(known.ffn.span[0]) / RATIO, exp(known.ffn.span[1]) * RATIO),
-        step=lcm(bounds.multiple_of or _step(request.target, known), n),
+        ratio=bounds.ffn_ratio or (exp(known.ffn.span[0]) / FFN_MARGIN, exp(known.ffn.span[1]) * FFN_MARGIN),
+        step=lcm(bounds.multiple_of or _ffn_step(request.target, known), n),
         width_step=lcm(n, _width_step(fixed, dims, known, request.target)),
         head_dims=dims,
         square=known.square,
-        share=(exp(known.heads.value) / SHARE, exp(known.heads.value) * SHARE),
+        share=(exp(known.heads.value) / HEADS_MARGIN, exp(known.heads.value) * HEADS_MARGIN),
         kv_heads=None if known.multi_head and fixed.kv_heads is None else _kv_choices(known, n),
         grouped=shape.grouped,
     )
@@ -128,32 +128,32 @@ def _kv_choices(known: Habits, n: int) -> tuple[int, ...]:
     return tuple(sorted({*known.kv_heads.known, *twos, *(n * x for x in twos)}))
 
 
-def _one(span: Span | None) -> bool:
+def _is_single(span: IntRange | None) -> bool:
     return span is not None and span[0] == span[1]
 
 
-def _head_dims(span: Span) -> tuple[int, ...]:
+def _head_dims(span: IntRange) -> tuple[int, ...]:
     """The sizes of a head in a range: one, or the multiples of 8."""
-    return span[:1] if _one(span) else tuple(range(8 * -(-span[0] // 8), min(span[1], WIDEST_HEAD) + 1, 8))
+    return span[:1] if _is_single(span) else tuple(range(8 * -(-span[0] // 8), min(span[1], MAX_HEAD_DIM) + 1, 8))
 
 
-def _width(target: int, known: Habits) -> float:
+def _typical_width(target: int, known: Habits) -> float:
     """About how wide a model of this size is: 12·d² parameters a layer."""
     return max(exp((log(target / 12) + known.aspect.value) / 3), 2.0)
 
 
-def _step(target: int, known: Habits) -> int:
+def _ffn_step(target: int, known: Habits) -> int:
     """A power of two that is an eighth of the width or less."""
-    return min(FINEST, 1 << max(floor(log(_width(target, known)) / log(2)) - 3, 0))
+    return min(MAX_FFN_STEP, 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 3, 0))
 
 
-def _width_step(fixed: Fixed, dims: tuple[int, ...], known: Habits, target: int) -> int:
+def _width_step(fixed: FixedDims, dims: tuple[int, ...], known: Habits, target: int) -> int:
     """What goes into every width: the sizes of a head, and a power of two that is less than a hundredth of the width."""
-    if _one(fixed.width):
+    if _is_single(fixed.width):
         return 1
-    coarse = 1 << max(floor(log(_width(target, known)) / log(2)) - 7, 0)
+    coarse = 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 7, 0)
     if not known.square:
         return max(64, 2 * coarse)
-    if _one(fixed.heads) and fixed.heads and not fixed.head_dim:
+    if _is_single(fixed.heads) and fixed.heads and not fixed.head_dim:
         return 8 * fixed.heads[0]
     return lcm(gcd(*dims), coarse) if dims else 1

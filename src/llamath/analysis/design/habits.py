@@ -15,10 +15,10 @@ from typing import NamedTuple
 from ...core.record_type import Record
 from .series import Member
 
-LEAST_SCATTER = 0.1
+MIN_SCATTER = 0.1
 """A series is not held to be more regular than this (10 %)."""
 
-BIT, OTHER, ODD = 0.4, 1.5, 1.0
+ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
 """Costs: of a bit of roundness that the family's own dimensions do not lack, of another head size or KV count, of what does not divide."""
 
 Points = Sequence[tuple[float, float]]
@@ -32,7 +32,7 @@ class Trend(Record):
 
     def expected(self, parameters: int) -> float:
         """The ratio's logarithm."""
-        return _between(self.points, log(parameters))
+        return _interpolate(self.points, log(parameters))
 
     def at(self, parameters: int) -> Expected:
         """What to expect of a size, with the scatter and the range of the members."""
@@ -69,36 +69,36 @@ class Habits(Record):
     square: bool  # the heads are together as wide as the stream
     head_dims: Choice
     kv_heads: Choice
-    keyed: bool  # KV heads are counted at all
+    has_kv_heads: bool  # KV heads are counted at all
     multi_head: bool  # as many KV heads as heads
     width_bits: float  # the bits of roundness that its widths lack on average
     ffn_bits: float
     even: bool  # all its depths are even
-    eights: bool  # width, heads and feed-forward all divide by 8
+    multiples_of_8: bool  # width, heads and feed-forward all divide by 8
 
 
-def habits(members: Sequence[Member], target: int, ffn: str) -> Habits:
+def learn_habits(members: Sequence[Member], target: int, ffn: str) -> Habits:
     """Learn the habits of a series at a size."""
     ratios = [(x.total, x.letters, x.head_dim) for x in members]
     near = sorted(members, key=lambda x: abs(log(x.total / target)))
     letters = [x.letters for x in near]
     return Habits(
         aspect=trend((n, v["d"] / v["L"]) for n, v, _ in ratios).at(target),
-        ffn=trend((n, wide(v, ffn) / v["d"]) for n, v, _ in ratios).at(target),
+        ffn=trend((n, ffn_width(v, ffn) / v["d"]) for n, v, _ in ratios).at(target),
         heads=trend((n, v["H"] * h / v["d"]) for n, v, h in ratios).at(target),
         square=all(x.letters["H"] * x.head_dim == x.letters["d"] for x in near),
         head_dims=_ordered([x.head_dim for x in near]),
         kv_heads=_ordered([x.kv_heads for x in near]),
-        keyed=any("K" in v for v in letters),
+        has_kv_heads=any("K" in v for v in letters),
         multi_head=all(x.kv_heads == x.letters["H"] for x in near[:2]),
-        width_bits=_mean(bits(v["d"]) for v in letters),
-        ffn_bits=_mean(bits(wide(v, ffn)) for v in letters),
+        width_bits=_mean(odd_bits(v["d"]) for v in letters),
+        ffn_bits=_mean(odd_bits(ffn_width(v, ffn)) for v in letters),
         even=all(v["L"] % 2 == 0 for v in letters),
-        eights=all(divides(8, v["d"], v["H"], wide(v, ffn)) for v in letters),
+        multiples_of_8=all(divides(8, v["d"], v["H"], ffn_width(v, ffn)) for v in letters),
     )
 
 
-def wide(letters: dict[str, int], ffn: str) -> int:
+def ffn_width(letters: dict[str, int], ffn: str) -> int:
     """The feed-forward width, of an expert where that is searched and the member has experts."""
     return letters.get(ffn) or letters.get("F") or letters["Fe"]
 
@@ -109,11 +109,11 @@ def trend(points: Iterable[tuple[int, float]]) -> Trend:
     for n, ratio in points:
         by_size.setdefault(log(n), []).append(log(ratio))
     made = tuple((x, _mean(ys)) for x, ys in sorted(by_size.items()))
-    missed = [y - _between([p for p in made if p[0] != x], x) for x, y in made] if len(made) > 2 else []
-    return Trend(points=made, scatter=max(LEAST_SCATTER, sqrt(_mean(m * m for m in missed)) if missed else 0.0))
+    missed = [y - _interpolate([p for p in made if p[0] != x], x) for x, y in made] if len(made) > 2 else []
+    return Trend(points=made, scatter=max(MIN_SCATTER, sqrt(_mean(m * m for m in missed)) if missed else 0.0))
 
 
-def bits(n: int) -> float:
+def odd_bits(n: int) -> float:
     """How far a number is from being round: log2 of what is left of it without its powers of two."""
     return log(n // (n & -n)) / log(2)
 
@@ -123,7 +123,7 @@ def divides(n: int, *sizes: int) -> bool:
     return all(x % n == 0 for x in sizes)
 
 
-def _between(points: Points, x: float) -> float:
+def _interpolate(points: Points, x: float) -> float:
     if x <= points[0][0]:
         return points[0][1]
     for (a, low), (b, high) in pairwise(points):

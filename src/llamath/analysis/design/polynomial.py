@@ -70,12 +70,12 @@ class Polynomial(NamedTuple):
         return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
 
 
-def whole(report: Count) -> Dim:
+def total_polynomial(report: Count) -> Dim:
     """The total with its letters."""
     return total(product((Dim.const(x.times), x.formula)) for x in report.sections)
 
 
-def live(report: Count, tree: Decoder) -> Dim:
+def active_polynomial(report: Count, tree: Decoder) -> Dim:
     """What a token passes through, with the letters of the total; experts are as many as one token is sent to."""
     shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp
 
-from .design_ranking import Ranked
+from .design_ranking import RankedDesign
 from .habits import Choice, Habits, divides
 from .series import Member
 
-NEAR = 0.03
+AS_EXPECTED = 0.03
 """A ratio this close to the one expected is it."""
 
 
-def reasons(one: Ranked, known: Habits, members: Sequence[Member]) -> tuple[str, ...]:
+def list_reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> tuple[str, ...]:
     """What speaks for a candidate, and against it."""
     return tuple(_reasons(one, known, members))
 
 
-def _reasons(one: Ranked, known: Habits, members: Sequence[Member]) -> Iterator[str]:
+def _reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> Iterator[str]:
     x = one.outer
     if twin := next((m for m in members if _same(one, m)), None):
         yield f"the dimensions of {twin.model.name}"
@@ -27,20 +27,20 @@ def _reasons(one: Ranked, known: Habits, members: Sequence[Member]) -> Iterator[
     if not known.square:
         yield _ratio("heads/width", x.H * x.h / x.d, exp(known.heads.value), 2)
     yield f"heads of {x.h}" + _usual(x.h, known.head_dims, {m.head_dim: m.model.name for m in members})
-    if known.keyed and known.multi_head:
+    if known.has_kv_heads and known.multi_head:
         yield "as many KV heads as heads" if x.K == x.H else f"{x.K} KV heads: the family has as many as heads"
-    elif known.keyed:
+    elif known.has_kv_heads:
         names = {m.kv_heads: m.model.name for m in members}
         yield f"{x.K} KV head{'s' * (x.K > 1)}" + _usual(x.K, known.kv_heads, names)
-    yield f"width {power(x.d)}"
-    yield f"ffn {power(one.ffn)}"
-    if known.eights and not divides(8, x.d, x.H, one.ffn):
+    yield f"width {factor_out_twos(x.d)}"
+    yield f"ffn {factor_out_twos(one.ffn)}"
+    if known.multiples_of_8 and not divides(8, x.d, x.H, one.ffn):
         yield "not all divide by 8, as the family's do"
     if known.even and one.layers % 2:
         yield "an odd number of layers, as none of the family has"
 
 
-def _same(one: Ranked, member: Member) -> bool:
+def _same(one: RankedDesign, member: Member) -> bool:
     v, x = member.letters, one.outer
     sizes = (v["L"], v["d"], v["H"], member.kv_heads, member.head_dim)
     return sizes == (one.layers, x.d, x.H, x.K, x.h) and one.ffn in (v.get("F"), v.get("Fe"))
@@ -48,7 +48,7 @@ def _same(one: Ranked, member: Member) -> bool:
 
 def _ratio(what: str, found: float, expected: float, digits: int) -> str:
     off = found / expected - 1
-    if abs(off) < NEAR:
+    if abs(off) < AS_EXPECTED:
         return f"{what} {found:.{digits}f} as expected"
     return f"{what} {found:.{digits}f}, {abs(off):.0%} {'above' if off > 0 else 'below'} {expected:.{digits}f}"
 
@@ -59,7 +59,7 @@ def _usual(n: int, among: Choice, names: Mapping[int, str]) -> str:
     return f" as in {names[n]}" if n in names else ", as none of the family has"
 
 
-def power(n: int) -> str:
+def factor_out_twos(n: int) -> str:
     """A number as an odd one times a power of two: 13·2¹²."""
     twos = (n & -n).bit_length() - 1
     odd = n >> twos

@@ -50,7 +50,7 @@ class Series(Record):
     name: str
     members: tuple[Member, ...]
     template: Model
-    kin: bool = False  # none of its own is published: these are models built like it
+    borrowed: bool = False  # none of its own is published: these are models built like it
 
     @property
     def sparse(self) -> bool:
@@ -58,7 +58,7 @@ class Series(Record):
         return "experts" in self.template.count.groups
 
 
-def series(name: str, target: int, sparse: bool = False, without: frozenset[str] = frozenset()) -> Series:
+def find_series(name: str, target: int, sparse: bool = False, without: frozenset[str] = frozenset()) -> Series:
     """The series of a name; of models with experts, if that is asked for and there are some."""
     found = _presets(name, without)
     if found is None:
@@ -71,8 +71,8 @@ def series(name: str, target: int, sparse: bool = False, without: frozenset[str]
     template = min(members, key=lambda x: abs(log(x.total / target))).model
     if published := [x for x, preset in ((x, read_preset(x.slug)) for x in members) if preset.ids]:
         return Series(name=name, members=_distinct(published), template=template)
-    kin = _distinct(_kin(template, without))
-    return Series(name=name, members=kin or tuple(members), template=template, kin=bool(kin))
+    kin = _distinct(_similar_models(template, without))
+    return Series(name=name, members=kin or tuple(members), template=template, borrowed=bool(kin))
 
 
 def _presets(name: str, without: frozenset[str]) -> list[Preset] | None:
@@ -123,7 +123,7 @@ def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(made.values(), key=lambda x: x.total))
 
 
-def _kin(template: Model, without: frozenset[str]) -> Iterator[Member]:
+def _similar_models(template: Model, without: frozenset[str]) -> Iterator[Member]:
     """The published models with the same matrices, letter by letter."""
     mine = _matrices(template)
     many = Member(slug="", model=template)

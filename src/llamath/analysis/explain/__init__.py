@@ -1,8 +1,18 @@
-"""`explain`: which model, changed how, has just so many parameters. `base` and `moves` span the ways, `search` finds, `answer` ranks."""
+"""Which model, changed how, has exactly a given number of parameters."""
 
 from __future__ import annotations
 
-from .explain_base import Base
-from .explanation import MARGIN, SHOWN, WINDOW, Candidate, Explanation, Name, explain, explain_name
+from .explain_base import BaseModel
+from .explanation import LISTED_BITS, MAX_LISTED, MIN_BITS_SAVED, Candidate, Explanation, RoundedNumber, explain_name, explain_number
 
-__all__ = ["MARGIN", "SHOWN", "WINDOW", "Base", "Candidate", "Explanation", "Name", "explain", "explain_name"]
+__all__ = [
+    "LISTED_BITS",
+    "MAX_LISTED",
+    "MIN_BITS_SAVED",
+    "BaseModel",
+    "Candidate",
+    "Explanation",
+    "RoundedNumber",
+    "explain_name",
+    "explain_number",
+]

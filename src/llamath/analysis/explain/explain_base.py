@@ -1,4 +1,4 @@
-"""A base of `explain`: one model's numbers summed by what could happen to them, so that thousands of hypotheses are plain arithmetic."""
+"""A model's parameters summed by kind of matrix, so that testing a hypothesis is plain arithmetic."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold
 from ..training.lora_adapters import Matrix, matrices
 
-LINEAR = ("attention", "kv", "mlp", "experts")
-"""The matrices that packing and FP8 take: all linear maps of the layers but routers."""
-SORTS = (*LINEAR, "router", "kv_bias", "norm", "buffer", "rest")
-"""Every number in a layer is of one of these sorts."""
+LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
+"""The kinds of matrices that quantization packs: all linear layers except routers."""
+MATRIX_KINDS = (*LINEAR_KINDS, "router", "kv_bias", "norm", "buffer", "rest")
+"""Every parameter of a layer belongs to one of these kinds."""
 
 
-class Kind(NamedTuple):
-    """One kind of layer: how many there are, its numbers by sort, and its heads if it shares keys and values among them."""
+class LayerKind(NamedTuple):
+    """One kind of layer: how many there are, its elements by kind of matrix, and its heads if it has grouped KV heads."""
 
     block: Block
     times: int
     sums: tuple[int, ...]
     heads: int
     kv_heads: int
-    rotary: int  # numbers in one buffer of rotary frequencies
-    idle: int  # numbers of the experts that a token does not pass
+    rotary: int  # elements of one buffer of rotary frequencies
+    inactive: int  # elements of the experts that a token does not use
 
     @property
     def size(self) -> int:
-        """What one layer weighs."""
+        """The parameters of one layer."""
         return sum(self.sums)
 
-    def sort(self, name: str) -> int:
-        """The numbers of one sort in one layer."""
-        return self.sums[SORTS.index(name)]
+    def elements(self, name: str) -> int:
+        """The elements of one kind in one layer."""
+        return self.sums[MATRIX_KINDS.index(name)]
 
 
-class Base(Record):
+class BaseModel(Record):
     """A model to start from."""
 
     name: str
     tree: Decoder
     scheme: Scheme | None
-    like: bool = False  # named by the user, and not one of many
-    also: tuple[str, ...] = ()  # other names of the same shape
+    named: bool = False  # named by the user, not one of the catalog
+    aliases: tuple[str, ...] = ()  # other models of the same shape
 
     @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[LayerKind, ...]:
         """The kinds of layers."""
-        return tuple(_kind(block, int(n)) for block, n in self.tree.layers.distinct())
+        return tuple(_layer_kind(block, int(n)) for block, n in self.tree.layers.distinct())
 
     @cached_property
-    def outside(self) -> dict[str, int]:
-        """What is not in a layer: numbers to a row of the vocabulary in the embedding and in the head, and the rest."""
+    def outside_layers(self) -> dict[str, int]:
+        """The parameters outside the layers: elements per vocabulary row of the embedding and of the head, and the others."""
         found = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
         for x in _outside(self.tree):
             size = int(x.weight.size) * int(x.copies)
             if str(x.weight.shape[0].symbol) == "V":
                 found["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
             elif not x.weight.tied:
-                found[_place(x)] += size
+                found[_outside_kind(x)] += size
         return found
 
     @cached_property
     def vocabulary(self) -> int:
-        """V."""
+        """The vocabulary size."""
         return int(self.tree.vocab)
 
     @cached_property
@@ -77,26 +77,26 @@ class Base(Record):
         return self.tree.head is not None and bool(self.tree.head.weight.tied)
 
     @cached_property
-    def row(self) -> int:
-        """What one row of the vocabulary weighs in the total, head and embedding together."""
-        return self.outside["embed_row"] + (self.head_bias if self.tied else self.outside["head_row"])
+    def vocab_row(self) -> int:
+        """The parameters per vocabulary entry, in embedding and head together."""
+        return self.outside_layers["embed_row"] + (self.head_bias if self.tied else self.outside_layers["head_row"])
 
     @cached_property
     def head_bias(self) -> int:
-        """1 where the head has a bias, which a tied head has for itself."""
+        """1 if the head has a bias (which is never tied), else 0."""
         return int(self.tree.head is not None and self.tree.head.bias is not None)
 
     @cached_property
     def total(self) -> int:
         """The model's parameters."""
-        out = self.outside
+        out = self.outside_layers
         around = out["positions"] + out["final_norm"] + out["norm"] + out["rest"]
-        return self.row * self.vocabulary + around + sum(x.size * x.times for x in self.kinds)
+        return self.vocab_row * self.vocabulary + around + sum(x.size * x.times for x in self.kinds)
 
     @cached_property
     def active(self) -> int:
-        """What one token passes."""
-        return self.total - sum(x.idle * x.times for x in self.kinds)
+        """The active parameters."""
+        return self.total - sum(x.inactive * x.times for x in self.kinds)
 
     @cached_property
     def matrices(self) -> tuple[Matrix, ...]:
@@ -105,40 +105,44 @@ class Base(Record):
 
     @cached_property
     def kinds_key(self) -> tuple[object, ...]:
-        """All that the count depends on but the tables of the vocabulary."""
-        around = tuple(self.outside[x] for x in ("final_norm", "norm", "rest", "positions"))
+        """Everything that the count depends on except the vocabulary tables."""
+        around = tuple(self.outside_layers[x] for x in ("final_norm", "norm", "rest", "positions"))
         return tuple((x.times, x.sums, x.heads, x.kv_heads) for x in self.kinds), around
 
     @cached_property
-    def skeleton(self) -> tuple[object, ...]:
-        """The same with what a row of them weighs."""
-        return self.kinds_key, self.outside["embed_row"], self.outside["head_row"]
+    def shape_key(self) -> tuple[object, ...]:
+        """`kinds_key` with the parameters per vocabulary row."""
+        return self.kinds_key, self.outside_layers["embed_row"], self.outside_layers["head_row"]
 
-    def sort(self, *names: str) -> int:
-        """The numbers of these sorts in all layers."""
-        return sum(x.sort(name) * x.times for x in self.kinds for name in names)
+    def elements(self, *names: str) -> int:
+        """The elements of these kinds in all layers."""
+        return sum(x.elements(name) * x.times for x in self.kinds for name in names)
 
     @cached_property
-    def further(self) -> dict[str, int]:
-        """Layers for further tokens: their own numbers, those that files store again, and the scales that FP8 would add."""
+    def mtp(self) -> dict[str, int]:
+        """The multi-token-prediction layers: their own elements, the tied ones that files store again, and the FP8 scales."""
         if self.tree.mtp is None:
             return {}
         leaves = [(x, int(x.copies) * int(n)) for block, n in self.tree.mtp.distinct() for x in fold(block)]
-        linear = [(x, n) for x, n in leaves if _sort(x) in LINEAR and not x.weight.tied and x.pattern.split(".")[0] in ("attn", "mlp")]
+        linear = [
+            (x, n)
+            for x, n in leaves
+            if _matrix_kind(x) in LINEAR_KINDS and not x.weight.tied and x.pattern.split(".")[0] in ("attn", "mlp")
+        ]
         return {
             "own": sum(int(x.weight.parameters) * n for x, n in leaves),
             "again": sum(int(x.weight.size) * n for x, n in leaves if x.weight.tied),
-            "scales": sum(blocks(*map(int, x.weight.shape)) * n for x, n in linear),
+            "scales": sum(num_scale_blocks(*map(int, x.weight.shape)) * n for x, n in linear),
         }
 
 
-def blocks(rows: int, columns: int, size: int = 128) -> int:
-    """How many squares of this size cover a matrix."""
+def num_scale_blocks(rows: int, columns: int, size: int = 128) -> int:
+    """Return the number of size × size blocks that cover a matrix."""
     return -(-rows // size) * -(-columns // size)
 
 
 def layer_formula(block: Block) -> Dim:
-    """What one layer weighs, in letters."""
+    """Return the parameters of one layer as a formula."""
     return total(product((x.copies, x.weight.parameters)) for x in fold(block))
 
 
@@ -146,7 +150,7 @@ def _outside(tree: Decoder) -> Iterator[Folded]:
     return (x for x in fold(tree.replace(layers=Stack())))
 
 
-def _place(x: Folded) -> str:
+def _outside_kind(x: Folded) -> str:
     if x.group == "embedding":
         return "positions"
     if x.group == "norm":
@@ -154,19 +158,19 @@ def _place(x: Folded) -> str:
     return "rest"
 
 
-def _kind(block: Block, times: int) -> Kind:
-    sums, idle = dict.fromkeys(SORTS, 0), 0
+def _layer_kind(block: Block, times: int) -> LayerKind:
+    sums, idle = dict.fromkeys(MATRIX_KINDS, 0), 0
     for x in fold(block):
         size = int(x.weight.parameters)
-        sums[_sort(x)] += size * int(x.copies)
+        sums[_matrix_kind(x)] += size * int(x.copies)
         idle += size * (int(x.copies) - int(x.active))
     attn = getattr(block, "attn", None)
     heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None
-    return Kind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, idle)
+    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, idle)
 
 
-def _sort(x: Folded) -> str:
+def _matrix_kind(x: Folded) -> str:
     if x.weight.buffer:
         return "buffer"
     if x.group == "norm":
@@ -176,4 +180,4 @@ def _sort(x: Folded) -> str:
         return "kv_bias" if key else "rest"
     if key:
         return "kv"
-    return {"mixer": "attention", "mtp": "attention"}.get(x.group, x.group if x.group in SORTS else "rest")
+    return {"mixer": "attention", "mtp": "attention"}.get(x.group, x.group if x.group in MATRIX_KINDS else "rest")

@@ -1,22 +1,22 @@
-"""The terms of an explanation: what each move is called, what it weighs, and by which formula."""
+"""The terms of an explanation: what each move is called, its value and its formula."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from ...core.parameter_count import count_parameters
-from .hypotheses import Space, Way
-from .moves import GROUPS, PLAIN, SCALES, WIDER, WORDS, Term, layer_symbols
-from .priors import rows
+from .hypotheses import Hypothesis, HypothesisSpace
+from .moves import FP8_SCALE_FORMULAS, GROUP_FORMULAS, PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
+from .priors import vocab_prior
 
 
-def terms(way: Way, known: Mapping[int, str]) -> Iterator[Term]:
-    """The model, then what was done to it; together they come to the way's number."""
+def explanation_terms(way: Hypothesis, known: Mapping[int, str]) -> Iterator[Term]:
+    """Yield the model and then each change; the values sum to the number of the hypothesis."""
     base, V = way.base, way.base.vocabulary
     if not way.alone:
         yield Term(what=base.name, value=base.total, formula=count_parameters(base.tree).formula.symbols)
     if way.vocabulary is not None and not way.alone:
-        yield _resized(way, known)
+        yield _vocab_term(way, known)
     for move in way.shape.moves:
         symbols = (
             f" = {move.formula.partition('·')[0]}·({layer_symbols(base.kinds[0])})"
@@ -24,39 +24,43 @@ def terms(way: Way, known: Mapping[int, str]) -> Iterator[Term]:
             else ""
         )
         yield Term(what=move.what, value=move.value, formula=move.formula + symbols)
-    if way.packing is not PLAIN:
-        yield packed(way)
+    if way.packing is not UNPACKED:
+        yield packing_term(way)
     for move in way.moves:
         yield Term(what=move.what, value=move.value, formula=move.formula)
     if way.adapters is not None:
-        yield _adapted(way, way.vocabulary or V)
+        yield _adapter_term(way, way.vocabulary or V)
         if whole := way.adapters.whole_row * (way.vocabulary or V):
             yield Term(what="embedding and head trained whole", value=whole, formula=f"{way.vocabulary or V:,}·{way.adapters.whole_row:,}")
 
 
-def _resized(way: Way, known: Mapping[int, str]) -> Term:
+def _vocab_term(way: Hypothesis, known: Mapping[int, str]) -> Term:
     base, V = way.base, way.base.vocabulary
     new = way.vocabulary or V
-    why = likely.why if (likely := rows(new, V, known)) else ""
+    why = likely.why if (likely := vocab_prior(new, V, known)) else ""
     what = f"vocabulary {V:,} → {new:,}" + (f" ({why})" if why else "")
-    return Term(what=what, value=base.row * (new - V), formula=f"(V′ − V)·{base.row:,} = ({new:,} − {V:,})·{base.row:,}")
+    return Term(what=what, value=base.vocab_row * (new - V), formula=f"(V′ − V)·{base.vocab_row:,} = ({new:,} − {V:,})·{base.vocab_row:,}")
 
 
-def packed(way: Way) -> Term:
-    """What storage takes off, or FP8's scales add."""
+def packing_term(way: Hypothesis) -> Term:
+    """The elements that packing removes, or that FP8 scales add."""
     packing, n = way.packing, way.packing.divisor
-    saved = Space(base=way.base, known={}, bits=64.0).saved(way.shape, packing) or 0
-    if packing.scales in SCALES:
-        return Term(what=f"FP8 scales of {packing.scales}", value=-saved, formula=f"Σ over the linear layers of {SCALES[packing.scales]}")
+    saved = HypothesisSpace(base=way.base, known_vocab_sizes={}, bits=64.0).saved(way.shape, packing) or 0
+    if packing.scales in FP8_SCALE_FORMULAS:
+        return Term(
+            what=f"FP8 scales of {packing.scales}",
+            value=-saved,
+            formula=f"Σ over the linear layers of {FP8_SCALE_FORMULAS[packing.scales]}",
+        )
     if packing.scales:
         what = f"{packing.what} packed by {packing.scales} (4-bit, eight to a 32-bit number, in groups of 128)"
-        formula = f"−(1 − 1/8)·{way.base.sort(*packing.sorts):,} + Σ ({GROUPS[packing.scales]})"
+        formula = f"−(1 − 1/8)·{way.base.elements(*packing.kinds):,} + Σ ({GROUP_FORMULAS[packing.scales]})"
         return Term(what=what, value=-saved, formula=formula)
-    what = f"{packing.what} packed ({WORDS[n]}{WIDER[n]})"
+    what = f"{packing.what} packed ({PACKED_WORDS[n]}{PACKED_WORDS_8BIT[n]})"
     return Term(what=what, value=-saved, formula=f"−(1 − 1/{n})·{saved * n // (n - 1):,}")
 
 
-def _adapted(way: Way, vocabulary: int) -> Term:
+def _adapter_term(way: Hypothesis, vocabulary: int) -> Term:
     chosen, r = way.adapters, way.rank
     assert chosen is not None
     parts: dict[tuple[int, int], int] = {}

@@ -1,4 +1,4 @@
-"""What can have happened to a count, one move at a time: each an exact number with its formula, and bits for how far-fetched it is."""
+"""The changes that can explain a count, one move at a time: each with its exact value, its formula and its bits (less likely costs more)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ...core.record_type import Record
 from ..training.lora_adapters import Matrix
-from .explain_base import LINEAR, Base, Kind, layer_formula
+from .explain_base import LINEAR_KINDS, BaseModel, LayerKind, layer_formula
 
 
 class Term(Record):
-    """One part of an explanation; the values of all parts sum to the number."""
+    """One term of an explanation; the values of all terms sum to the number."""
 
     what: str
     value: int
@@ -19,49 +19,49 @@ class Term(Record):
 
 
 class Move(NamedTuple):
-    """A change of the count. Two of one group never go together."""
+    """A change of the count. At most one move of each group is applied."""
 
     group: str
     what: str
     value: int
     formula: str
     bits: float
-    tables: int = -1  # how many tables of the vocabulary are counted after it; -1: as before
+    tables: int = -1  # which vocabulary tables are counted afterwards; -1: unchanged
 
 
 class Packing(NamedTuple):
-    """What storage makes of a model's numbers."""
+    """How weights are packed into stored elements."""
 
     what: str
-    sorts: tuple[str, ...]  # which matrices it packs
-    divisor: int  # values to a stored number; 1: none
+    kinds: tuple[str, ...]  # the kinds of matrices that are packed
+    divisor: int  # values per stored element; 1: unpacked
     bits: float
     head: bool = False
-    scales: str = ""  # how many of them are stored as well
+    scales: str = ""  # the layout of the scales that are stored as well
 
 
-class Adapters(NamedTuple):
-    """A set of matrices that get adapters, as linear functions of the vocabulary: per rank, and what is trained whole."""
+class AdapterSet(NamedTuple):
+    """A set of LoRA targets: adapter parameters per rank, and parameters of fully trained tables, linear in the vocabulary size."""
 
     what: str
     bits: float
     per_rank: int
-    per_rank_row: int  # of `per_rank`, per row of the vocabulary
-    whole_row: int
+    per_rank_row: int  # per rank and vocabulary entry
+    whole_row: int  # fully trained, per vocabulary entry
     matrices: tuple[Matrix, ...]
 
 
-PLAIN = Packing("", (), 1, 0)
-WORDS = {2: "4-bit, two to a byte", 4: "4-bit, four to a 16-bit number", 8: "4-bit, eight to a 32-bit number"}
-SCALES = {"blocks of 128×128": "⌈out/128⌉·⌈in/128⌉", "rows": "out", "matrices": "1"}
-GROUPS = {"AWQ": "out·in/128 + out·in/1,024", "GPTQ": "out·in/128 + out·in/1,024 + in"}
-"""What is stored for groups of 128 4-bit values: a scale, a zero (packed like the values), and in GPTQ the group of each row of inputs."""
-WIDER = {2: "; or 8-bit, two to 16 bits", 4: "; or 8-bit, four to 32 bits", 8: ""}
+UNPACKED = Packing("", (), 1, 0)
+PACKED_WORDS = {2: "4-bit, two to a byte", 4: "4-bit, four to a 16-bit number", 8: "4-bit, eight to a 32-bit number"}
+FP8_SCALE_FORMULAS = {"blocks of 128×128": "⌈out/128⌉·⌈in/128⌉", "rows": "out", "matrices": "1"}
+GROUP_FORMULAS = {"AWQ": "out·in/128 + out·in/1,024", "GPTQ": "out·in/128 + out·in/1,024 + in"}
+"""Stored per group of 128 4-bit values: a scale and a packed zero; GPTQ also stores the group index of each input row."""
+PACKED_WORDS_8BIT = {2: "; or 8-bit, two to 16 bits", 4: "; or 8-bit, four to 32 bits", 8: ""}
 
 
-def tables(base: Base) -> Iterator[Move]:
-    """Which tables of the vocabulary are counted."""
-    V, out = base.vocabulary, base.outside
+def table_moves(base: BaseModel) -> Iterator[Move]:
+    """Yield the choices of which vocabulary tables are counted."""
+    V, out = base.vocabulary, base.outside_layers
     embed, head = V * out["embed_row"], V * out["head_row"]
     symbol = "V·d"
     positions = out["positions"]
@@ -82,57 +82,57 @@ def tables(base: Base) -> Iterator[Move]:
         yield Move("tables", "without embeddings", -embed - positions, f"−{symbol}{more}", 2.5, 0)
 
 
-def norms(base: Base, kinds: tuple[tuple[Kind, int], ...]) -> Iterator[Move]:
-    """Which norms are counted."""
-    out = base.outside
-    inside = sum(kind.sort("norm") * n for kind, n in kinds)
+def norm_moves(base: BaseModel, kinds: tuple[tuple[LayerKind, int], ...]) -> Iterator[Move]:
+    """Yield the choices of which norms are counted."""
+    out = base.outside_layers
+    inside = sum(kind.elements("norm") * n for kind, n in kinds)
     if every := inside + out["norm"] + out["final_norm"]:
         yield Move("norms", "without norms", -every, f"−({inside:,} in layers + {every - inside:,})", 2.5)
     if final := out["final_norm"]:
         yield Move("norms", "without the final norm", -final, f"−{final:,}", 2.5)
 
 
-def extras(base: Base) -> Iterator[Move]:
-    """Numbers that some programs count and some do not."""
+def extra_moves(base: BaseModel) -> Iterator[Move]:
+    """Yield buffers and layers that some programs count and others do not."""
     if each := sum(x.rotary * x.times for x in base.kinds):
         once = sum({x.rotary for x in base.kinds})
         layers = sum(x.times for x in base.kinds if x.rotary)
         yield Move("rotary", "with a rotary buffer in each layer", each, f"Σ h/2 over {layers} layers", 3)
         yield Move("rotary", "with the rotary buffer", once, "h/2", 3.5)
         yield Move("rotary", "with the rotary buffer and its original", 2 * once, "2·h/2", 3.5)
-    if buffers := base.sort("buffer"):
+    if buffers := base.elements("buffer"):
         yield Move("buffers", "without buffers (the router's bias)", -buffers, f"−{buffers:,}", 2.5)
     if base.active != base.total:
         yield Move("active", "the active parameters alone", base.active - base.total, "k of E experts in each layer", 2.5)
-    if further := base.further:
+    if further := base.mtp:
         own, again = further["own"], further["again"]
-        yield Move("mtp", "with the layer for further tokens (MTP)", own, "its layer, two norms, join [d, 2·d], and a norm", 2.5)
+        yield Move("mtp", "with the multi-token-prediction layer (MTP)", own, "its layer, two norms, join [d, 2·d], and a norm", 2.5)
         yield Move("mtp", "with MTP, embedding and head stored again", own + again, f"{own:,} + 2·V·d", 2.5)
 
 
-def packings(base: Base) -> Iterator[Packing]:
-    """How the matrices may be stored."""
-    yield PLAIN
-    choices: list[tuple[str, tuple[str, ...], float]] = [("the linear layers", LINEAR, 0)]
-    if base.sort("router"):
-        choices.append(("the linear layers and routers", (*LINEAR, "router"), 1.5))
-    if base.sort("experts"):
+def packings(base: BaseModel) -> Iterator[Packing]:
+    """Yield the ways in which the matrices may be packed."""
+    yield UNPACKED
+    choices: list[tuple[str, tuple[str, ...], float]] = [("the linear layers", LINEAR_KINDS, 0)]
+    if base.elements("router"):
+        choices.append(("the linear layers and routers", (*LINEAR_KINDS, "router"), 1.5))
+    if base.elements("experts"):
         choices.append(("the experts", ("experts",), 1))
     else:
         choices.append(("the MLP", ("mlp",), 2.5))
     for what, sorts, bits in choices:
         for divisor in (2, 4, 8):
             yield Packing(what, sorts, divisor, 3 + bits + (divisor == 8))
-            if sorts == LINEAR and not base.tied and base.outside["head_row"]:
+            if sorts == LINEAR_KINDS and not base.tied and base.outside_layers["head_row"]:
                 yield Packing("the linear layers and the head", sorts, divisor, 5.5 + (divisor == 8), head=True)
     for scales, bits in (("AWQ", 4.0), ("GPTQ", 4.5)):
-        yield Packing("the linear layers", LINEAR, 8, bits, scales=scales)
+        yield Packing("the linear layers", LINEAR_KINDS, 8, bits, scales=scales)
     for scales, bits in (("blocks of 128×128", 3.0), ("rows", 4.0), ("matrices", 4.5)):
-        yield Packing("", LINEAR, 1, bits, scales=scales)
+        yield Packing("", LINEAR_KINDS, 1, bits, scales=scales)
 
 
-def depths(base: Base) -> Iterator[tuple[Move | None, tuple[tuple[Kind, int], ...]]]:
-    """As many layers as there are, and a few more or less of one kind; not of models with more than three kinds."""
+def depth_moves(base: BaseModel) -> Iterator[tuple[Move | None, tuple[tuple[LayerKind, int], ...]]]:
+    """Yield the model's depth, and a few layers more or less of one kind; only for models with at most three kinds of layers."""
     plain = tuple((kind, kind.times) for kind in base.kinds)
     yield None, plain
     alike = {kind.sums: i for i, kind in enumerate(base.kinds)}
@@ -147,18 +147,18 @@ def depths(base: Base) -> Iterator[tuple[Move | None, tuple[tuple[Kind, int], ..
             yield Move("depth", word, change * kind.size, f"{change:+d}·{kind.size:,}", bits), changed
 
 
-def heads(kinds: tuple[tuple[Kind, int], ...]) -> Iterator[Move]:
-    """Keys and values for every head, or copied until each rank has one."""
+def head_moves(kinds: tuple[tuple[LayerKind, int], ...]) -> Iterator[Move]:
+    """Yield KV heads expanded to all heads, or copied for tensor-parallel ranks."""
     grouped = [(kind, n) for kind, n in kinds if kind.heads > kind.kv_heads]
     if not grouped:
         return
-    own = sum((kind.sort("kv") + kind.sort("kv_bias")) * (kind.heads // kind.kv_heads - 1) * n for kind, n in grouped)
+    own = sum((kind.elements("kv") + kind.elements("kv_bias")) * (kind.heads // kind.kv_heads - 1) * n for kind, n in grouped)
     shares = {(kind.heads, kind.kv_heads) for kind, _ in grouped}
     if len(shares) > 1:
         yield Move("heads", "as multi-head attention", own, "Σ (H/K − 1)·(k + v)", 3)
         return
     ((H, K),) = shares
-    once = sum((kind.sort("kv") + kind.sort("kv_bias")) * n for kind, n in grouped)
+    once = sum((kind.elements("kv") + kind.elements("kv_bias")) * n for kind, n in grouped)
     yield Move("heads", "as multi-head attention", own, f"(H/K − 1)·(k + v) = ({H}/{K} − 1)·{once:,}", 3)
     for ranks in (2, 4, 8, 16, 32, 64):
         if K < ranks < H and ranks % K == 0:
@@ -166,37 +166,37 @@ def heads(kinds: tuple[tuple[Kind, int], ...]) -> Iterator[Move]:
             yield Move("heads", what, (ranks // K - 1) * once, f"({ranks}/{K} − 1)·(k + v) = ({ranks}/{K} − 1)·{once:,}", 4.5)
 
 
-def adapters(base: Base) -> Iterator[Adapters]:
-    """The usual sets of targets, with nothing, the adapted tables, or the tables themselves trained beside them."""
+def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
+    """Yield the common sets of LoRA targets, alone, with adapters on head and embedding, or with those trained fully."""
     inside = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
     sets = (
-        ("q and v", _ends(inside, "attn", ("q", "v")), 0.5),
-        ("q, k, v and o", _ends(inside, "attn", ("q", "k", "v", "o")), 1.5),
-        ("q, k and v", _ends(inside, "attn", ("q", "k", "v")), 2.5),
-        ("the MLP", _ends(inside, "mlp", ("gate", "up", "down")), 2.5),
+        ("q and v", _matching(inside, "attn", ("q", "v")), 0.5),
+        ("q, k, v and o", _matching(inside, "attn", ("q", "k", "v", "o")), 1.5),
+        ("q, k and v", _matching(inside, "attn", ("q", "k", "v")), 2.5),
+        ("the MLP", _matching(inside, "mlp", ("gate", "up", "down")), 2.5),
         ("all linear layers", tuple(inside), 0.5),
     )
-    row, V = base.outside, base.vocabulary
+    row, V = base.outside_layers, base.vocabulary
     head, embed = ([x for x in base.matrices if x.paths[0] == name and V in (x.out, x.into)] for name in ("head", "embed"))
     for what, found, bits in sets:
         if not found:
             continue
         per = sum(x.adapter(1) for x in found)
-        yield Adapters(what, bits, per, 0, 0, found)
+        yield AdapterSet(what, bits, per, 0, 0, found)
         if head:
             widths = head[0].out + head[0].into - V
-            yield Adapters(f"{what}, and the head", bits + 1.5, per + widths, 1, 0, (*found, *head))
+            yield AdapterSet(f"{what}, and the head", bits + 1.5, per + widths, 1, 0, (*found, *head))
             if embed:
                 both = widths + embed[0].out + embed[0].into - V
-                yield Adapters(f"{what}, embedding and head", bits + 2.5, per + both, 2, 0, (*found, *embed, *head))
+                yield AdapterSet(f"{what}, embedding and head", bits + 2.5, per + both, 2, 0, (*found, *embed, *head))
             whole = row["embed_row"] + row["head_row"]
-            yield Adapters(f"{what}; embedding and head trained whole", bits + 2, per, 0, whole, found)
+            yield AdapterSet(f"{what}; embedding and head trained whole", bits + 2, per, 0, whole, found)
 
 
-def _ends(found: list[Matrix], part: str, words: tuple[str, ...]) -> tuple[Matrix, ...]:
+def _matching(found: list[Matrix], part: str, words: tuple[str, ...]) -> tuple[Matrix, ...]:
     return tuple(x for x in found if any(f".{part}." in path and path.rpartition(".")[2] in words for path in x.paths))
 
 
-def layer_symbols(kind: Kind) -> str:
-    """What one layer of a kind weighs, in letters."""
+def layer_symbols(kind: LayerKind) -> str:
+    """Return the parameters of one layer in letters."""
     return layer_formula(kind.block).symbol

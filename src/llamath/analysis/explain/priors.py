@@ -1,11 +1,11 @@
-"""How plausible a size of vocabulary, a rank or a set of targets is, in bits: what it takes to say which one is meant."""
+"""How likely a vocabulary size or a LoRA rank is, in bits: the less common, the more bits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-ELSEWHERE = {
+OTHER_VOCAB_SIZES = {
     2_256: "torchtitan's test tokenizer",
     49_953: "Chinese LLaMA",
     49_954: "Chinese Alpaca",
@@ -13,45 +13,45 @@ ELSEWHERE = {
     55_296: "Chinese LLaMA 2",
     151_665: "Qwen2.5's tokenizer, unpadded",
 }
-"""Vocabularies of no preset that people count models with."""
-MOST_ROWS = 2**19
-RANKS = {8: 1.5, 16: 1.5, 32: 2.5, 64: 2.5, 4: 3, 128: 3, 256: 3.5, 2: 4, 1: 4, 512: 4.5, 1024: 5.5}
-"""Ranks that people use, with the bits that each costs."""
-MOST_RANK = 2048
+"""Well-known vocabulary sizes that no preset has."""
+MAX_VOCAB = 2**19
+RANK_BITS = {8: 1.5, 16: 1.5, 32: 2.5, 64: 2.5, 4: 3, 128: 3, 256: 3.5, 2: 4, 1: 4, 512: 4.5, 1024: 5.5}
+"""Common LoRA ranks and the bits of each."""
+MAX_RANK = 2048
 
 
-class Plausible(NamedTuple):
-    """How many bits a value takes, and why so few."""
+class Prior(NamedTuple):
+    """The bits of a value, and the reason."""
 
     bits: float
     why: str = ""
 
 
-def rows(value: int, own: int, known: Mapping[int, str]) -> Plausible | None:
-    """A vocabulary of `value` rows where the model has `own`; None if nobody has so many, or it is no change."""
-    if not 0 < value <= MOST_ROWS or value == own:
+def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> Prior | None:
+    """Return the prior of a vocabulary size where the model's own is `own`; None if it is out of range or unchanged."""
+    if not 0 < value <= MAX_VOCAB or value == own:
         return None
     if 0 < value - own <= 16:
-        return Plausible(4, f"{value - own} token{'s' if value > own + 1 else ''} added")
+        return Prior(4, f"{value - own} token{'s' if value > own + 1 else ''} added")
     for multiple in (8, 16, 32, 64, 128, 256, 512, 1024):
         if value == -(-own // multiple) * multiple:
-            return Plausible(5, f"padded to a multiple of {multiple}")
-    if value in ELSEWHERE:
-        return Plausible(5, ELSEWHERE[value])
+            return Prior(5, f"padded to a multiple of {multiple}")
+    if value in OTHER_VOCAB_SIZES:
+        return Prior(5, OTHER_VOCAB_SIZES[value])
     if value in known:
-        return Plausible(6, f"as {known[value]} has")
+        return Prior(6, f"as {known[value]} has")
     if value & (value - 1) == 0 and value >= 256:
-        return Plausible(6, "a power of two")
+        return Prior(6, "a power of two")
     if own < value <= own + 1024:
-        return Plausible(10, f"{value - own:,} tokens added")
+        return Prior(10, f"{value - own:,} tokens added")
     for multiple, bits in ((1000, 9), (1024, 9), (256, 12), (64, 14), (8, 17)):
         if value % multiple == 0:
-            return Plausible(bits, f"a multiple of {multiple:,}")
-    return Plausible(20)
+            return Prior(bits, f"a multiple of {multiple:,}")
+    return Prior(20)
 
 
-def rank(value: int) -> Plausible | None:
-    """The rank of an adapter; None if nobody trains it."""
-    if not 0 < value <= MOST_RANK:
+def rank_prior(value: int) -> Prior | None:
+    """Return the prior of a LoRA rank; None if it is out of range."""
+    if not 0 < value <= MAX_RANK:
         return None
-    return Plausible(RANKS.get(value, 13 if value > 256 else 7 if value % 8 == 0 else 10))
+    return Prior(RANK_BITS.get(value, 13 if value > 256 else 7 if value % 8 == 0 else 10))

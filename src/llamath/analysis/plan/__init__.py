@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .plan_ranking import PlanReport, PlanRequest, axes, plan, sequences
+from .plan_ranking import PlanReport, PlanRequest, layout_axes, plan, sequences_per_step
 
-__all__ = ["PlanReport", "PlanRequest", "axes", "plan", "sequences"]
+__all__ = ["PlanReport", "PlanRequest", "layout_axes", "plan", "sequences_per_step"]

@@ -19,14 +19,14 @@ from ...core.record_type import Record
 from ...core.tree import fold, fold_blocks
 from ..parallel_layout import Layout, Recompute, layout_problems
 
-LEAST = 4096
+MIN_TOKENS_PER_CP_RANK = 4096
 """Fewer tokens of a sequence than these are not given to a rank: Megatron Core's guide has context parallelism for 8K tokens and more."""
 MICROBATCHES = (1, 2, 4, 8)
 INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
-WIDEST = 256
+MAX_TP = 256
 """No tensor parallelism is tried beyond this."""
-AXES = ("tp", "pp", "cp", "ep", "dp")
-OTHERS = ("zero", "microbatch", "interleave")
+LAYOUT_AXES = ("tp", "pp", "cp", "ep", "dp")
+LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
 
 
 class Rejected(Record):
@@ -36,13 +36,13 @@ class Rejected(Record):
     why: str
 
 
-def ordered(found: Iterable[Rejected]) -> tuple[Rejected, ...]:
+def sort_rejected(found: Iterable[Rejected]) -> tuple[Rejected, ...]:
     """By dimension, then by number."""
-    names = [x.upper() for x in AXES]
+    names = [x.upper() for x in LAYOUT_AXES]
     return tuple(sorted(found, key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", "")))))
 
 
-class Step(Record):
+class StepSpec(Record):
     """What a step is made of."""
 
     gpus: int
@@ -59,32 +59,32 @@ def divisors(n: int) -> list[int]:
     return sorted({*low, *(n // i for i in low)})
 
 
-class Space:
+class LayoutSpace:
     """A tree's layouts for a step."""
 
-    def __init__(self, tree: Decoder, step: Step) -> None:
+    def __init__(self, tree: Decoder, step: StepSpec) -> None:
         self.tree, self.step = tree, step
         self.rejected: dict[str, Rejected] = {}
-        self._cuts: dict[tuple[int, int], bool] = {}
-        self._runs: dict[tuple[int, int], bool] = {}
+        self._even_splits: dict[tuple[int, int], bool] = {}
+        self._even_chunks: dict[tuple[int, int], bool] = {}
 
     def layouts(self) -> Iterator[Layout]:
         """Each combination of ranks once, with a whole step in one microbatch and nothing else decided."""
-        tensor, pipeline, context, expert = self._tensor(), self._pipeline(), self._context(), self._expert()
+        tensor, pipeline, context, expert = self._tp_degrees(), self._pp_degrees(), self._cp_degrees(), self._ep_degrees()
         for tp, pp, cp in product(tensor, pipeline, context):
-            if self.step.gpus % (tp * pp * cp) or not self._cut(tp, cp):
+            if self.step.gpus % (tp * pp * cp) or not self._splits_evenly(tp, cp):
                 continue
             dp = self.step.gpus // (tp * pp * cp)
-            if self._asked("dp", dp) and self._shared(dp):
-                yield from self._dealt(Layout(tp=tp, pp=pp, cp=cp, dp=dp, flash=self.step.flash), expert)
+            if self._is_allowed("dp", dp) and self._divides_batch(dp):
+                yield from self._with_expert_parallelism(Layout(tp=tp, pp=pp, cp=cp, dp=dp, flash=self.step.flash), expert)
 
     def variants(self, layout: Layout) -> Iterator[Layout]:
         """The layout with every microbatch, interleaving, recomputation and ZeRO."""
         each = self.step.sequences // layout.dp
         again: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
-        zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._asked("zero", x)]
+        zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)]
         for size in MICROBATCHES:
-            if each % size or not self._asked("microbatch", size) or (size > 1 and layout.cp > 1):
+            if each % size or not self._is_allowed("microbatch", size) or (size > 1 and layout.cp > 1):
                 continue
             for v in self._interleaves(layout.pp, each // size):
                 for recompute, zero in product(again, zeros):
@@ -95,13 +95,13 @@ class Space:
         """How many experts its mixtures have."""
         return list(dict.fromkeys(x.num_experts for x in fold(self.tree) if x.num_experts))
 
-    def _asked(self, name: str, n: int) -> bool:
+    def _is_allowed(self, name: str, n: int) -> bool:
         return self.step.fixed.get(name, n) == n
 
     def _reject(self, what: str, why: str) -> None:
         self.rejected.setdefault(what, Rejected(what=what, why=why))
 
-    def _among(self, name: str) -> list[int]:
+    def _candidates(self, name: str) -> list[int]:
         """The divisors of the number of GPUs, or the one that is asked for."""
         if name not in self.step.fixed:
             return divisors(self.step.gpus)
@@ -110,42 +110,42 @@ class Space:
             self._reject(f"{name.upper()} {n:,}", f"{self.step.gpus:,} GPUs")
         return [n]
 
-    def _tensor(self) -> list[int]:
+    def _tp_degrees(self) -> list[int]:
         found = []
-        for n in self._among("tp"):
-            if n > min(self.step.node, WIDEST):
-                self._reject(f"TP {n:,}", f"a node has {self.step.node:,} GPUs" if n > self.step.node else f"more than {WIDEST}")
+        for n in self._candidates("tp"):
+            if n > min(self.step.node, MAX_TP):
+                self._reject(f"TP {n:,}", f"a node has {self.step.node:,} GPUs" if n > self.step.node else f"more than {MAX_TP}")
             elif why := layout_problems(self.tree, Layout(tp=n)):
                 self._reject(f"TP {n:,}", ", ".join(x.partition(": ")[2] for x in why))
             else:
                 found.append(n)
         return found
 
-    def _pipeline(self) -> list[int]:
+    def _pp_degrees(self) -> list[int]:
         found = []
-        for n in self._among("pp"):
+        for n in self._candidates("pp"):
             if layout_problems(self.tree, Layout(pp=n)):
                 self._reject(f"PP {n:,}", f"{int(self.tree.layers.n):,} layers")
             else:
                 found.append(n)
         return found
 
-    def _context(self) -> list[int]:
+    def _cp_degrees(self) -> list[int]:
         found, passed_on = [], any(isinstance(x.block, Mixer) and not isinstance(x.block, AttentionBase) for x in fold_blocks(self.tree))
-        for n in self._among("cp"):
+        for n in self._candidates("cp"):
             if n > 1 and passed_on:
                 self._reject(f"CP {n:,}", "a layer's state goes from token to token")
-            elif n > 1 and self.step.context < n * LEAST:
-                self._reject(f"CP {n:,}", f"{self.step.context:,} tokens, less than {LEAST:,} each")
+            elif n > 1 and self.step.context < n * MIN_TOKENS_PER_CP_RANK:
+                self._reject(f"CP {n:,}", f"{self.step.context:,} tokens, less than {MIN_TOKENS_PER_CP_RANK:,} each")
             elif why := [x for x in layout_problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
                 self._reject(f"CP {n:,}", why[0].partition(": ")[2])
             else:
                 found.append(n)
         return found
 
-    def _expert(self) -> list[int]:
+    def _ep_degrees(self) -> list[int]:
         found = []
-        for n in self._among("ep") if self.experts or "ep" in self.step.fixed else (1,):
+        for n in self._candidates("ep") if self.experts or "ep" in self.step.fixed else (1,):
             if n > 1 and not self.experts:
                 self._reject(f"EP {n:,}", "the model has no experts")
             elif wrong := [x for x in self.experts if x % n]:
@@ -154,21 +154,21 @@ class Space:
                 found.append(n)
         return found
 
-    def _cut(self, tp: int, cp: int) -> bool:
+    def _splits_evenly(self, tp: int, cp: int) -> bool:
         """Whether a rank's part of a sequence is cut into equal parts."""
-        if (tp, cp) not in self._cuts:
+        if (tp, cp) not in self._even_splits:
             why = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
-            self._cuts[tp, cp] = not why
+            self._even_splits[tp, cp] = not why
             if why and cp == 1:
                 self._reject(f"TP {tp:,}", why[0].partition(": ")[2])
-        return self._cuts[tp, cp]
+        return self._even_splits[tp, cp]
 
-    def _shared(self, dp: int) -> bool:
+    def _divides_batch(self, dp: int) -> bool:
         if self.step.sequences % dp:
             self._reject(f"DP {dp:,}", f"{self.step.sequences:,} sequences a step")
         return self.step.sequences % dp == 0
 
-    def _dealt(self, layout: Layout, expert: list[int]) -> Iterator[Layout]:
+    def _with_expert_parallelism(self, layout: Layout, expert: list[int]) -> Iterator[Layout]:
         """With each expert parallelism: an expert is whole where experts are dealt out, else cut as all else is."""
         for n in expert:
             if n == 1:
@@ -177,15 +177,15 @@ class Space:
                 yield layout.replace(ep=n, etp=1)
 
     def _interleaves(self, pp: int, microbatches: int) -> Iterator[int]:
-        if self._asked("interleave", 1):
+        if self._is_allowed("interleave", 1):
             yield 1
         if pp == 1 or microbatches % pp:
             return
-        yield from (v for v in INTERLEAVES if self._asked("interleave", v) and self._even(pp, v))
+        yield from (v for v in INTERLEAVES if self._is_allowed("interleave", v) and self._has_even_chunks(pp, v))
 
-    def _even(self, pp: int, v: int) -> bool:
+    def _has_even_chunks(self, pp: int, v: int) -> bool:
         """Whether runs come out even, but for one layer less at each end."""
-        if (pp, v) not in self._runs:
+        if (pp, v) not in self._even_chunks:
             n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
-            self._runs[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))
-        return self._runs[pp, v]
+            self._even_chunks[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))
+        return self._even_chunks[pp, v]

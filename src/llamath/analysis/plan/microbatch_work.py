@@ -24,87 +24,87 @@ from ..parallel_layout import Layout
 from ..training.pipeline_schedule import bytes_of
 from ..training.saved_activations import Kernels, Saved, after, layer, loss
 
-MATMUL = 0.70
+MATMUL_EFFICIENCY = 0.70
 """The share of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
-ATTENTION = 0.45
+ATTENTION_EFFICIENCY = 0.45
 """The share of the dense peak that attention's products reach; set by hand from the row of the same table with 131,072 tokens."""
-PASSES = 2
+ACTIVATION_PASSES = 2
 """How often what is kept passes through memory, beside the operands of products: written once, read once."""
 
 
-class Part(NamedTuple):
+class ForwardCost(NamedTuple):
     """A forward pass of one microbatch through a part of the model, on one GPU."""
 
     matmul: float = 0.0  # seconds in products with weights
-    mixing: float = 0.0  # seconds in the products of attention
-    moving: float = 0.0  # seconds for what waits for memory
+    attention: float = 0.0  # seconds in the products of attention
+    memory: float = 0.0  # seconds for what waits for memory
     scores: float = 0.0  # of these, for attention's scores where they are written
     tensor: float = 0.0  # bytes gathered or summed among the ranks of tensor parallelism
     context: float = 0.0  # bytes of keys and values gathered among those of context parallelism
     expert: float = 0.0  # bytes sent to other experts' ranks and back
 
-    def times(self, n: int) -> Part:
+    def scaled(self, n: int) -> ForwardCost:
         """So many of them."""
-        return Part(*(n * x for x in self))
+        return ForwardCost(*(n * x for x in self))
 
 
-def together(parts: Iterable[Part]) -> Part:
+def sum_costs(parts: Iterable[ForwardCost]) -> ForwardCost:
     """One after the other."""
-    return Part(*map(sum, zip(*parts, strict=True)))
+    return ForwardCost(*map(sum, zip(*parts, strict=True)))
 
 
-class Rates(NamedTuple):
+class AchievedRates(NamedTuple):
     """What a GPU reaches, in a second."""
 
     matmul: float
-    mixing: float
+    attention: float
     memory: float
 
 
-def rates(device: Device, dtype: str, compute: str) -> Rates | None:
+def achieved_rates(device: Device, dtype: str, compute: str) -> AchievedRates | None:
     """Those of a device; None where no rate of arithmetic is published."""
     over = find_roof(device, dtype, compute)
-    return Rates(MATMUL * over.peak, ATTENTION * over.peak, over.bandwidth) if over.peak else None
+    return AchievedRates(MATMUL_EFFICIENCY * over.peak, ATTENTION_EFFICIENCY * over.peak, over.bandwidth) if over.peak else None
 
 
-class Work:
+class MicrobatchCosts:
     """A tree on a kind of GPU: each part under each layout is worked out once."""
 
-    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: Rates) -> None:
+    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: AchievedRates) -> None:
         self.tree, self.context, self.kernels, self.rates = tree, context, kernels, rates
-        self._made: dict[tuple[object, ...], Part] = {}
+        self._costs: dict[tuple[object, ...], ForwardCost] = {}
         self._folded: dict[int, list[Folded]] = {}
 
-    def layer(self, block: Block, layout: Layout) -> Part:
+    def layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         """One layer."""
-        return self._once(id(block), block, layout)
+        return self._cached_cost(id(block), block, layout)
 
-    def ends(self, layout: Layout, first: bool, last: bool) -> Part:
+    def embedding_and_head_cost(self, layout: Layout, first: bool, last: bool) -> ForwardCost:
         """What stands before and after the layers, where a stage has it."""
-        made = self._once("ends", None, layout)
+        made = self._cached_cost("ends", None, layout)
         rows = self._tokens(layout) * int(self.tree.width) * self.kernels.width
-        shared = Part(tensor=rows if layout.tp > 1 else 0.0)
-        return together([shared] * first + [made, shared] * last) if first or last else Part()
+        shared = ForwardCost(tensor=rows if layout.tp > 1 else 0.0)
+        return sum_costs([shared] * first + [made, shared] * last) if first or last else ForwardCost()
 
-    def _once(self, what: object, block: Block | None, layout: Layout) -> Part:
+    def _cached_cost(self, what: object, block: Block | None, layout: Layout) -> ForwardCost:
         key = (what, layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
-        if key not in self._made:
-            self._made[key] = self._head(layout) if block is None else self._layer(block, layout)
-        return self._made[key]
+        if key not in self._costs:
+            self._costs[key] = self._head_cost(layout) if block is None else self._layer_cost(block, layout)
+        return self._costs[key]
 
-    def _layer(self, block: Block, layout: Layout) -> Part:
+    def _layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         assert isinstance(block, Layer)
         leaves = self._leaves(block)
         kept = layer(block, Dim.const(self.tree.width), self.kernels)
         rows = self._tokens(layout) * self.kernels.width
-        return Part(
-            matmul=sum(self._product(x, layout) for x in leaves if x.weight.role == "matmul"),
-            mixing=sum(map(float, self._mixing(block, layout))) / self.rates.mixing,
-            moving=self._moving(kept, layout),
-            scores=self._moving([x for x in kept if x.core], layout),
-            tensor=2 * _regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
-            context=self._remembered(block, layout) if layout.cp > 1 else 0.0,
-            expert=2 * rows * _dealt(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
+        return ForwardCost(
+            matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
+            attention=sum(map(float, self._attention_flops(block, layout))) / self.rates.attention,
+            memory=self._memory_seconds(kept, layout),
+            scores=self._memory_seconds([x for x in kept if x.core], layout),
+            tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
+            context=self._kv_bytes(block, layout) if layout.cp > 1 else 0.0,
+            expert=2 * rows * _elements_sent_to_experts(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
         )
 
     def _leaves(self, block: Block) -> list[Folded]:
@@ -112,21 +112,21 @@ class Work:
             self._folded[id(block)] = fold(block, depth=1)
         return self._folded[id(block)]
 
-    def _head(self, layout: Layout) -> Part:
+    def _head_cost(self, layout: Layout) -> ForwardCost:
         if self.tree.head is None:
-            return Part()
+            return ForwardCost()
         leaves = fold_field(self.tree, "head")
         kept = [*after(self.tree, self.kernels), *loss(self.tree, self.kernels)]
-        return Part(
-            matmul=sum(self._product(x, layout) for x in leaves if x.weight.role == "matmul"),
-            moving=self._moving(kept, layout),
+        return ForwardCost(
+            matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
+            memory=self._memory_seconds(kept, layout),
         )
 
     def _tokens(self, layout: Layout) -> int:
         """Of a microbatch, those that a GPU has before sequence parallelism cuts them."""
         return layout.microbatch * -(-self.context // layout.cp)
 
-    def _product(self, x: Folded, layout: Layout) -> float:
+    def _matmul_seconds(self, x: Folded, layout: Layout) -> float:
         """Seconds for all copies of a weight that a GPU has and its tokens meet."""
         out, into = int(x.weight.shape[0]), prod(map(int, x.weight.shape[1:]))
         ranks = layout.expert_tp if x.num_experts else layout.tp
@@ -139,16 +139,16 @@ class Work:
         moved = self.kernels.width * (rows * (out + into) + copies * out * into)
         return 2 * rows * out * into / self.rates.matmul + moved / self.rates.memory
 
-    def _mixing(self, block: Block, layout: Layout) -> Iterator[float]:
+    def _attention_flops(self, block: Block, layout: Layout) -> Iterator[float]:
         """FLOPs of mixing; a kernel that writes scores works out the masked ones too."""
         at = ForwardPass.prefill(self.context, masked=layout.flash)
         share = layout.microbatch / (layout.tp * layout.cp)
         yield from (share * int(x.active) * int(x.block.mixing_flops(at)) for x in fold_blocks(block) if isinstance(x.block, Mixer))
 
-    def _moving(self, kept: list[Saved], layout: Layout) -> float:
-        return PASSES * sum(bytes_of(x, layout, self.context) for x in kept) / self.rates.memory
+    def _memory_seconds(self, kept: list[Saved], layout: Layout) -> float:
+        return ACTIVATION_PASSES * sum(bytes_of(x, layout, self.context) for x in kept) / self.rates.memory
 
-    def _remembered(self, block: Block, layout: Layout) -> float:
+    def _kv_bytes(self, block: Block, layout: Layout) -> float:
         """Bytes of keys and values of the whole context, as a rank needs them."""
         mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
         found = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
@@ -156,12 +156,12 @@ class Work:
         return layout.microbatch * numbers * self.kernels.width
 
 
-def _regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
+def _num_parallel_regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
     """How often a layer leaves the sequence-parallel region: once for each branch that is cut, once for branches side by side."""
     cut = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
     return min(len(cut), 1) if block.parallel else len(cut)
 
 
-def _dealt(leaves: list[Folded]) -> int:
+def _elements_sent_to_experts(leaves: list[Folded]) -> int:
     """Numbers that each token sends to its experts."""
     return max((int(x.active) * int(x.weight.shape[0]) for x in leaves if x.num_experts and x.split and x.split.axis == 1), default=0)

@@ -11,50 +11,50 @@ from typing import NamedTuple
 
 from ...hardware import Device
 
-WIRES = 0.8
+LINK_EFFICIENCY = 0.8
 """The share of a link's data sheet that collectives reach, in a node and across: nccl-tests on eight A100 has 230 to 250 of 300 GB/s."""
 
 
-class Group(NamedTuple):
+class RankGroup(NamedTuple):
     """Ranks that share something: so many in each node, in so many nodes."""
 
-    near: int
-    far: int
+    per_node: int
+    nodes: int
 
     @property
     def size(self) -> int:
         """How many."""
-        return self.near * self.far
+        return self.per_node * self.nodes
 
 
-def group(size: int, stride: int, node: int) -> Group:
+def rank_group(size: int, stride: int, node: int) -> RankGroup:
     """`size` ranks, each `stride` after the other, in nodes of so many."""
     near = max(1, min(size, node // stride))
     while size % near:
         near -= 1
-    return Group(near, size // near)
+    return RankGroup(near, size // near)
 
 
-class Wires(NamedTuple):
+class Network(NamedTuple):
     """Bytes a second of one GPU, in one direction: to others of its node, and to other nodes."""
 
     link: float
     network: float
 
-    def gather(self, ranks: Group, whole: float) -> float:
+    def all_gather_seconds(self, ranks: RankGroup, whole: float) -> float:
         """Seconds until each rank has the whole of what each had a part of; to sum up and part again takes as long."""
-        across = (ranks.far - 1) / ranks.far * whole / ranks.near
-        return across / self.network + (ranks.near - 1) / ranks.near * whole / self.link
+        across = (ranks.nodes - 1) / ranks.nodes * whole / ranks.per_node
+        return across / self.network + (ranks.per_node - 1) / ranks.per_node * whole / self.link
 
-    def exchange(self, ranks: Group, sent: float) -> float:
+    def all_to_all_seconds(self, ranks: RankGroup, sent: float) -> float:
         """Seconds until each rank has sent every other its part of so many bytes."""
-        return sent / ranks.size * ((ranks.near - 1) / self.link + (ranks.size - ranks.near) / self.network)
+        return sent / ranks.size * ((ranks.per_node - 1) / self.link + (ranks.size - ranks.per_node) / self.network)
 
-    def send(self, ranks: Group, size: float) -> float:
+    def send_seconds(self, ranks: RankGroup, size: float) -> float:
         """Seconds to send so much to the next of the group."""
-        return size / (self.link if ranks.far == 1 else self.network)
+        return size / (self.link if ranks.nodes == 1 else self.network)
 
 
-def wires(device: Device) -> Wires:
+def network_of(device: Device) -> Network:
     """Those of a device; one without links of its own talks to its neighbours as it does to other nodes."""
-    return Wires(WIRES * (device.link or device.network), WIRES * device.network)
+    return Network(LINK_EFFICIENCY * (device.link or device.network), LINK_EFFICIENCY * device.network)

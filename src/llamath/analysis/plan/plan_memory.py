@@ -10,10 +10,10 @@ from ..parallel_layout import Layout, PipelineStage
 from ..training.pipeline_schedule import under_way
 from ..training.training_memory import Job
 from ..training.zero_states import Resident, gathered, static
-from .step_time import Owned, middle
+from .step_time import DataParallelBytes, largest_stage
 
 
-class _Whole(NamedTuple):
+class _UnshardedState(NamedTuple):
     """A GPU's numbers before experts are dealt out and ZeRO shares; bytes of a gradient, and those that an update of one number moves."""
 
     dense: int
@@ -25,7 +25,7 @@ class _Whole(NamedTuple):
 Stages = Callable[[Layout], Sequence[PipelineStage]]
 
 
-class Held:
+class LayoutMemory:
     """A job's memory under many layouts; `stages` gives those among which the fullest is."""
 
     def __init__(self, job: Job, stages: Stages) -> None:
@@ -33,67 +33,67 @@ class Held:
         self._resident: dict[tuple[int, ...], Resident] = {}
         self._static: dict[tuple[int, ...], tuple[int, int]] = {}
         self._moving: dict[tuple[object, ...], int] = {}
-        self._owned: dict[tuple[int, ...], _Whole] = {}
+        self._owned: dict[tuple[int, ...], _UnshardedState] = {}
 
-    def most(self, layout: Layout) -> int:
+    def max_bytes(self, layout: Layout) -> int:
         """Bytes on a GPU of the fullest stage."""
-        return max(self._total(x, layout) for x in self._stages(layout))
+        return max(self._total_bytes(x, layout) for x in self._stages(layout))
 
-    def least(self, layout: Layout) -> int:
+    def persistent_bytes(self, layout: Layout) -> int:
         """What stays from step to step on that GPU: no layout of these ranks needs less under the same ZeRO."""
-        return max(self._staying(x, layout)[0] for x in self._stages(layout))
+        return max(self._persistent_bytes(x, layout)[0] for x in self._stages(layout))
 
-    def _total(self, stage: PipelineStage, layout: Layout) -> int:
-        staying, whole = self._staying(stage, layout)
-        moving = self._passing(stage, layout) + whole
+    def _total_bytes(self, stage: PipelineStage, layout: Layout) -> int:
+        staying, whole = self._persistent_bytes(stage, layout)
+        moving = self._activation_bytes(stage, layout) + whole
         return staying + moving + overhead_bytes(moving)
 
-    def _staying(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
+    def _persistent_bytes(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
         """Weights, gradients, master copy and states; and weights that ZeRO-3 gathers."""
-        key = (stage.index, *_split(layout), layout.replicas, layout.zero)
+        key = (stage.index, *_weight_split(layout), layout.replicas, layout.zero)
         if key not in self._static:
-            resident = self._held(stage, layout)
+            resident = self._persistent_state(stage, layout)
             lines = [x for found in static(resident, layout).values() for x in found]
             whole = gathered(resident, self.job.at(layout).layers(stage), layout) if layout.zero == 3 else []
             self._static[key] = sum(x.bytes for x in lines), sum(x.bytes for x in whole)
         return self._static[key]
 
-    def _held(self, stage: PipelineStage, layout: Layout) -> Resident:
-        key = (stage.index, *_split(layout))
+    def _persistent_state(self, stage: PipelineStage, layout: Layout) -> Resident:
+        key = (stage.index, *_weight_split(layout))
         if key not in self._resident:
             self._resident[key] = self.job.at(layout).resident(stage)
         return self._resident[key]
 
-    def _passing(self, stage: PipelineStage, layout: Layout) -> int:
+    def _activation_bytes(self, stage: PipelineStage, layout: Layout) -> int:
         """Activations, logits and loss."""
         flights = tuple(under_way(stage, layout))
-        key = (stage.index, *_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
+        key = (stage.index, *_weight_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
         if key not in self._moving:
             self._moving[key] = self.job.at(layout).passing(stage)
         return self._moving[key]
 
-    def owned(self, layout: Layout) -> Owned:
+    def data_parallel_bytes(self, layout: Layout) -> DataParallelBytes:
         """What data parallelism and the optimiser have to do with."""
         key = layout.tp, layout.pp, layout.expert_tp, layout.interleave
         if key not in self._owned:
-            self._owned[key] = self._whole(layout.replace(ep=1, zero=0))
+            self._owned[key] = self._unsharded_state(layout.replace(ep=1, zero=0))
         found = self._owned[key]
         numbers = found.dense, found.experts // layout.ep
         shares = (layout.replicas, layout.expert_replicas) if layout.zero else (1, 1)
-        return Owned(
+        return DataParallelBytes(
             weights=(numbers[0] * self.job.size, numbers[1] * self.job.size),
             gradients=(numbers[0] * found.gradient, numbers[1] * found.gradient),
             update=found.update * (numbers[0] / shares[0] + numbers[1] / shares[1]),
         )
 
-    def _whole(self, layout: Layout) -> _Whole:
-        resident = self.job.at(layout).resident(middle(self._stages(layout)))
+    def _unsharded_state(self, layout: Layout) -> _UnshardedState:
+        resident = self.job.at(layout).resident(largest_stage(self._stages(layout)))
         dense, experts = (sum(x.elements for x in resident.pieces if bool(x.is_expert) == dealt) for dealt in (False, True))
         sums = {name: sum(line.bytes for line in lines) for name, lines in static(resident, layout).items()}
         moved = sums["gradients"] + 2 * (sums["master"] + sums["optimizer"]) + sums["weights"]
-        return _Whole(dense, experts, resident.gradient, moved / (dense + experts))
+        return _UnshardedState(dense, experts, resident.gradient, moved / (dense + experts))
 
 
-def _split(layout: Layout) -> tuple[int, ...]:
+def _weight_split(layout: Layout) -> tuple[int, ...]:
     """What decides which weights a GPU has."""
     return layout.tp, layout.pp, layout.ep, layout.expert_tp, layout.interleave

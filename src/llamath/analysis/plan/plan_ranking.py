@@ -13,17 +13,17 @@ from ...core.record_type import Record
 from ...hardware import Device
 from ..parallel_layout import Layout
 from ..training.training_memory import TrainRequest, plainly
-from .layout_space import AXES, Rejected, Space, Step, ordered
-from .training_run import Plan, Run
+from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
+from .training_run import TrainingCostModel, TrainingPlan
 
 if TYPE_CHECKING:
     from ...model import Model
 
-BATCH, EACH = 4 * 2**20, 1024
+DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
 """Tokens of a step, unless it is said: so many, or so many for each GPU if that is more."""
-TOP = 10
-MOST = 2**40
-TRIES = 20_000
+DEFAULT_TOP = 10
+MAX_BATCH_TOKENS = 2**40
+MAX_VARIANTS = 20_000
 """So many variants are looked at before the search ends without as many plans as are asked for."""
 
 
@@ -37,7 +37,7 @@ class PlanRequest(Record):
     batch_tokens: int | None = None  # of a step
     flash: bool = True
     fixed: Mapping[str, int] = MappingProxyType({})  # of tp, pp, cp, ep, dp, zero, microbatch, interleave: only these
-    top: int = TOP
+    top: int = DEFAULT_TOP
 
 
 class PlanReport(Record):
@@ -50,13 +50,13 @@ class PlanReport(Record):
     request: PlanRequest
     dtype: str
     peak: int
-    plans: tuple[Plan, ...]
+    plans: tuple[TrainingPlan, ...]
     rejected: tuple[Rejected, ...]
     layouts: int  # admissible
     variants: int
     least: int | None  # if none fits: what the smallest needs, and
     smallest: Layout | None  # which that is
-    padded: int | None  # rows of a vocabulary that tensor parallelism makes longer, in the first plan
+    padded_vocab: int | None  # rows of a vocabulary that tensor parallelism makes longer, in the first plan
 
     @property
     def batch_tokens(self) -> int:
@@ -83,10 +83,10 @@ class _Search:
             layout=Layout(flash=request.flash),
             fused=True,
         )
-        self.run = Run(model, asked, self.device)
-        context = self.run.job.context
-        self.sequences = sequences(request.batch_tokens, context, self.gpus)
-        step = Step(
+        self.model_cost = TrainingCostModel(model, asked, self.device)
+        context = self.model_cost.job.context
+        self.sequences = sequences_per_step(request.batch_tokens, context, self.gpus)
+        step = StepSpec(
             gpus=self.gpus,
             node=self.device.node,
             context=context,
@@ -94,7 +94,7 @@ class _Search:
             flash=request.flash,
             fixed=request.fixed,
         )
-        self.space = Space(model.tree, step)
+        self.space = LayoutSpace(model.tree, step)
 
     def report(self) -> PlanReport:
         """Search, and say what was found."""
@@ -103,29 +103,29 @@ class _Search:
         found = list(self._fitting(queue))
         if not variants:
             raise LlamathError(f"no layout is possible on {self.gpus:,} GPUs{_why(self)}", hint=_hint(self))
-        smallest = None if found else min(map(self._tight, layouts), key=self.run.held.most)
+        smallest = None if found else min(map(self._smallest_variant, layouts), key=self.model_cost.memory.max_bytes)
         return PlanReport(
             device=self.device,
             gpus=self.gpus,
-            context=self.run.job.context,
+            context=self.model_cost.job.context,
             sequences=self.sequences,
             request=self.request,
-            dtype=self.run.job.packer.name,
-            peak=self.run.peak,
-            plans=tuple(map(self.run.plan, found)),
-            rejected=ordered(self.space.rejected.values()),
+            dtype=self.model_cost.job.packer.name,
+            peak=self.model_cost.peak,
+            plans=tuple(map(self.model_cost.plan, found)),
+            rejected=sort_rejected(self.space.rejected.values()),
             layouts=len(layouts),
             variants=variants,
-            least=self.run.held.most(smallest) if smallest else None,
+            least=self.model_cost.memory.max_bytes(smallest) if smallest else None,
             smallest=smallest,
-            padded=_padded(self.model, found[0]) if found else None,
+            padded_vocab=_padded_vocab(self.model, found[0]) if found else None,
         )
 
-    def _queue(self, layouts: list[Layout]) -> tuple[list[_Waiting], int]:
+    def _queue(self, layouts: list[Layout]) -> tuple[list[_QueueEntry], int]:
         """The variants of each layout, fastest first, as a heap by the fastest."""
         queue, n = [], 0
         for i, layout in enumerate(layouts):
-            timed = [(self.run.step(x), j, x) for j, x in enumerate(self.space.variants(layout))]
+            timed = [(self.model_cost.step_seconds(x), j, x) for j, x in enumerate(self.space.variants(layout))]
             timed.sort(reverse=True)
             n += len(timed)
             if timed:
@@ -133,11 +133,11 @@ class _Search:
         heapq.heapify(queue)
         return queue, n
 
-    def _fitting(self, queue: list[_Waiting]) -> Iterator[Layout]:
+    def _fitting(self, queue: list[_QueueEntry]) -> Iterator[Layout]:
         """The fastest variant of each layout that fits, fastest layout first."""
         found, tries = 0, 0
         too_large: dict[int, list[Layout]] = {}
-        while queue and found < self.request.top and tries < TRIES:
+        while queue and found < self.request.top and tries < MAX_VARIANTS:
             _, i, timed = heapq.heappop(queue)
             layout, tries = timed.pop()[2], tries + 1
             if self._fits(layout, too_large.setdefault(i, [])):
@@ -148,14 +148,14 @@ class _Search:
 
     def _fits(self, layout: Layout, too_large: list[Layout]) -> bool:
         """Whether a variant fits; not if one that needs no more did not."""
-        if any(_no_less(layout, x) for x in too_large):
+        if any(_needs_at_least(layout, x) for x in too_large):
             return False
-        fits = self.run.fits(layout)
+        fits = self.model_cost.fits(layout)
         if not fits:
             too_large.append(layout)
         return fits
 
-    def _tight(self, layout: Layout) -> Layout:
+    def _smallest_variant(self, layout: Layout) -> Layout:
         """A layout in the variant that needs least."""
         zero = 3 if layout.replicas > 1 else 0
         return layout.replace(microbatches=self.sequences // layout.dp, recompute="full", zero=zero)
@@ -164,7 +164,7 @@ class _Search:
 def _why(search: _Search) -> str:
     """What of that which is asked for is not possible."""
     fixed = search.request.fixed
-    found = [x for x in ordered(search.space.rejected.values()) if x.what.split()[0].lower() in fixed]
+    found = [x for x in sort_rejected(search.space.rejected.values()) if x.what.split()[0].lower() in fixed]
     if found:
         return ": " + "; ".join(f"{x.what}: {x.why}" for x in found)
     asked = [(name.upper(), fixed[name]) for name in ("tp", "pp", "cp", "dp") if name in fixed]
@@ -180,30 +180,30 @@ def _hint(search: _Search) -> str:
     return f"without --layout {asked} all that divide are tried" if asked else "another --batch-tokens or another number of GPUs"
 
 
-_Waiting = tuple[float, int, list[tuple[float, int, Layout]]]
+_QueueEntry = tuple[float, int, list[tuple[float, int, Layout]]]
 
 
-def _no_less(x: Layout, y: Layout) -> bool:
+def _needs_at_least(x: Layout, y: Layout) -> bool:
     """Whether a variant of the same layout needs at least as much as another."""
     same = x.recompute == y.recompute and x.interleave == y.interleave
     return same and x.microbatch >= y.microbatch and (x.zero == y.zero or x.zero < y.zero < 3)
 
 
-def _padded(model: Model, layout: Layout) -> int | None:
+def _padded_vocab(model: Model, layout: Layout) -> int | None:
     rows = int(model.tree.vocab)
     return -rows % layout.tp + rows if rows % layout.tp else None
 
 
-def sequences(batch_tokens: int | None, context: int, gpus: int) -> int:
+def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int:
     """How many make a step: as asked, else enough, and a number that GPUs divide well."""
     if batch_tokens is not None:
-        if batch_tokens % context or not 0 < batch_tokens < MOST:
+        if batch_tokens % context or not 0 < batch_tokens < MAX_BATCH_TOKENS:
             near = max(batch_tokens // context, 1) * context
             raise LlamathError(
                 f"a step of {batch_tokens:,} tokens is no whole number of sequences of {context:,}", hint=f"--batch-tokens {near}"
             )
         return batch_tokens // context
-    wanted = -(-max(BATCH, EACH * gpus) // context)
+    wanted = -(-max(DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU * gpus) // context)
     odd = gpus // (gpus & -gpus)
     n = odd if odd <= 4 * wanted else 1
     while n < wanted:
@@ -211,6 +211,6 @@ def sequences(batch_tokens: int | None, context: int, gpus: int) -> int:
     return n
 
 
-def axes(layout: Layout) -> dict[str, int]:
+def layout_axes(layout: Layout) -> dict[str, int]:
     """The ranks along each axis."""
-    return {name: getattr(layout, name) for name in AXES}
+    return {name: getattr(layout, name) for name in LAYOUT_AXES}

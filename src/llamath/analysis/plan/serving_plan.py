@@ -17,14 +17,14 @@ from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.speed_limits import Bound, decode_limit, find_roof
 from ..parallel_layout import Layout, layout_problems, pipeline_stages
-from .layout_space import WIDEST, Rejected, divisors
+from .layout_space import MAX_TP, Rejected, divisors
 
 if TYPE_CHECKING:
     from ...model import Model
 
-FEW = 8
+MAX_LISTED_STAGES = 8
 """So many stages are told apart."""
-MOST = 2**20
+MAX_BATCH = 2**20
 """No replica takes more sequences at once."""
 
 
@@ -51,11 +51,11 @@ class ServeReport(Record):
     kv_dtype: str
     plans: tuple[ServePlan, ...]
     rejected: tuple[Rejected, ...]
-    short: tuple[Rejected, ...]  # splits that hold not one sequence
+    too_large: tuple[Rejected, ...]  # splits that hold not one sequence
     notes: tuple[str, ...]
 
 
-def serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
+def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
     """Rank the splits of a model that serves over so many devices."""
     gpus, device = on
     if latency is not None and not 0 < latency < 10**6:
@@ -63,8 +63,8 @@ def serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], laten
     rejected: list[Rejected] = []
     short: list[Rejected] = []
     found: list[ServePlan] = []
-    for layout in _splits(model, gpus, device, rejected):
-        one = _one(ShardedModel(sizes, layout), on, latency)
+    for layout in _possible_splits(model, gpus, device, rejected):
+        one = _best_batch(ShardedModel(sizes, layout), on, latency)
         if isinstance(one, ServePlan):
             found.append(one)
         else:
@@ -78,7 +78,7 @@ def serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], laten
         kv_dtype=sizes.kv_dtype,
         plans=tuple(sorted(found, key=lambda x: (-x.rate, x.seconds))),
         rejected=tuple(rejected),
-        short=tuple(short),
+        too_large=tuple(short),
         notes=tuple(_notes(model, found, rejected)),
     )
 
@@ -86,19 +86,19 @@ def serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], laten
 def _notes(model: Model, found: list[ServePlan], rejected: list[Rejected]) -> Iterator[str]:
     """How pipelines cut the layers, and which tensor parallelism goes, where one does not."""
     best = max(found, key=lambda x: x.rate, default=None)
-    if best is not None and 1 < best.layout.pp <= FEW:
+    if best is not None and 1 < best.layout.pp <= MAX_LISTED_STAGES:
         yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
         yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
 
 
-def _splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
+def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
     """TP × PP that the model admits and that divide the number of GPUs."""
     tensor, pipeline = [], []
     for n in divisors(gpus):
-        if n > min(device.node, WIDEST):
+        if n > min(device.node, MAX_TP):
             rejected.append(
-                Rejected(what=f"TP {n:,}", why=f"a node has {device.node:,} GPUs" if n > device.node else f"more than {WIDEST}")
+                Rejected(what=f"TP {n:,}", why=f"a node has {device.node:,} GPUs" if n > device.node else f"more than {MAX_TP}")
             )
         elif why := layout_problems(model.tree, Layout(tp=n)):
             rejected.append(Rejected(what=f"TP {n:,}", why=", ".join(x.partition(": ")[2] for x in why)))
@@ -113,14 +113,14 @@ def _splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -
     yield from (Layout(tp=tp, pp=pp) for tp in tensor for pp in pipeline if gpus % (tp * pp) == 0)
 
 
-def _one(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
+def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
     """The most sequences that a split holds in time, or why not one."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
     over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute)
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:
-        return n <= MOST and shards.max_memory(context, n * layout.pp) <= device.memory
+        return n <= MAX_BATCH and shards.max_memory(context, n * layout.pp) <= device.memory
 
     def soon(n: int) -> bool:
         return latency is None or decode_limit(shards, over, context, n).seconds <= latency
@@ -131,7 +131,7 @@ def _one(shards: ShardedModel, on: tuple[int, Device], latency: float | None) ->
         )
     if not soon(1):
         return Rejected(what=name, why=f"{decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms a token at the least")
-    each = largest_fitting(lambda n: fits(n) and soon(n), MOST) or MOST
+    each = largest_fitting(lambda n: fits(n) and soon(n), MAX_BATCH) or MAX_BATCH
     speed = decode_limit(shards, over, context, each)
     return ServePlan(
         layout=layout,

@@ -16,14 +16,14 @@ from typing import NamedTuple
 from ...core.blocks import Decoder
 from ...core.record_type import Record
 from ..parallel_layout import Layout, PipelineStage, pipeline_stages, slice_layers
-from .microbatch_work import Part, Work, together
-from .network import Group, Wires, group
+from .microbatch_work import ForwardCost, MicrobatchCosts, sum_costs
+from .network import Network, RankGroup, rank_group
 
-OVERLAP = 0.8
+DP_OVERLAP = 0.8
 """The share of what data parallelism and ZeRO share that is hidden behind work, where there is as much work: a guess."""
 
 
-class Owned(NamedTuple):
+class DataParallelBytes(NamedTuple):
     """Bytes of one GPU of the fullest stage, before ZeRO: dense, and of experts."""
 
     weights: tuple[int, int]
@@ -35,7 +35,7 @@ Times = tuple[float, float, float, float]
 """Seconds of arithmetic, and of sharing for tensor, context and expert parallelism."""
 
 
-class Sent(NamedTuple):
+class BytesSent(NamedTuple):
     """Bytes that one GPU has to do with in a step, by what shares them: whole buffers, before they are divided among ranks."""
 
     tensor: float
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
     data: float
 
 
-class Timing(Record):
+class StepTime(Record):
     """A step in seconds."""
 
     arithmetic: float  # products, and what waits for memory
@@ -56,7 +56,7 @@ class Timing(Record):
     bubble: float
     data: float  # what is not hidden
     update: float
-    sent: Sent
+    sent: BytesSent
 
     @property
     def step(self) -> float:
@@ -64,17 +64,17 @@ class Timing(Record):
         return self.arithmetic + self.tensor + self.context + self.expert + self.pipeline + self.bubble + self.data + self.update
 
 
-class Clock:
+class StepTimeModel:
     """A tree on a machine: times of steps under many layouts."""
 
-    def __init__(self, work: Work, wires: Wires, node: int) -> None:
-        self.work, self.wires, self.node = work, wires, node
+    def __init__(self, work: MicrobatchCosts, wires: Network, node: int) -> None:
+        self.costs, self.network, self.node = work, wires, node
         self.tree: Decoder = work.tree
         self._stages: dict[tuple[int, int], list[PipelineStage]] = {}
-        self._parts: dict[tuple[object, ...], list[Part]] = {}
-        self._slowest: dict[tuple[object, ...], tuple[Part, Times]] = {}
+        self._parts: dict[tuple[object, ...], list[ForwardCost]] = {}
+        self._slowest: dict[tuple[object, ...], tuple[ForwardCost, Times]] = {}
 
-    def step(self, layout: Layout, owned: Owned) -> Timing:
+    def step(self, layout: Layout, owned: DataParallelBytes) -> StepTime:
         """One step: all microbatches, and the optimiser's."""
         return _Step(self, layout, owned).timing
 
@@ -91,82 +91,82 @@ class Clock:
     def _kinds(self, stage: PipelineStage) -> tuple[tuple[int, int], ...]:
         return tuple((id(block), n) for run in stage.runs for block, n in slice_layers(self.tree.layers, *run))
 
-    def slowest(self, layout: Layout) -> tuple[Part, Times]:
+    def slowest_stage(self, layout: Layout) -> tuple[ForwardCost, Times]:
         """The stage that takes longest: what it has to do for a microbatch, forward, and the seconds of both passes."""
         at = (layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
         key = (layout.pp, layout.interleave, *at)
         if key not in self._parts:
-            self._parts[key] = [self._part(x, layout) for x in self.stages(layout)]
+            self._parts[key] = [self._stage_cost(x, layout) for x in self.stages(layout)]
         if (again := (*key, layout.recompute)) not in self._slowest:
-            pairs = [(x, self._microbatch(x, layout)) for x in self._parts[key]]
+            pairs = [(x, self._microbatch_time(x, layout)) for x in self._parts[key]]
             self._slowest[again] = max(pairs, key=lambda pair: sum(pair[1]))
         return self._slowest[again]
 
-    def _part(self, stage: PipelineStage, layout: Layout) -> Part:
+    def _stage_cost(self, stage: PipelineStage, layout: Layout) -> ForwardCost:
         kinds = [pair for run in stage.runs for pair in slice_layers(self.tree.layers, *run)]
-        inner = [self.work.layer(block, layout).times(n) for block, n in kinds]
-        return together([*inner, self.work.ends(layout, stage.first, stage.last)])
+        inner = [self.costs.layer_cost(block, layout).scaled(n) for block, n in kinds]
+        return sum_costs([*inner, self.costs.embedding_and_head_cost(layout, stage.first, stage.last)])
 
-    def _microbatch(self, x: Part, layout: Layout) -> Times:
+    def _microbatch_time(self, x: ForwardCost, layout: Layout) -> Times:
         """Seconds of a microbatch forward and backward."""
         again, scores = layout.recompute == "full", layout.recompute == "selective"
         back = 2.5 if layout.flash else 2.0
-        mixing = x.mixing * (1 + back + (again or scores))
-        arithmetic = x.matmul * (3 + again) + mixing + x.moving * (3 + again) + x.scores * scores
+        mixing = x.attention * (1 + back + (again or scores))
+        arithmetic = x.matmul * (3 + again) + mixing + x.memory * (3 + again) + x.scores * scores
         near = self.group(layout.tp, 1)
-        tensor = self.wires.gather(near, x.tensor) * (2 + again)
-        context = self.wires.gather(self.group(layout.cp, layout.tp), x.context) * (3 + again)
+        tensor = self.network.all_gather_seconds(near, x.tensor) * (2 + again)
+        context = self.network.all_gather_seconds(self.group(layout.cp, layout.tp), x.context) * (3 + again)
         ranks = self.group(layout.ep, layout.tp if layout.expert_tp > 1 else 1)
-        return arithmetic, tensor, context, self.wires.exchange(ranks, x.expert) * (2 + again)
+        return arithmetic, tensor, context, self.network.all_to_all_seconds(ranks, x.expert) * (2 + again)
 
-    def group(self, size: int, stride: int) -> Group:
+    def group(self, size: int, stride: int) -> RankGroup:
         """Ranks of this machine."""
-        return group(size, stride, self.node)
+        return rank_group(size, stride, self.node)
 
 
 class _Step:
     """One layout."""
 
-    def __init__(self, clock: Clock, layout: Layout, owned: Owned) -> None:
-        self.clock, self.layout, self.owned = clock, layout, owned
-        self.wires, self.tree = clock.wires, clock.tree
+    def __init__(self, clock: StepTimeModel, layout: Layout, owned: DataParallelBytes) -> None:
+        self.clock, self.layout, self.dp_bytes = clock, layout, owned
+        self.wires, self.tree = clock.network, clock.tree
 
     @property
-    def timing(self) -> Timing:
+    def timing(self) -> StepTime:
         """Where the time goes."""
-        layout, m, passing, shared = self.layout, self.layout.count, self._passing, self._shared
-        slowest, each = self.clock.slowest(layout)
+        layout, m, passing, shared = self.layout, self.layout.count, self._send_seconds, self._dp_seconds
+        slowest, each = self.clock.slowest_stage(layout)
         arithmetic, tensor, context, expert = (m * x for x in each)
-        return Timing(
+        return StepTime(
             arithmetic=arithmetic,
             tensor=tensor,
             context=context,
             expert=expert,
             pipeline=m * passing,
             bubble=(layout.pp - 1) / layout.interleave * (sum(each) + passing),
-            data=shared - min(OVERLAP * shared, self._behind(sum(each))),
-            update=self.owned.update / self.clock.work.rates.memory,
-            sent=self._sent(slowest),
+            data=shared - min(DP_OVERLAP * shared, self._overlappable_seconds(sum(each))),
+            update=self.dp_bytes.update / self.clock.costs.rates.memory,
+            sent=self._bytes_sent(slowest),
         )
 
     @cached_property
-    def _passing(self) -> float:
+    def _send_seconds(self) -> float:
         """Seconds that a stage spends sending a microbatch's states and their gradients: each rank its part of them."""
         layout = self.layout
         if layout.pp == 1:
             return 0.0
         ranks = self.clock.group(layout.pp, layout.tp * layout.cp * layout.dp)
-        return self.wires.send(ranks, self._states)
+        return self.wires.send_seconds(ranks, self._sent_bytes_per_microbatch)
 
     @property
-    def _states(self) -> float:
+    def _sent_bytes_per_microbatch(self) -> float:
         """Bytes sent on for a microbatch, forward and backward, over all runs."""
-        layout, work = self.layout, self.clock.work
+        layout, work = self.layout, self.clock.costs
         tokens = layout.microbatch * -(-work.context // layout.cp)
         return 2.0 * layout.interleave * tokens * int(self.tree.width) * work.kernels.width / layout.tp
 
     @property
-    def _rounds(self) -> int:
+    def _sync_rounds(self) -> int:
         """How often gradients are summed, and weights gathered, within a step."""
         layout = self.layout
         if layout.zero < 2:
@@ -174,9 +174,9 @@ class _Step:
         return -(-layout.count // layout.pp) if layout.interleave > 1 else layout.count
 
     @property
-    def _buffers(self) -> tuple[float, float]:
+    def _dp_buffer_bytes(self) -> tuple[float, float]:
         """Bytes that are gathered or summed in a step: dense, and of experts."""
-        owned, rounds = self.owned, self._rounds
+        owned, rounds = self.dp_bytes, self._sync_rounds
         gathers = 2 * rounds if self.layout.zero == 3 else 1
         sums = 2 if self.layout.zero == 0 else rounds
         weights = (0, 0) if self.layout.zero == 0 else owned.weights
@@ -186,30 +186,30 @@ class _Step:
         )
 
     @cached_property
-    def _shared(self) -> float:
+    def _dp_seconds(self) -> float:
         """Seconds that data parallelism and ZeRO take to share gradients and weights."""
-        layout, (dense, experts) = self.layout, self._buffers
-        time = self.wires.gather(self.clock.group(layout.replicas, layout.tp), dense)
+        layout, (dense, experts) = self.layout, self._dp_buffer_bytes
+        time = self.wires.all_gather_seconds(self.clock.group(layout.replicas, layout.tp), dense)
         if experts:
-            time += self.wires.gather(self.clock.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts)
+            time += self.wires.all_gather_seconds(self.clock.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts)
         return time
 
-    def _behind(self, microbatch: float) -> float:
+    def _overlappable_seconds(self, microbatch: float) -> float:
         """Seconds of work that this goes on beside: under ZeRO-0 and 1 one microbatch, else all."""
         return microbatch * (self.layout.count if self.layout.zero >= 2 else 1)
 
-    def _sent(self, x: Part) -> Sent:
+    def _bytes_sent(self, x: ForwardCost) -> BytesSent:
         layout, m = self.layout, self.layout.count
         again = layout.recompute == "full"
-        return Sent(
+        return BytesSent(
             tensor=m * (2 + again) * x.tensor,
             context=m * (3 + again) * x.context,
             expert=m * (2 + again) * x.expert,
-            pipeline=m * self._states if layout.pp > 1 else 0.0,
-            data=sum(self._buffers) if layout.replicas > 1 else 0.0,
+            pipeline=m * self._sent_bytes_per_microbatch if layout.pp > 1 else 0.0,
+            data=sum(self._dp_buffer_bytes) if layout.replicas > 1 else 0.0,
         )
 
 
-def middle(found: Sequence[PipelineStage]) -> PipelineStage:
+def largest_stage(found: Sequence[PipelineStage]) -> PipelineStage:
     """The stage with most layers."""
     return max(found, key=lambda x: x.layers)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log, log10
 
-from ...analysis.design.design_ranking import Ranked
-from ...analysis.design.design_report import Design
+from ...analysis.design.design_ranking import RankedDesign
+from ...analysis.design.design_report import DesignReport
 from ...core.number_format import short_count
 from .svg_shapes import circle, cut, document, line, text
 
@@ -18,7 +18,7 @@ SHOWN = 12
 """So many candidates have a number and a line beside the picture."""
 
 
-def design_svg(found: Design) -> str:
+def design_svg(found: DesignReport) -> str:
     """The picture."""
     target = found.request.target
     many = len(found.candidates)
@@ -27,16 +27,16 @@ def design_svg(found: Design) -> str:
     return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {said}.", _shapes(found, title))
 
 
-def _said(x: Ranked, target: int) -> str:
+def _said(x: RankedDesign, target: int) -> str:
     o = x.outer
     return f"{x.layers} layers, width {o.d}, ffn {x.ffn}, {o.H} heads, {o.K} KV, {_percent(x, target):+.2f} %"
 
 
-def _percent(x: Ranked, target: int) -> float:
+def _percent(x: RankedDesign, target: int) -> float:
     return 100 * (x.total - target) / target
 
 
-def _shapes(found: Design, title: str) -> Iterator[str]:
+def _shapes(found: DesignReport, title: str) -> Iterator[str]:
     target, ranked = found.request.target, found.ranked
     yield text((24, 38), cut(title, 900, 20), size=20, bold=True)
     share = f"{float(100 * found.request.tolerance):g} %"
@@ -48,7 +48,7 @@ def _shapes(found: Design, title: str) -> Iterator[str]:
     low, high = min(aspects) / 1.05, max(aspects) * 1.05
     reach = max(max(abs(_percent(x, target)) for x in ranked) * 1.1, 1e-6)
 
-    def at(x: Ranked) -> tuple[float, float]:
+    def at(x: RankedDesign) -> tuple[float, float]:
         along = log(x.outer.d / x.layers / low) / log(high / low)
         return LEFT + along * (RIGHT - LEFT), (TOP + BOTTOM) / 2 - _percent(x, target) / reach * (BOTTOM - TOP) / 2
 
@@ -112,7 +112,7 @@ def _near(place: tuple[float, float], wide: int, other: tuple[float, float, int]
     return place[0] < other[0] + other[2] + 6 and other[0] < place[0] + wide + 6 and abs(place[1] - other[1]) < 12
 
 
-def _list(best: Sequence[Ranked], target: int) -> Iterator[str]:
+def _list(best: Sequence[RankedDesign], target: int) -> Iterator[str]:
     yield text((LIST, TOP - 10), "layers × width, ffn, heads / KV", "faint", size=12)
     for i, x in enumerate(best, 1):
         y = TOP + 14 + (i - 1) * 34

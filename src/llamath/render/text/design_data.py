@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...analysis.design.candidate import Candidate
-from ...analysis.design.design_ranking import Ranked
-from ...analysis.design.design_report import Design
+from ...analysis.design.design_ranking import RankedDesign
+from ...analysis.design.design_report import DesignReport
 from ...analysis.diff.model_diff import ModelDiff
 from ...analysis.flops.scaling_laws import Budget
 
 
-def design_json(found: Design) -> dict[str, Any]:
+def design_json(found: DesignReport) -> dict[str, Any]:
     """Fields are added, never renamed; `searched` counts the points of the grid, each decided, `rows` the intervals worked out for that."""
     request, missed = found.request, found.misses
     return {
@@ -46,7 +46,7 @@ def _candidate(x: Candidate) -> dict[str, Any]:
     }
 
 
-def _near(one: Ranked, target: int) -> dict[str, Any]:
+def _near(one: RankedDesign, target: int) -> dict[str, Any]:
     x = one.outer
     return {
         "parameters": one.total,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...analysis.design.candidate import Candidate
-from ...analysis.design.design_ranking import Ranked
-from ...analysis.design.design_report import Design
+from ...analysis.design.design_ranking import RankedDesign
+from ...analysis.design.design_report import DesignReport
 from ...analysis.diff.model_diff import ModelDiff
 from ...analysis.flops.scaling_laws import LAWS, Budget
 from ...core.errors import safe
@@ -20,7 +20,7 @@ RIGHT = range(len(HEADER))
 LOOKED = "looked at: every point of the grid of admissible dimensions is decided, most by the interval that the tree's formula puts them in"
 
 
-def design_text(found: Design) -> str:
+def design_text(found: DesignReport) -> str:
     """The whole answer."""
     lines = [bold(x) for x in wrap(_head(found), "")]
     lines += [dim(x) for x in wrap(_grid(found), "")]
@@ -30,28 +30,28 @@ def design_text(found: Design) -> str:
     return "\n".join(lines)
 
 
-def _head(found: Design) -> str:
+def _head(found: DesignReport) -> str:
     request = found.request
     what = "candidate" if found.searched == 1 else "candidates"
     looked = f"{found.searched:,} {what} looked at, {found.within:,} within {float(100 * request.tolerance):g} %"
     return f"{request.target:,} parameters like {safe(found.series.name)}: {looked}"
 
 
-def _grid(found: Design) -> str:
+def _grid(found: DesignReport) -> str:
     grid = found.grid
     aspect = f"{grid.aspect[0]:.0f} to {grid.aspect[1]:.0f}" if grid.aspect else "free"
     ratio = f"{grid.ratio[0]:.2f}" + (f" to {grid.ratio[1]:.2f}" if grid.ratio[0] != grid.ratio[1] else "")
     return f"{found.family} family; width/layers {aspect}, ffn/width {ratio}, ffn a multiple of {grid.step}, width of {grid.width_step}"
 
 
-def _order(found: Design) -> str:
+def _order(found: DesignReport) -> str:
     if found.request.by_error:
         return "in order of the error; of those that differ in the feed-forward width alone only the best"
     names = ", ".join(x.model.name for x in found.series.members)
     return f"in order of distance from the habits of {names}; of those that differ in the feed-forward width alone only the best"
 
 
-def _table(candidates: Sequence[Candidate], found: Design) -> Iterator[str]:
+def _table(candidates: Sequence[Candidate], found: DesignReport) -> Iterator[str]:
     """A line for each candidate, below it what it has not in common with the others."""
     rows = [HEADER, *(_row(i, x) for i, x in enumerate(candidates, 1))]
     lines = align(rows, right=RIGHT, gap=2)
@@ -72,7 +72,7 @@ def _row(i: int, x: Candidate) -> tuple[str, ...]:
     return (str(i), *map(str, sizes), f"{x.total:,}", format_signed(round(x.ppm)), f"{x.aspect:.1f}")
 
 
-def _besides(x: Candidate, found: Design) -> Iterator[str]:
+def _besides(x: Candidate, found: DesignReport) -> Iterator[str]:
     """What was asked for besides the total."""
     bounds = found.request.bounds
     if x.active != x.total:
@@ -83,7 +83,7 @@ def _besides(x: Candidate, found: Design) -> Iterator[str]:
         yield f"{x.weight_bytes:,} bytes of weights in bfloat16"
 
 
-def _misses(found: Design) -> Iterator[str]:
+def _misses(found: DesignReport) -> Iterator[str]:
     missed = found.misses
     if missed is None or not missed.nearest:
         yield "no candidate: the grid is empty under these demands"
@@ -96,7 +96,7 @@ def _misses(found: Design) -> Iterator[str]:
         yield "no demand alone stands in the way: ease several, or raise --tolerance"
 
 
-def _near(one: Ranked, target: int) -> tuple[str, ...]:
+def _near(one: RankedDesign, target: int) -> tuple[str, ...]:
     x = one.outer
     return (
         f"{one.total:,}",

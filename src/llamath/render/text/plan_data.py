@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...analysis.plan import PlanReport, axes
+from ...analysis.plan import PlanReport, layout_axes
 from ...analysis.plan.layout_space import Rejected
 from ...analysis.plan.serving_plan import ServeReport
-from ...analysis.plan.training_run import Plan, constants
+from ...analysis.plan.training_run import TrainingPlan, prediction_constants
 from ...model import Model
 
 TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update", "step")
@@ -31,7 +31,7 @@ def plan_json(model: Model, report: PlanReport, seen: int | None = None) -> dict
         "context": report.context,
         "sequences": report.sequences,
         "batch_tokens": report.batch_tokens,
-        "constants": constants(),
+        "constants": prediction_constants(),
         "layouts": report.layouts,
         "variants": report.variants,
         "plans": [_plan(x, report, seen) for x in report.plans],
@@ -41,9 +41,9 @@ def plan_json(model: Model, report: PlanReport, seen: int | None = None) -> dict
     }
 
 
-def _plan(x: Plan, report: PlanReport, seen: int | None) -> dict[str, Any]:
+def _plan(x: TrainingPlan, report: PlanReport, seen: int | None) -> dict[str, Any]:
     layout, timing = x.layout, x.timing
-    made: dict[str, Any] = axes(layout) | {name: getattr(layout, name) for name in ("zero", "interleave", "microbatch", "recompute")}
+    made: dict[str, Any] = layout_axes(layout) | {name: getattr(layout, name) for name in ("zero", "interleave", "microbatch", "recompute")}
     made |= {"microbatches": layout.count, "memory": x.memory, "mfu": x.mfu, "flops": x.rate, "tokens_per_second": x.tokens}
     made |= {"bubble": timing.bubble / timing.step, "seconds": {name: getattr(timing, name) for name in TIMES}}
     made |= {"sent": timing.sent._asdict()}
@@ -81,7 +81,7 @@ def serving_json(model: Model, report: ServeReport) -> dict[str, Any]:
             for x in report.plans
         ],
         "rejected": _rejected(report.rejected),
-        "too_large": _rejected(report.short),
+        "too_large": _rejected(report.too_large),
         "notes": [*report.notes, *model.notes],
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...analysis.plan import PlanReport
 from ...analysis.plan.layout_space import Rejected
-from ...analysis.plan.training_run import constants
+from ...analysis.plan.training_run import prediction_constants
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...core.errors import safe
 from ...core.number_format import format_bytes, format_giga, format_si
@@ -153,7 +153,7 @@ def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
 
 
 def _assumed() -> str:
-    c = constants()
+    c = prediction_constants()
     products = f"products at {c['matmul']:.0%} of the peak and their operands through memory, attention's at {c['attention']:.0%}"
     links = f"links at {c['wires']:.0%} of their data sheet"
     return (
@@ -163,8 +163,8 @@ def _assumed() -> str:
 
 
 def _notes(model: Model, report: PlanReport) -> Iterator[str]:
-    if report.padded is not None:
-        yield f"TP {report.plans[0].layout.tp} pads the vocabulary from {int(model.tree.vocab):,} to {report.padded:,} rows"
+    if report.padded_vocab is not None:
+        yield f"TP {report.plans[0].layout.tp} pads the vocabulary from {int(model.tree.vocab):,} to {report.padded_vocab:,} rows"
     if not report.device.link and report.device.node > 1:
         yield f"no link inside a node is published for {report.device.title}: its GPUs talk as they do across nodes"
     if report.request.batch_tokens is None:

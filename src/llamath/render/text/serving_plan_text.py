@@ -20,7 +20,7 @@ def serving_text(model: Model, report: ServeReport, top: int) -> str:
     within = f", each next token within {report.latency * 1000:g} ms" if report.latency is not None else ""
     lines += wrap(f"{report.dtype}, cache in {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
     lines += ["", *_table(report, top)] if report.plans else ["", "no split holds one sequence" + (" in time" if within else "")]
-    lines += ["", *rejected_text([*report.rejected, *report.short])]
+    lines += ["", *rejected_text([*report.rejected, *report.too_large])]
     lines += map(dim, wrap(_assumed(), ""))
     return "\n".join([*lines, *(line for note in (*report.notes, *model.notes) for line in wrap(f"note: {note}", ""))])
 
