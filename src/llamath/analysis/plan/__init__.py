@@ -1,4 +1,4 @@
-"""`plan`: how to spread a model over a cluster. `space` has the layouts, `time` and `memory` their costs, `ranking` and `serve` answer."""
+"""Parallel plans for a cluster: every layout that the model admits, its memory and its predicted step time, ranked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`Space`: every way to lay a training step over so many GPUs that the model admits, and why the others are not ways.
+"""Enumerate every parallel layout of a training step that a model and a cluster admit, with a reason for each rejected degree.
 
-Ranks are divisors of the number of GPUs. Tensor parallelism stays inside a node; of a sequence each rank of context parallelism has
-`LEAST` tokens or more, and only one at a time is cut, since half the cut of half as many is the same with less to share; expert parallelism
-deals whole experts out. Each layout has variants: microbatch, interleaving, recomputation, ZeRO.
+Degrees are divisors of the number of GPUs. Tensor parallelism stays inside a node. Context parallelism gives each rank at least
+`MIN_TOKENS_PER_CP_RANK` tokens and is combined only with a microbatch of one sequence: splitting two sequences in half costs more
+communication than giving each rank one. Expert parallelism distributes whole experts. The variants of a layout differ in microbatch size,
+interleaving, recomputation and ZeRO stage.
 """
 
 from __future__ import annotations
@@ -20,47 +21,47 @@ from ...core.tree import fold, fold_blocks
 from ..parallel_layout import Layout, Recompute, layout_problems
 
 MIN_TOKENS_PER_CP_RANK = 4096
-"""Fewer tokens of a sequence than these are not given to a rank: Megatron Core's guide has context parallelism for 8K tokens and more."""
+"""The smallest share of a sequence for one rank: Megatron Core's guide recommends context parallelism from 8K tokens."""
 MICROBATCHES = (1, 2, 4, 8)
 INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 MAX_TP = 256
-"""No tensor parallelism is tried beyond this."""
+"""The largest tensor-parallel degree that is tried."""
 LAYOUT_AXES = ("tp", "pp", "cp", "ep", "dp")
 LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
 
 
 class Rejected(Record):
-    """A number of ranks that is not possible, and why: `TP 3`, `52 heads`."""
+    """A degree of parallelism that is not possible, and why: `TP 3`, `52 heads`."""
 
     what: str
     why: str
 
 
 def sort_rejected(found: Iterable[Rejected]) -> tuple[Rejected, ...]:
-    """By dimension, then by number."""
+    """Sort by axis, then by degree."""
     names = [x.upper() for x in LAYOUT_AXES]
     return tuple(sorted(found, key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", "")))))
 
 
 class StepSpec(Record):
-    """What a step is made of."""
+    """The training step to plan for: GPUs, sequence length and batch."""
 
     gpus: int
     node: int
     context: int
     sequences: int
     flash: bool = True
-    fixed: Mapping[str, int] = MappingProxyType({})  # dimensions that are asked for: only these
+    fixed: Mapping[str, int] = MappingProxyType({})  # degrees that the user has fixed
 
 
 def divisors(n: int) -> list[int]:
-    """All of them, in order."""
+    """Return all divisors of n in ascending order."""
     low = [i for i in range(1, isqrt(n) + 1) if n % i == 0]
     return sorted({*low, *(n // i for i in low)})
 
 
 class LayoutSpace:
-    """A tree's layouts for a step."""
+    """All layouts of a model for one training step."""
 
     def __init__(self, tree: Decoder, step: StepSpec) -> None:
         self.tree, self.step = tree, step
@@ -69,7 +70,7 @@ class LayoutSpace:
         self._even_chunks: dict[tuple[int, int], bool] = {}
 
     def layouts(self) -> Iterator[Layout]:
-        """Each combination of ranks once, with a whole step in one microbatch and nothing else decided."""
+        """Yield each combination of degrees once, with the whole batch in one microbatch and no other option set."""
         tensor, pipeline, context, expert = self._tp_degrees(), self._pp_degrees(), self._cp_degrees(), self._ep_degrees()
         for tp, pp, cp in product(tensor, pipeline, context):
             if self.step.gpus % (tp * pp * cp) or not self._splits_evenly(tp, cp):
@@ -79,7 +80,7 @@ class LayoutSpace:
                 yield from self._with_expert_parallelism(Layout(tp=tp, pp=pp, cp=cp, dp=dp, flash=self.step.flash), expert)
 
     def variants(self, layout: Layout) -> Iterator[Layout]:
-        """The layout with every microbatch, interleaving, recomputation and ZeRO."""
+        """Yield the layout with every microbatch size, interleaving, recomputation policy and ZeRO stage."""
         each = self.step.sequences // layout.dp
         again: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
         zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)]
@@ -92,7 +93,7 @@ class LayoutSpace:
 
     @cached_property
     def experts(self) -> list[int]:
-        """How many experts its mixtures have."""
+        """The distinct numbers of experts in the model's MoE layers."""
         return list(dict.fromkeys(x.num_experts for x in fold(self.tree) if x.num_experts))
 
     def _is_allowed(self, name: str, n: int) -> bool:
@@ -102,7 +103,7 @@ class LayoutSpace:
         self.rejected.setdefault(what, Rejected(what=what, why=why))
 
     def _candidates(self, name: str) -> list[int]:
-        """The divisors of the number of GPUs, or the one that is asked for."""
+        """The divisors of the number of GPUs, or the degree that the user has fixed."""
         if name not in self.step.fixed:
             return divisors(self.step.gpus)
         n = self.step.fixed[name]
@@ -134,9 +135,9 @@ class LayoutSpace:
         found, passed_on = [], any(isinstance(x.block, Mixer) and not isinstance(x.block, AttentionBase) for x in fold_blocks(self.tree))
         for n in self._candidates("cp"):
             if n > 1 and passed_on:
-                self._reject(f"CP {n:,}", "a layer's state goes from token to token")
+                self._reject(f"CP {n:,}", "a recurrent state is passed from token to token")
             elif n > 1 and self.step.context < n * MIN_TOKENS_PER_CP_RANK:
-                self._reject(f"CP {n:,}", f"{self.step.context:,} tokens, less than {MIN_TOKENS_PER_CP_RANK:,} each")
+                self._reject(f"CP {n:,}", f"{self.step.context:,} tokens are fewer than {MIN_TOKENS_PER_CP_RANK:,} per rank")
             elif why := [x for x in layout_problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
                 self._reject(f"CP {n:,}", why[0].partition(": ")[2])
             else:
@@ -155,7 +156,7 @@ class LayoutSpace:
         return found
 
     def _splits_evenly(self, tp: int, cp: int) -> bool:
-        """Whether a rank's part of a sequence is cut into equal parts."""
+        """Whether sequence parallelism splits each rank's part of a sequence evenly."""
         if (tp, cp) not in self._even_splits:
             why = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
             self._even_splits[tp, cp] = not why
@@ -165,11 +166,11 @@ class LayoutSpace:
 
     def _divides_batch(self, dp: int) -> bool:
         if self.step.sequences % dp:
-            self._reject(f"DP {dp:,}", f"{self.step.sequences:,} sequences a step")
+            self._reject(f"DP {dp:,}", f"{self.step.sequences:,} sequences per step")
         return self.step.sequences % dp == 0
 
     def _with_expert_parallelism(self, layout: Layout, expert: list[int]) -> Iterator[Layout]:
-        """With each expert parallelism: an expert is whole where experts are dealt out, else cut as all else is."""
+        """Yield the layout with each expert-parallel degree; with EP, each expert stays whole on one rank."""
         for n in expert:
             if n == 1:
                 yield layout
@@ -184,7 +185,7 @@ class LayoutSpace:
         yield from (v for v in INTERLEAVES if self._is_allowed("interleave", v) and self._has_even_chunks(pp, v))
 
     def _has_even_chunks(self, pp: int, v: int) -> bool:
-        """Whether runs come out even, but for one layer less at each end."""
+        """Whether every pipeline chunk has the same number of layers, allowing one layer less at each end."""
         if (pp, v) not in self._even_chunks:
             n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
             self._even_chunks[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))

@@ -1,9 +1,9 @@
-"""`Work`: what one GPU has to do for a microbatch in each layer, from the tree: seconds at its arithmetic and memory, bytes to share.
+"""The cost of one microbatch on one GPU, layer by layer: seconds of compute and memory traffic, and bytes to communicate.
 
-A matrix product takes its FLOPs at `MATMUL` of the peak and its three operands once through memory, so that small ones are slower. The
-products of attention run at `ATTENTION` of the peak. All else waits for memory: what the backward pass keeps is written once and read once
-by kernels that do nothing else. A backward pass is two forward ones, but attention in a fused kernel two and a half, since it works its
-scores out again (Dao 2023, arXiv:2307.08691).
+A matrix product takes its FLOPs at `MATMUL_EFFICIENCY` of the peak plus one pass of its three operands through memory, so small products
+are slower. Attention products run at `ATTENTION_EFFICIENCY` of the peak. Everything else is memory-bound: saved activations are written
+once and read once. A backward pass costs two forward passes; fused attention costs two and a half, since the kernel recomputes its scores
+(Dao 2023, arXiv:2307.08691).
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from ..training.pipeline_schedule import bytes_of
 from ..training.saved_activations import Kernels, Saved, after, layer, loss
 
 MATMUL_EFFICIENCY = 0.70
-"""The share of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
+"""The fraction of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
 ATTENTION_EFFICIENCY = 0.45
-"""The share of the dense peak that attention's products reach; set by hand from the row of the same table with 131,072 tokens."""
+"""The fraction of the dense peak that attention products reach; set by hand from the row of the same table with 131,072 tokens."""
 ACTIVATION_PASSES = 2
-"""How often what is kept passes through memory, beside the operands of products: written once, read once."""
+"""How often saved activations pass through memory besides the operands of products: one write and one read."""
 
 
 class ForwardCost(NamedTuple):
-    """A forward pass of one microbatch through a part of the model, on one GPU."""
+    """The cost of a forward pass of one microbatch through a part of the model, on one GPU."""
 
     matmul: float = 0.0  # seconds in products with weights
-    attention: float = 0.0  # seconds in the products of attention
-    memory: float = 0.0  # seconds for what waits for memory
-    scores: float = 0.0  # of these, for attention's scores where they are written
-    tensor: float = 0.0  # bytes gathered or summed among the ranks of tensor parallelism
-    context: float = 0.0  # bytes of keys and values gathered among those of context parallelism
-    expert: float = 0.0  # bytes sent to other experts' ranks and back
+    attention: float = 0.0  # seconds in attention products
+    memory: float = 0.0  # seconds of memory-bound operations
+    scores: float = 0.0  # of these, for materialized attention scores
+    tensor: float = 0.0  # bytes gathered or reduced among tensor-parallel ranks
+    context: float = 0.0  # bytes of keys and values gathered among context-parallel ranks
+    expert: float = 0.0  # bytes sent to the ranks of other experts and back
 
     def scaled(self, n: int) -> ForwardCost:
-        """So many of them."""
+        """The cost of n such parts."""
         return ForwardCost(*(n * x for x in self))
 
 
 def sum_costs(parts: Iterable[ForwardCost]) -> ForwardCost:
-    """One after the other."""
+    """Sum the costs of parts that run one after the other."""
     return ForwardCost(*map(sum, zip(*parts, strict=True)))
 
 
 class AchievedRates(NamedTuple):
-    """What a GPU reaches, in a second."""
+    """The FLOP/s and bytes/s that a GPU reaches in practice."""
 
     matmul: float
     attention: float
@@ -62,13 +62,13 @@ class AchievedRates(NamedTuple):
 
 
 def achieved_rates(device: Device, dtype: str, compute: str) -> AchievedRates | None:
-    """Those of a device; None where no rate of arithmetic is published."""
+    """Return the rates of a device; None where no FLOP/s figure is published."""
     over = find_roof(device, dtype, compute)
     return AchievedRates(MATMUL_EFFICIENCY * over.peak, ATTENTION_EFFICIENCY * over.peak, over.bandwidth) if over.peak else None
 
 
 class MicrobatchCosts:
-    """A tree on a kind of GPU: each part under each layout is worked out once."""
+    """The costs of a model's parts on one kind of GPU; each part is computed once per layout."""
 
     def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: AchievedRates) -> None:
         self.tree, self.context, self.kernels, self.rates = tree, context, kernels, rates
@@ -76,11 +76,11 @@ class MicrobatchCosts:
         self._folded: dict[int, list[Folded]] = {}
 
     def layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
-        """One layer."""
+        """Return the cost of one layer."""
         return self._cached_cost(id(block), block, layout)
 
     def embedding_and_head_cost(self, layout: Layout, first: bool, last: bool) -> ForwardCost:
-        """What stands before and after the layers, where a stage has it."""
+        """Return the cost of the embedding and the head on a stage that has them."""
         made = self._cached_cost("ends", None, layout)
         rows = self._tokens(layout) * int(self.tree.width) * self.kernels.width
         shared = ForwardCost(tensor=rows if layout.tp > 1 else 0.0)
@@ -123,11 +123,11 @@ class MicrobatchCosts:
         )
 
     def _tokens(self, layout: Layout) -> int:
-        """Of a microbatch, those that a GPU has before sequence parallelism cuts them."""
+        """The tokens of a microbatch on one GPU, before sequence parallelism splits them."""
         return layout.microbatch * -(-self.context // layout.cp)
 
     def _matmul_seconds(self, x: Folded, layout: Layout) -> float:
-        """Seconds for all copies of a weight that a GPU has and its tokens meet."""
+        """Seconds of the products with all copies of a weight that are on a GPU and active for its tokens."""
         out, into = int(x.weight.shape[0]), prod(map(int, x.weight.shape[1:]))
         ranks = layout.expert_tp if x.num_experts else layout.tp
         if x.split and ranks > 1:
@@ -149,7 +149,7 @@ class MicrobatchCosts:
         return ACTIVATION_PASSES * sum(bytes_of(x, layout, self.context) for x in kept) / self.rates.memory
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:
-        """Bytes of keys and values of the whole context, as a rank needs them."""
+        """Bytes of the keys and values of the whole context that one rank needs."""
         mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
         found = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
         numbers = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in found if x is not None)
@@ -157,11 +157,11 @@ class MicrobatchCosts:
 
 
 def _num_parallel_regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
-    """How often a layer leaves the sequence-parallel region: once for each branch that is cut, once for branches side by side."""
+    """How often a layer leaves the sequence-parallel region: once per split branch, or once in all for parallel branches."""
     cut = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
     return min(len(cut), 1) if block.parallel else len(cut)
 
 
 def _elements_sent_to_experts(leaves: list[Folded]) -> int:
-    """Numbers that each token sends to its experts."""
+    """The number of elements that each token sends to its experts."""
     return max((int(x.active) * int(x.weight.shape[0]) for x in leaves if x.num_experts and x.split and x.split.axis == 1), default=0)

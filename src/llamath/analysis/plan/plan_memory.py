@@ -1,4 +1,4 @@
-"""`Held`: what a GPU holds under each layout of a training step, to the byte what `training` says; what layouts share is looked at once."""
+"""The memory of one GPU under each layout of a training step, equal to the byte to `training_memory`; shared parts are computed once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .step_time import DataParallelBytes, largest_stage
 
 
 class _UnshardedState(NamedTuple):
-    """A GPU's numbers before experts are dealt out and ZeRO shares; bytes of a gradient, and those that an update of one number moves."""
+    """The elements on one GPU before expert parallelism and ZeRO, the bytes of a gradient, and the bytes moved to update one element."""
 
     dense: int
     experts: int
@@ -26,7 +26,7 @@ Stages = Callable[[Layout], Sequence[PipelineStage]]
 
 
 class LayoutMemory:
-    """A job's memory under many layouts; `stages` gives those among which the fullest is."""
+    """The memory of a training job under many layouts; `stages` returns the pipeline stages to compare."""
 
     def __init__(self, job: Job, stages: Stages) -> None:
         self.job, self._stages = job, stages
@@ -36,11 +36,11 @@ class LayoutMemory:
         self._owned: dict[tuple[int, ...], _UnshardedState] = {}
 
     def max_bytes(self, layout: Layout) -> int:
-        """Bytes on a GPU of the fullest stage."""
+        """Bytes on a GPU of the largest stage."""
         return max(self._total_bytes(x, layout) for x in self._stages(layout))
 
     def persistent_bytes(self, layout: Layout) -> int:
-        """What stays from step to step on that GPU: no layout of these ranks needs less under the same ZeRO."""
+        """Bytes that persist from step to step on that GPU: a lower bound for these degrees under the same ZeRO stage."""
         return max(self._persistent_bytes(x, layout)[0] for x in self._stages(layout))
 
     def _total_bytes(self, stage: PipelineStage, layout: Layout) -> int:
@@ -49,7 +49,7 @@ class LayoutMemory:
         return staying + moving + overhead_bytes(moving)
 
     def _persistent_bytes(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
-        """Weights, gradients, master copy and states; and weights that ZeRO-3 gathers."""
+        """Bytes of weights, gradients, master copy and optimizer states; and bytes of the weights that ZeRO-3 gathers."""
         key = (stage.index, *_weight_split(layout), layout.replicas, layout.zero)
         if key not in self._static:
             resident = self._persistent_state(stage, layout)
@@ -65,7 +65,7 @@ class LayoutMemory:
         return self._resident[key]
 
     def _activation_bytes(self, stage: PipelineStage, layout: Layout) -> int:
-        """Activations, logits and loss."""
+        """Bytes of activations, logits and loss."""
         flights = tuple(under_way(stage, layout))
         key = (stage.index, *_weight_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
         if key not in self._moving:
@@ -73,7 +73,7 @@ class LayoutMemory:
         return self._moving[key]
 
     def data_parallel_bytes(self, layout: Layout) -> DataParallelBytes:
-        """What data parallelism and the optimiser have to do with."""
+        """Return the bytes that data parallelism communicates and the optimizer updates."""
         key = layout.tp, layout.pp, layout.expert_tp, layout.interleave
         if key not in self._owned:
             self._owned[key] = self._unsharded_state(layout.replace(ep=1, zero=0))
@@ -95,5 +95,5 @@ class LayoutMemory:
 
 
 def _weight_split(layout: Layout) -> tuple[int, ...]:
-    """What decides which weights a GPU has."""
+    """The parts of a layout that decide which weights a GPU has."""
     return layout.tp, layout.pp, layout.ep, layout.expert_tp, layout.interleave

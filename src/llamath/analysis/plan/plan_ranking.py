@@ -1,4 +1,4 @@
-"""`plan`: how to lay a training step over so many GPUs: every admissible layout with its memory, its predicted time and MFU, ranked."""
+"""Rank the parallel layouts of a training step on a cluster by predicted throughput, among those that fit into memory."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from ...model import Model
 
 DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
-"""Tokens of a step, unless it is said: so many, or so many for each GPU if that is more."""
+"""The default batch: DEFAULT_BATCH_TOKENS, or MIN_BATCH_TOKENS_PER_GPU for each GPU if that is more."""
 DEFAULT_TOP = 10
 MAX_BATCH_TOKENS = 2**40
 MAX_VARIANTS = 20_000
-"""So many variants are looked at before the search ends without as many plans as are asked for."""
+"""The search ends after this many variants, even with fewer plans than were asked for."""
 
 
 class PlanRequest(Record):
-    """What is asked: everything is optional."""
+    """The options of `plan` for training; all are optional."""
 
-    dtype: str = ""  # empty: what the configuration says, else bf16
+    dtype: str = ""  # empty: the config's dtype, else bf16
     optimizer: str = "adamw"
     gradients: str = "fp32"
     context: int | None = None
     batch_tokens: int | None = None  # of a step
     flash: bool = True
-    fixed: Mapping[str, int] = MappingProxyType({})  # of tp, pp, cp, ep, dp, zero, microbatch, interleave: only these
+    fixed: Mapping[str, int] = MappingProxyType({})  # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
     top: int = DEFAULT_TOP
 
 
 class PlanReport(Record):
-    """The ranking."""
+    """The ranked plans of a training step, and the degrees that were rejected."""
 
     device: Device
     gpus: int
@@ -52,11 +52,11 @@ class PlanReport(Record):
     peak: int
     plans: tuple[TrainingPlan, ...]
     rejected: tuple[Rejected, ...]
-    layouts: int  # admissible
+    layouts: int  # admissible layouts
     variants: int
-    least: int | None  # if none fits: what the smallest needs, and
-    smallest: Layout | None  # which that is
-    padded_vocab: int | None  # rows of a vocabulary that tensor parallelism makes longer, in the first plan
+    least: int | None  # the bytes that the smallest layout needs, if none fits
+    smallest: Layout | None  # that layout
+    padded_vocab: int | None  # the padded vocabulary size of the first plan, if tensor parallelism pads it
 
     @property
     def batch_tokens(self) -> int:
@@ -65,12 +65,12 @@ class PlanReport(Record):
 
 
 def plan(model: Model, on: tuple[int, Device], request: PlanRequest | None = None) -> PlanReport:
-    """Rank the layouts of a training step over so many devices."""
+    """Rank the layouts of a training step on a cluster, given as (number of GPUs, device)."""
     return _Search(model, on, request or PlanRequest()).report()
 
 
 class _Search:
-    """A model on a cluster."""
+    """The search for one model on one cluster."""
 
     def __init__(self, model: Model, on: tuple[int, Device], request: PlanRequest) -> None:
         self.gpus, self.device = on
@@ -97,7 +97,7 @@ class _Search:
         self.space = LayoutSpace(model.tree, step)
 
     def report(self) -> PlanReport:
-        """Search, and say what was found."""
+        """Run the search and return its report."""
         layouts = list(self.space.layouts())
         queue, variants = self._queue(layouts)
         found = list(self._fitting(queue))
@@ -122,7 +122,7 @@ class _Search:
         )
 
     def _queue(self, layouts: list[Layout]) -> tuple[list[_QueueEntry], int]:
-        """The variants of each layout, fastest first, as a heap by the fastest."""
+        """Return the variants of each layout as a heap ordered by the fastest variant, and their number."""
         queue, n = [], 0
         for i, layout in enumerate(layouts):
             timed = [(self.model_cost.step_seconds(x), j, x) for j, x in enumerate(self.space.variants(layout))]
@@ -134,7 +134,7 @@ class _Search:
         return queue, n
 
     def _fitting(self, queue: list[_QueueEntry]) -> Iterator[Layout]:
-        """The fastest variant of each layout that fits, fastest layout first."""
+        """Yield the fastest variant of each layout that fits, fastest layout first."""
         found, tries = 0, 0
         too_large: dict[int, list[Layout]] = {}
         while queue and found < self.request.top and tries < MAX_VARIANTS:
@@ -147,7 +147,7 @@ class _Search:
                 heapq.heappush(queue, (timed[-1][0], i, timed))
 
     def _fits(self, layout: Layout, too_large: list[Layout]) -> bool:
-        """Whether a variant fits; not if one that needs no more did not."""
+        """Whether a variant fits; one that needs at least as much as a rejected variant does not."""
         if any(_needs_at_least(layout, x) for x in too_large):
             return False
         fits = self.model_cost.fits(layout)
@@ -156,13 +156,13 @@ class _Search:
         return fits
 
     def _smallest_variant(self, layout: Layout) -> Layout:
-        """A layout in the variant that needs least."""
+        """Return the variant of a layout that needs the least memory."""
         zero = 3 if layout.replicas > 1 else 0
         return layout.replace(microbatches=self.sequences // layout.dp, recompute="full", zero=zero)
 
 
 def _why(search: _Search) -> str:
-    """What of that which is asked for is not possible."""
+    """Explain which of the fixed degrees is impossible."""
     fixed = search.request.fixed
     found = [x for x in sort_rejected(search.space.rejected.values()) if x.what.split()[0].lower() in fixed]
     if found:
@@ -175,7 +175,7 @@ def _why(search: _Search) -> str:
 
 
 def _hint(search: _Search) -> str:
-    """What to change where nothing is possible."""
+    """Suggest what to change if no layout is possible."""
     asked = ", ".join(f"{name}={n}" for name, n in search.request.fixed.items())
     return f"without --layout {asked} all that divide are tried" if asked else "another --batch-tokens or another number of GPUs"
 
@@ -184,7 +184,7 @@ _QueueEntry = tuple[float, int, list[tuple[float, int, Layout]]]
 
 
 def _needs_at_least(x: Layout, y: Layout) -> bool:
-    """Whether a variant of the same layout needs at least as much as another."""
+    """Whether variant x of a layout needs at least as much memory as variant y."""
     same = x.recompute == y.recompute and x.interleave == y.interleave
     return same and x.microbatch >= y.microbatch and (x.zero == y.zero or x.zero < y.zero < 3)
 
@@ -195,12 +195,12 @@ def _padded_vocab(model: Model, layout: Layout) -> int | None:
 
 
 def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int:
-    """How many make a step: as asked, else enough, and a number that GPUs divide well."""
+    """Return the sequences per step: as asked, or else a number near the default batch that the GPUs divide evenly."""
     if batch_tokens is not None:
         if batch_tokens % context or not 0 < batch_tokens < MAX_BATCH_TOKENS:
             near = max(batch_tokens // context, 1) * context
             raise LlamathError(
-                f"a step of {batch_tokens:,} tokens is no whole number of sequences of {context:,}", hint=f"--batch-tokens {near}"
+                f"a batch of {batch_tokens:,} tokens is not a multiple of the sequence length {context:,}", hint=f"batch_tokens {near:,}"
             )
         return batch_tokens // context
     wanted = -(-max(DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU * gpus) // context)
@@ -212,5 +212,5 @@ def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int
 
 
 def layout_axes(layout: Layout) -> dict[str, int]:
-    """The ranks along each axis."""
+    """Return the degree of parallelism along each axis."""
     return {name: getattr(layout, name) for name in LAYOUT_AXES}

@@ -1,7 +1,7 @@
-"""`serving`: how to lay a model that serves over so many GPUs: TP × PP × replicas, by what fits and by the ceilings of decoding.
+"""Rank the ways to serve a model on a cluster: TP × PP × replicas, by memory and by the upper bounds on decode speed.
 
-Each replica takes as many sequences of the context as its GPUs hold, or as many as answer within a latency; with a pipeline they go round
-in as many groups as there are stages, so that none waits. Speeds are ceilings (`ceilings`), not predictions: nothing is spent on talking.
+Each replica takes as many sequences as fit into its GPUs, or as many as meet a latency; with a pipeline, sequences are processed in as
+many groups as there are stages, so that no stage idles. Speeds are upper bounds (`speed_limits`), not predictions: communication is free.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from ...model import Model
 
 MAX_LISTED_STAGES = 8
-"""So many stages are told apart."""
+"""Stages are listed one by one up to this number."""
 MAX_BATCH = 2**20
-"""No replica takes more sequences at once."""
+"""The largest number of concurrent sequences of a replica."""
 
 
 class ServePlan(Record):
-    """One way to split a replica."""
+    """One way to split the model over the GPUs of a replica."""
 
     layout: Layout
     replicas: int
-    batch: int  # sequences at once in each replica
-    memory: int  # of the fullest GPU
-    seconds: float  # between two tokens of a sequence, at the least
-    rate: float  # tokens a second of one GPU, at the most
+    batch: int  # concurrent sequences of each replica
+    memory: int  # bytes on the fullest GPU
+    seconds: float  # lower bound on the time per output token
+    rate: float  # upper bound on tokens per second per GPU
     bound: Bound
 
 
 class ServeReport(Record):
-    """The ranking."""
+    """The ranked serving plans, and the splits that are impossible or too large."""
 
     device: Device
     gpus: int
@@ -51,15 +51,15 @@ class ServeReport(Record):
     kv_dtype: str
     plans: tuple[ServePlan, ...]
     rejected: tuple[Rejected, ...]
-    too_large: tuple[Rejected, ...]  # splits that hold not one sequence
+    too_large: tuple[Rejected, ...]  # splits that do not fit one sequence per stage, or miss the latency
     notes: tuple[str, ...]
 
 
 def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
-    """Rank the splits of a model that serves over so many devices."""
+    """Rank the splits of a model for serving on a cluster, given as (number of GPUs, device)."""
     gpus, device = on
     if latency is not None and not 0 < latency < 10**6:
-        raise LlamathError("a latency is some time above zero", hint="--latency 50ms")
+        raise LlamathError("the latency should be positive", hint="latency 50ms")
     rejected: list[Rejected] = []
     short: list[Rejected] = []
     found: list[ServePlan] = []
@@ -84,7 +84,7 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
 
 
 def _notes(model: Model, found: list[ServePlan], rejected: list[Rejected]) -> Iterator[str]:
-    """How pipelines cut the layers, and which tensor parallelism goes, where one does not."""
+    """Note how the pipeline splits the layers, and the possible TP degrees if some are rejected."""
     best = max(found, key=lambda x: x.rate, default=None)
     if best is not None and 1 < best.layout.pp <= MAX_LISTED_STAGES:
         yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
@@ -93,7 +93,7 @@ def _notes(model: Model, found: list[ServePlan], rejected: list[Rejected]) -> It
 
 
 def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
-    """TP × PP that the model admits and that divide the number of GPUs."""
+    """Yield the TP × PP that the model admits and that divide the number of GPUs."""
     tensor, pipeline = [], []
     for n in divisors(gpus):
         if n > min(device.node, MAX_TP):
@@ -114,7 +114,7 @@ def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rej
 
 
 def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
-    """The most sequences that a split holds in time, or why not one."""
+    """Return the plan with the largest batch that fits and meets the latency, or the reason why none does."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
     over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute)
     name = f"TP {layout.tp} × PP {layout.pp}"
@@ -122,16 +122,16 @@ def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | N
     def fits(n: int) -> bool:
         return n <= MAX_BATCH and shards.max_memory(context, n * layout.pp) <= device.memory
 
-    def soon(n: int) -> bool:
+    def meets_latency(n: int) -> bool:
         return latency is None or decode_limit(shards, over, context, n).seconds <= latency
 
     if not fits(1):
         return Rejected(
-            what=name, why=f"{shards.max_memory(context, layout.pp) / 2**30:,.1f} GiB a GPU for {layout.pp} of {context:,} tokens"
+            what=name, why=f"{shards.max_memory(context, layout.pp) / 2**30:,.1f} GiB per GPU for {layout.pp} × {context:,} tokens"
         )
-    if not soon(1):
-        return Rejected(what=name, why=f"{decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms a token at the least")
-    each = largest_fitting(lambda n: fits(n) and soon(n), MAX_BATCH) or MAX_BATCH
+    if not meets_latency(1):
+        return Rejected(what=name, why=f"at least {decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms per token")
+    each = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
     speed = decode_limit(shards, over, context, each)
     return ServePlan(
         layout=layout,

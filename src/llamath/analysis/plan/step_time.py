@@ -1,10 +1,10 @@
-"""`Timing`: how long a training step takes, by a stated model, and where the time goes.
+"""The predicted time of a training step, by part.
 
-Stages work side by side, each microbatch as long as the slowest; the bubble is (p − 1)/v of a microbatch (Narayanan et al. 2021,
-arXiv:2104.04473). What tensor, context and expert parallelism share is waited for, and so is what stages send each other. Of what data
-parallelism and ZeRO share, `OVERLAP` goes on behind the work that is there to hide it. Under ZeRO-2 gradients are summed as often as a
-run of layers has finished what it has under way: every microbatch, or every p of them where runs are interleaved; ZeRO-3 gathers weights
-as often, forward and backward.
+Pipeline stages run concurrently, so each microbatch takes as long as the slowest stage; the bubble is (p − 1)/v of a microbatch
+(Narayanan et al. 2021, arXiv:2104.04473). The communication of tensor, context, expert and pipeline parallelism is not overlapped. Of the
+communication of data parallelism and ZeRO, `DP_OVERLAP` is overlapped with compute where there is enough of it. Under ZeRO-2, gradients
+are reduced after every microbatch, or after every p microbatches with interleaving; ZeRO-3 gathers weights as often, in the forward and in
+the backward pass.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .microbatch_work import ForwardCost, MicrobatchCosts, sum_costs
 from .network import Network, RankGroup, rank_group
 
 DP_OVERLAP = 0.8
-"""The share of what data parallelism and ZeRO share that is hidden behind work, where there is as much work: a guess."""
+"""The fraction of data-parallel and ZeRO communication that is overlapped with compute, where there is enough compute: a guess."""
 
 
 class DataParallelBytes(NamedTuple):
-    """Bytes of one GPU of the fullest stage, before ZeRO: dense, and of experts."""
+    """Bytes on one GPU of the largest stage before ZeRO, for dense weights and for experts."""
 
     weights: tuple[int, int]
     gradients: tuple[int, int]
-    update: float  # that an optimiser's step reads and writes, after ZeRO
+    update: float  # bytes that an optimizer step reads and writes, after ZeRO
 
 
 Times = tuple[float, float, float, float]
-"""Seconds of arithmetic, and of sharing for tensor, context and expert parallelism."""
+"""Seconds of compute, and of tensor-, context- and expert-parallel communication."""
 
 
 class BytesSent(NamedTuple):
-    """Bytes that one GPU has to do with in a step, by what shares them: whole buffers, before they are divided among ranks."""
+    """Bytes that one GPU communicates in a step, by kind of parallelism: whole buffers, before they are divided among ranks."""
 
     tensor: float
     context: float
@@ -46,26 +46,26 @@ class BytesSent(NamedTuple):
 
 
 class StepTime(Record):
-    """A step in seconds."""
+    """The seconds of a training step, by part."""
 
-    arithmetic: float  # products, and what waits for memory
+    arithmetic: float  # matrix products and memory-bound operations
     tensor: float
     context: float
     expert: float
-    pipeline: float  # sending to the next stage
+    pipeline: float  # sends between stages
     bubble: float
-    data: float  # what is not hidden
+    data: float  # not overlapped
     update: float
     sent: BytesSent
 
     @property
     def step(self) -> float:
-        """All of it."""
+        """The whole step."""
         return self.arithmetic + self.tensor + self.context + self.expert + self.pipeline + self.bubble + self.data + self.update
 
 
 class StepTimeModel:
-    """A tree on a machine: times of steps under many layouts."""
+    """The step times of a model on a cluster under many layouts."""
 
     def __init__(self, work: MicrobatchCosts, wires: Network, node: int) -> None:
         self.costs, self.network, self.node = work, wires, node
@@ -75,11 +75,11 @@ class StepTimeModel:
         self._slowest: dict[tuple[object, ...], tuple[ForwardCost, Times]] = {}
 
     def step(self, layout: Layout, owned: DataParallelBytes) -> StepTime:
-        """One step: all microbatches, and the optimiser's."""
+        """Return the time of one step: all microbatches and the optimizer update."""
         return _Step(self, layout, owned).timing
 
     def stages(self, layout: Layout) -> list[PipelineStage]:
-        """The stages that differ: of several with the same layers the first."""
+        """The pipeline stages that differ; of several stages with the same layers, the first."""
         key = layout.pp, layout.interleave
         if key not in self._stages:
             made: dict[tuple[object, ...], PipelineStage] = {}
@@ -92,7 +92,7 @@ class StepTimeModel:
         return tuple((id(block), n) for run in stage.runs for block, n in slice_layers(self.tree.layers, *run))
 
     def slowest_stage(self, layout: Layout) -> tuple[ForwardCost, Times]:
-        """The stage that takes longest: what it has to do for a microbatch, forward, and the seconds of both passes."""
+        """The cost of a microbatch on the slowest stage (forward), and its seconds forward and backward."""
         at = (layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
         key = (layout.pp, layout.interleave, *at)
         if key not in self._parts:
@@ -108,7 +108,7 @@ class StepTimeModel:
         return sum_costs([*inner, self.costs.embedding_and_head_cost(layout, stage.first, stage.last)])
 
     def _microbatch_time(self, x: ForwardCost, layout: Layout) -> Times:
-        """Seconds of a microbatch forward and backward."""
+        """Seconds of a microbatch, forward and backward."""
         again, scores = layout.recompute == "full", layout.recompute == "selective"
         back = 2.5 if layout.flash else 2.0
         mixing = x.attention * (1 + back + (again or scores))
@@ -120,12 +120,12 @@ class StepTimeModel:
         return arithmetic, tensor, context, self.network.all_to_all_seconds(ranks, x.expert) * (2 + again)
 
     def group(self, size: int, stride: int) -> RankGroup:
-        """Ranks of this machine."""
+        """Place the ranks of a collective on this cluster."""
         return rank_group(size, stride, self.node)
 
 
 class _Step:
-    """One layout."""
+    """The step time of one layout."""
 
     def __init__(self, clock: StepTimeModel, layout: Layout, owned: DataParallelBytes) -> None:
         self.clock, self.layout, self.dp_bytes = clock, layout, owned
@@ -133,7 +133,7 @@ class _Step:
 
     @property
     def timing(self) -> StepTime:
-        """Where the time goes."""
+        """The step time by part."""
         layout, m, passing, shared = self.layout, self.layout.count, self._send_seconds, self._dp_seconds
         slowest, each = self.clock.slowest_stage(layout)
         arithmetic, tensor, context, expert = (m * x for x in each)
@@ -151,7 +151,7 @@ class _Step:
 
     @cached_property
     def _send_seconds(self) -> float:
-        """Seconds that a stage spends sending a microbatch's states and their gradients: each rank its part of them."""
+        """Seconds that a stage spends sending the hidden states and gradients of a microbatch; each rank sends its part."""
         layout = self.layout
         if layout.pp == 1:
             return 0.0
@@ -160,14 +160,14 @@ class _Step:
 
     @property
     def _sent_bytes_per_microbatch(self) -> float:
-        """Bytes sent on for a microbatch, forward and backward, over all runs."""
+        """Bytes sent to the next stage for a microbatch, forward and backward, over all chunks."""
         layout, work = self.layout, self.clock.costs
         tokens = layout.microbatch * -(-work.context // layout.cp)
         return 2.0 * layout.interleave * tokens * int(self.tree.width) * work.kernels.width / layout.tp
 
     @property
     def _sync_rounds(self) -> int:
-        """How often gradients are summed, and weights gathered, within a step."""
+        """How often gradients are reduced and weights gathered within a step."""
         layout = self.layout
         if layout.zero < 2:
             return 1
@@ -175,7 +175,7 @@ class _Step:
 
     @property
     def _dp_buffer_bytes(self) -> tuple[float, float]:
-        """Bytes that are gathered or summed in a step: dense, and of experts."""
+        """Bytes gathered or reduced in a step, for dense weights and for experts."""
         owned, rounds = self.dp_bytes, self._sync_rounds
         gathers = 2 * rounds if self.layout.zero == 3 else 1
         sums = 2 if self.layout.zero == 0 else rounds
@@ -187,7 +187,7 @@ class _Step:
 
     @cached_property
     def _dp_seconds(self) -> float:
-        """Seconds that data parallelism and ZeRO take to share gradients and weights."""
+        """Seconds of data-parallel and ZeRO communication."""
         layout, (dense, experts) = self.layout, self._dp_buffer_bytes
         time = self.wires.all_gather_seconds(self.clock.group(layout.replicas, layout.tp), dense)
         if experts:
@@ -195,7 +195,7 @@ class _Step:
         return time
 
     def _overlappable_seconds(self, microbatch: float) -> float:
-        """Seconds of work that this goes on beside: under ZeRO-0 and 1 one microbatch, else all."""
+        """Seconds of compute available for overlap: one microbatch under ZeRO-0 and 1, otherwise all."""
         return microbatch * (self.layout.count if self.layout.zero >= 2 else 1)
 
     def _bytes_sent(self, x: ForwardCost) -> BytesSent:
@@ -211,5 +211,5 @@ class _Step:
 
 
 def largest_stage(found: Sequence[PipelineStage]) -> PipelineStage:
-    """The stage with most layers."""
+    """Return the stage with the most layers."""
     return max(found, key=lambda x: x.layers)

@@ -1,7 +1,7 @@
-"""`Run`: a training step on a kind of GPU: what each layout of it takes of memory and, predicted, of time.
+"""The memory and the predicted step time of each layout of a training run.
 
-A prediction by a stated model with five constants (`constants`), not a measurement. The MFU counts the model's own FLOPs, attention over
-the pairs that its mask lets through, over the dense peak.
+Times are predictions by a model with five constants (`prediction_constants`), not measurements. MFU counts the model FLOPs, with attention
+over the pairs that the mask admits, relative to the dense peak.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class TrainingPlan(Record):
-    """One layout, all of it decided."""
+    """One complete layout with its memory, step time and MFU."""
 
     layout: Layout
-    memory: int  # of a GPU of the fullest stage
+    memory: int  # bytes on a GPU of the largest stage
     timing: StepTime
     mfu: float
-    rate: float  # model FLOP/s of one GPU
-    tokens: float  # a second, all GPUs together
+    rate: float  # model FLOP/s per GPU
+    tokens: float  # tokens per second, all GPUs together
 
 
 def prediction_constants() -> dict[str, float]:
-    """The constants of the prediction, the same for every model and machine."""
+    """Return the constants of the prediction, which are the same for every model and machine."""
     return {
         "matmul": MATMUL_EFFICIENCY,
         "attention": ATTENTION_EFFICIENCY,
@@ -48,29 +48,29 @@ def prediction_constants() -> dict[str, float]:
 
 
 class TrainingCostModel:
-    """A model under one request on one kind of GPU."""
+    """One training job on one kind of GPU."""
 
     def __init__(self, model: Model, request: TrainRequest, device: Device) -> None:
         self.model, self.device = model, device
         self.job = Job(model, request)
         found = achieved_rates(device, self.job.packer.name, self.job.packer.compute)
         if found is None:
-            raise LlamathError(f"no rate of arithmetic is published for {device.title}", hint="--gpus '8x mem=80GiB bw=2TB/s bf16=300TF'")
+            raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")
         self.peak = round(found.matmul / MATMUL_EFFICIENCY)
         self.time = StepTimeModel(MicrobatchCosts(model.tree, self.job.context, self.job.kernels, found), network_of(device), device.node)
         self.memory = LayoutMemory(self.job, self.time.stages)
 
     def step_seconds(self, layout: Layout) -> float:
-        """Seconds of a step."""
+        """Return the seconds of a step."""
         return self.time.step(layout, self.memory.data_parallel_bytes(layout)).step
 
     def fits(self, layout: Layout) -> bool:
-        """Whether a GPU of the fullest stage has the memory."""
+        """Whether the layout fits into the memory of a GPU of the largest stage."""
         room = self.device.memory
         return self.memory.persistent_bytes(layout) <= room and self.memory.max_bytes(layout) <= room
 
     def plan(self, layout: Layout) -> TrainingPlan:
-        """Everything about one layout."""
+        """Return the memory, step time and MFU of a layout."""
         timing, context = self.time.step(layout, self.memory.data_parallel_bytes(layout)), self.job.context
         sequences = layout.dp * layout.microbatch * layout.count
         rate = train_flops(self.model.tree, ForwardPass.prefill(context), sequences).model / timing.step / layout.gpus
@@ -84,6 +84,6 @@ class TrainingCostModel:
         )
 
     def fastest_fitting(self, layouts: Iterable[Layout]) -> TrainingPlan:
-        """The fastest of these that fits; the fastest where none does."""
+        """Return the fastest layout that fits, or the fastest one if none fits."""
         ranked = sorted(layouts, key=self.step_seconds)
         return self.plan(next(filter(self.fits, ranked), ranked[0]))

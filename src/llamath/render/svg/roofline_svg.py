@@ -47,7 +47,7 @@ def roofline_svg(model: Model, sizes: MemoryCalculator, found: FitReport) -> str
     """The picture; needs a rate of arithmetic."""
     over = found.ceilings.roof
     if over.peak is None:
-        raise LlamathError(f"no rate of arithmetic is published for {found.gpu.title}, so it has no roofline")
+        raise LlamathError(f"no FLOP/s figure is published for {found.gpu.title}, so it has no roofline")
     points = list(_points(sizes, found))
     ridge = over.peak / over.bandwidth
     spread = [ridge, *(x.speed.intensity for x in points)]

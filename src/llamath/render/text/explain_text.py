@@ -95,8 +95,8 @@ def _foot(found: Explanation) -> Iterator[str]:
         lines.append(f"tried {where}: counting conventions, packed weights, and combinations of two")
     else:
         lines.append(
-            f"tried {where}: combinations of up to three changes; claimed is what takes at least {MIN_BITS_SAVED:g} bits less to say than the "
-            f"number itself, which has {log2(found.number):.0f}, and listed what is within {LISTED_BITS:g} bits of the simplest"
+            f"tried {where}: combinations of up to three changes. An explanation counts if it is at least {MIN_BITS_SAVED:g} bits shorter "
+            f"than the number itself ({log2(found.number):.0f} bits); listed are those within {LISTED_BITS:g} bits of the shortest"
         )
     for line in lines:
         yield from map(dim, wrap(line, indent=""))

@@ -1,4 +1,4 @@
-"""Plans of a training step on a terminal: the ranking, where the time of the first goes, what is not possible, and what is assumed."""
+"""Training plans as text: the ranking, the time by part of the best plan, the rejected degrees and the assumptions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
 
 PARTS = (
-    ("arithmetic", "products and memory", ""),
+    ("arithmetic", "compute and memory", ""),
     ("tensor", "tensor parallelism", "tensor"),
     ("context", "context parallelism", "context"),
     ("expert", "expert parallelism", "expert"),
-    ("pipeline", "from stage to stage", "pipeline"),
+    ("pipeline", "pipeline sends", "pipeline"),
     ("bubble", "bubble", ""),
     ("data", "data parallelism, ZeRO", "data"),
-    ("update", "optimiser", ""),
+    ("update", "optimizer", ""),
 )
-AGAIN = {"none": "", "selective": "scores", "full": "layers"}
-FEW = 3
-"""So many numbers stand before the rest of a row of them."""
+RECOMPUTED = {"none": "", "selective": "scores", "full": "layers"}
+MAX_LISTED = 3
+"""Longer lists of degrees are abbreviated after this many."""
 
 
 def plan_text(model: Model, report: PlanReport, seen: int | None = None) -> str:
-    """The whole report."""
+    """Return the report as text."""
     lines = [bold(x) for x in wrap(_head(model, report), "")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_step(report), "")
@@ -49,11 +49,11 @@ def _head(model: Model, report: PlanReport) -> str:
 def _step(report: PlanReport) -> str:
     request, n = report.request, report.sequences
     gradients = f", gradients in {request.gradients}" if request.gradients else ""
-    attention = "flash attention" if request.flash else "attention that writes its scores"
+    attention = "FlashAttention" if request.flash else "materialized attention scores"
     sequences = f"{_many(n, 'sequence')} of {report.context:,} tokens"
     way = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
     tried = f"{_many(report.layouts, 'layout')} in {_many(report.variants, 'variant')}"
-    return f"a step: {sequences}, {report.batch_tokens:,} in all; {way}; {tried}"
+    return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {way}; {tried}"
 
 
 def _many(n: int, what: str) -> str:
@@ -61,7 +61,7 @@ def _many(n: int, what: str) -> str:
 
 
 def _table(report: PlanReport) -> Iterator[str]:
-    """One plan a row; columns that say nothing are left out."""
+    """One row per plan; empty columns are left out."""
     experts = any(x.layout.ep > 1 for x in report.plans)
     header = [
         "",
@@ -71,9 +71,9 @@ def _table(report: PlanReport) -> Iterator[str]:
         *(["EP"] if experts else []),
         "DP",
         "ZeRO",
-        "runs",
+        "VPP",
         "batch",
-        "again",
+        "recompute",
         "GiB",
         "bubble",
         "MFU",
@@ -86,24 +86,24 @@ def _table(report: PlanReport) -> Iterator[str]:
         batch = f"{at.microbatch}×{at.count:,}"
         share = x.timing.bubble / x.timing.step
         figures = [format_giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", format_si(round(x.tokens))]
-        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, AGAIN[at.recompute], *figures])
+        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, RECOMPUTED[at.recompute], *figures])
     if all(x.layout.recompute == "none" for x in report.plans):
-        gone = header.index("again")
+        gone = header.index("recompute")
         rows = [row[:gone] + row[gone + 1 :] for row in rows]
     table = align(rows, right=[i for i, name in enumerate(rows[0]) if name != "again"])
     if max(map(len, table)) > terminal_width():
         table = align([row[:-1] for row in rows], right=[i for i, name in enumerate(rows[0]) if name != "again"])
     yield bold(table[0])
     yield from table[1:]
-    more = "; again: what the backward pass computes again" if "again" in rows[0] else ""
-    said = f"runs: of layers in each stage; batch: sequences at a time × how often in a step{more}; GiB on each GPU, of"
-    yield from map(dim, wrap(f"{said} {format_giga(report.device.memory, 2**30)}", ""))
+    more = "; recompute: activation checkpointing of attention scores or whole layers" if "recompute" in rows[0] else ""
+    legend = f"VPP: virtual pipeline stages per GPU; batch: microbatch size × microbatches per step{more}; GiB per GPU, of"
+    yield from map(dim, wrap(f"{legend} {format_giga(report.device.memory, 2**30)}", ""))
 
 
 def _first(report: PlanReport) -> Iterator[str]:
-    """Where the time goes, and what a GPU shares."""
+    """The step time of the best plan by part, and the bytes each GPU communicates."""
     best, timing = report.plans[0], report.plans[0].timing
-    rows = [(f"plan 1, {_seconds(timing.step)} a step", "time", "a GPU shares")]
+    rows = [(f"plan 1, {_seconds(timing.step)} per step", "time", "sent per GPU")]
     for name, what, sent in PARTS:
         share = getattr(timing, name) / timing.step
         volume = getattr(timing.sent, sent) if sent else 0
@@ -112,8 +112,8 @@ def _first(report: PlanReport) -> Iterator[str]:
     table = align(rows, right=(1, 2))
     yield bold(table[0])
     yield from table[1:]
-    speed = f"{best.rate / 1e12:,.1f} TFLOP/s a GPU of {report.peak / 1e12:,.1f}"
-    yield from wrap(f"{speed}, {format_si(round(best.tokens))} tokens/s in all", "  ")
+    speed = f"{best.rate / 1e12:,.1f} of {report.peak / 1e12:,.1f} TFLOP/s per GPU"
+    yield from wrap(f"{speed}, {format_si(round(best.tokens))} tokens/s in total", "  ")
 
 
 def _seconds(seconds: float) -> str:
@@ -126,7 +126,7 @@ def _training(report: PlanReport, seen: int) -> str:
     hours, days = seconds / 3600, seconds / 86400
     time = f"{hours:,.1f} hours" if hours < 100 else f"{hours:,.0f} hours ({days:,.1f} days)"
     steps = -(-seen // report.batch_tokens)
-    return f"{seen:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours, if nothing ever fails"
+    return f"{seen:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours without failures"
 
 
 def _nothing(report: PlanReport) -> str:
@@ -135,11 +135,11 @@ def _nothing(report: PlanReport) -> str:
     axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(at, name)) > 1)
     zero = f", ZeRO-{at.zero}" if at.zero else ""
     need = f"{format_giga(report.least, 2**30)} GiB of {format_giga(report.device.memory, 2**30)}"
-    return f"no plan fits: even {axes or 'one GPU'}{zero}, every layer computed again, needs {need} on each GPU"
+    return f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs {need} per GPU"
 
 
 def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
-    """What is not possible, numbers with the same reason together."""
+    """List the rejected degrees, grouped by reason."""
     if not found:
         return
     yield bold("not possible")
@@ -148,17 +148,17 @@ def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
         name, _, n = x.what.partition(" ") if "×" not in x.what else ("", "", x.what)
         groups.setdefault((name, x.why), []).append(n)
     for (name, why), numbers in groups.items():
-        shown = numbers if len(numbers) <= FEW + 1 else [*numbers[:FEW], "…", numbers[-1]]
+        shown = numbers if len(numbers) <= MAX_LISTED + 1 else [*numbers[:MAX_LISTED], "…", numbers[-1]]
         yield from wrap(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
 
 
 def _assumed() -> str:
     c = prediction_constants()
-    products = f"products at {c['matmul']:.0%} of the peak and their operands through memory, attention's at {c['attention']:.0%}"
-    links = f"links at {c['wires']:.0%} of their data sheet"
+    products = f"matrix products at {c['matmul']:.0%} of the peak plus their memory traffic, attention at {c['attention']:.0%}"
+    links = f"links at {c['wires']:.0%} of their published bandwidth"
     return (
-        f"MFU: predicted, {products}, {links}, {c['overlap']:.0%} of what data parallelism shares hidden; "
-        "model FLOPs with attention as masked, over the dense peak (docs/concepts/accuracy.md has the errors)"
+        f"MFU is predicted: {products}; {links}; {c['overlap']:.0%} of data-parallel communication overlapped; "
+        "model FLOPs with masked attention over the dense peak (errors: docs/concepts/accuracy.md)"
     )
 
 
@@ -166,7 +166,7 @@ def _notes(model: Model, report: PlanReport) -> Iterator[str]:
     if report.padded_vocab is not None:
         yield f"TP {report.plans[0].layout.tp} pads the vocabulary from {int(model.tree.vocab):,} to {report.padded_vocab:,} rows"
     if not report.device.link and report.device.node > 1:
-        yield f"no link inside a node is published for {report.device.title}: its GPUs talk as they do across nodes"
+        yield f"no link bandwidth is published for {report.device.title}: the network bandwidth is used inside a node, too"
     if report.request.batch_tokens is None:
-        yield f"--batch-tokens is not said: {report.batch_tokens:,}"
+        yield f"no batch_tokens given; using {report.batch_tokens:,}"
     yield from model.notes
