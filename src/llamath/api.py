@@ -21,7 +21,7 @@ from .model import Model
 
 if TYPE_CHECKING:
     from .analysis.count.count_report import CountReport, StoredNamesReport
-    from .analysis.design.design_report import Design
+    from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import ModelDiff
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
@@ -126,14 +126,14 @@ def design(
     flops: Count | None = None,
     law: str | None = None,
     against: str | None = None,  # noqa: ARG001
-) -> Design:
+) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of published models.
 
     Without `target`, `tokens` or `flops` and a scaling `law` give the size. `against` names a series whose best design is compared with
     the best one. The report has no candidates if nothing meets the demands; then `misses` says what comes nearest.
     """
     from .analysis.design.design_report import design as search
-    from .analysis.design.design_request import TOLERANCE, Bounds, Fixed, Request
+    from .analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
     from .analysis.flops.scaling_laws import DEFAULT
     from .analysis.flops.scaling_laws import law as find_law
 
@@ -141,10 +141,10 @@ def design(
     training_tokens = None if tokens is None else _count("tokens", tokens)
     compute = None if flops is None else _count("flops", flops)
     wanted, exact = _design_target(target, budget_law, training_tokens, compute)
-    request = Request(
+    request = DesignRequest(
         target=wanted,
         like=like,
-        fixed=Fixed(
+        fixed=FixedDims(
             layers=_range("layers", layers),
             width=_range("width", width),
             heads=_range("heads", heads),
@@ -155,7 +155,7 @@ def design(
             experts=_positive("experts", experts),
             top_k=_positive("top_k", top_k),
         ),
-        bounds=Bounds(
+        bounds=DesignBounds(
             aspect=_ratio("aspect", aspect),
             ffn_ratio=_ratio("ffn_ratio", ffn_ratio),
             multiple_of=_positive("multiple_of", multiple_of),
@@ -420,12 +420,12 @@ def plan(
         if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout):
             raise LlamathError(f"{unused} is for training, not for serve=True")
         from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-        from .analysis.plan.serving_plan import serving
+        from .analysis.plan.serving_plan import plan_serving
 
         calculator = MemoryCalculator(
             loaded, MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length), None if dtype else _stored_weights(loaded)
         )
-        return serving(loaded, calculator, cluster, None if latency is None else _seconds(latency))
+        return plan_serving(loaded, calculator, cluster, None if latency is None else _seconds(latency))
     if unused := _given(latency=latency, kv_dtype=kv_dtype):
         raise LlamathError(f"{unused} is for serving", hint="plan(model, on=…, serve=True, …)")
     from .analysis.plan import PlanRequest

@@ -1,4 +1,4 @@
-"""The changes that can explain a count, one move at a time: each with its exact value, its formula and its bits (less likely costs more)."""
+"""The changes that can explain a count, one move at a time, each with its value, its formula and its bits (less likely: more)."""
 
 from __future__ import annotations
 
