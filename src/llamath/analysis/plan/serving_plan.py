@@ -116,7 +116,7 @@ def _splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -
 def _one(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
     """The most sequences that a split holds in time, or why not one."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
-    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute)
+    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:

@@ -47,7 +47,7 @@ class Run:
     def __init__(self, model: Model, request: TrainRequest, device: Device) -> None:
         self.model, self.device = model, device
         self.job = Job(model, request)
-        found = rates(device, self.job.packer.name, self.job.packer.compute)
+        found = rates(device, self.job.packer.name, self.job.packer.compute_dtype)
         if found is None:
             raise LlamathError(f"no rate of arithmetic is published for {device.title}", hint="--gpus '8x mem=80GiB bw=2TB/s bf16=300TF'")
         self.peak = round(found.matmul / MATMUL)
