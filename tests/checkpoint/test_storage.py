@@ -87,7 +87,7 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False})
     if version == FIRST:
-        monkeypatch.setattr(rules, "fitting", lambda chosen, _: chosen)
+        monkeypatch.setattr(rules, "type_for_rows", lambda chosen, _: chosen)
     assert model.family.gguf is not None
     tensors, facts = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
     text = f"{version}# Model: {title}\n# {sizes}\n"
