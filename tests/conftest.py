@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,35 @@ def tiny_configs() -> list[Any]:
         for path in sorted(TINY.glob("*.json"))
         for label, config in json.loads(path.read_text()).items()
     ]
+
+
+SLOW_FOLDERS = {"run", "page", "oracle"}
+SLOW_FILES = {"test_fuzz.py", "modules.md"}
+SLOW_TESTS: set[str] = set()
+"""Tests and functions that `make test-fast` leaves out: those of torch, transformers and Chromium, and others of more than a second."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the slow files for `-m "not slow"`: torch and transformers take seconds."""
+    only_fast = config.option.markexpr == "not slow"
+    return True if only_fast and (collection_path.name in SLOW_FOLDERS | SLOW_FILES) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    for item in items:
+        function = getattr(item, "originalname", item.name)
+        slow = item.path.parent.name in SLOW_FOLDERS or item.path.name in SLOW_FILES or function in SLOW_TESTS
+        if slow or item.get_closest_marker("transformers"):
+            item.add_marker("slow")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests were skipped because a program or a package is missing."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in sorted(reasons.items()):
+        if "not installed" in reason or "could not import" in reason:
+            terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
 
 
 SETTINGS = (

@@ -22,7 +22,7 @@ from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import held, total
 from llamath.analysis.training.saved_activations import Kernels
 from llamath.analysis.training.zero_states import Resident, static
-from llamath.checkpoint.quantization.sizes import packer
+from llamath.checkpoint.quantization.sizes import parse_weight_format
 from llamath.core.forward_pass import ForwardPass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
@@ -131,13 +131,15 @@ def bits() -> Rows:
     names = model.family.gguf
     assert names is not None
     for name, printed, gib in DATA["gguf"]["rows"]:
-        kept = weight_storage(model.tree, packer("gguf-f16" if name == "F16" else name), GGUFNaming(names, model.family.gguf_arch), None)
+        kept = weight_storage(
+            model.tree, parse_weight_format("gguf-f16" if name == "F16" else name), GGUFNaming(names, model.family.gguf_arch), None
+        )
         yield name, f"{printed:.4f}", f"{kept.bits:.4f}", f"{gib:.2f}", f"{kept.bytes / 2**30:.2f}"
 
 
 def indexes() -> Rows:
     for name, slug, dtype, printed in DATA["indexes"]["rows"]:
-        yield f"{name}: {slug}, {dtype}", f"{printed:,}", f"{weight_storage(llamath.load(slug).tree, packer(dtype)).bytes:,}"
+        yield f"{name}: {slug}, {dtype}", f"{printed:,}", f"{weight_storage(llamath.load(slug).tree, parse_weight_format(dtype)).bytes:,}"
 
 
 def adapters() -> Rows:

@@ -149,7 +149,7 @@ def _index_seeds() -> Iterator[bytes]:
 
 def _index(data: bytes) -> object:
     from llamath.checkpoint.formats.checkpoint_files import read_index
-    from llamath.checkpoint.formats.folder import Folder, plain
+    from llamath.checkpoint.formats.folder import Folder, check_file_name
     from llamath.checkpoint.formats.source import Bytes, Source
     from llamath.core.strict_json import parse_json
 
@@ -159,7 +159,7 @@ def _index(data: bytes) -> object:
         name = "memory"
 
         def open(self, name: str) -> Source | None:
-            return Bytes(hostile_safetensors.valid(), name) if plain(name) == hostile_index.SHARD else None
+            return Bytes(hostile_safetensors.valid(), name) if check_file_name(name) == hostile_index.SHARD else None
 
         def json(self, name: str) -> dict[str, Any]:
             return parse_json(data, name)

@@ -39,9 +39,9 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             str(seed),
             "--continue-on-failure",
             "--request-timeout",
-            "60",
+            "300",
             "--max-response-time",
-            "60",
+            "300",
         ]
         told += ["--report", "json", "--report-json-path", str(found), "--generation-database", "none", "--workers", "2"]
         done = subprocess.run(told, cwd=folder, capture_output=True, text=True)

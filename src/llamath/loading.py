@@ -142,11 +142,11 @@ def _load_params(found: FoundConfig, changed: dict[str, Any], vocab_size: int | 
 
 def _vocab_size(folder: str, notes: list[str]) -> int | None:
     """The size of the vocabulary in `tokenizer.model`, in the folder or its parent."""
-    from .checkpoint.formats.tokenizer_model import vocabulary
+    from .checkpoint.formats.tokenizer_model import count_model_tokens
 
     for place in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
         if os.path.lexists(path := os.path.join(place, "tokenizer.model")):
-            size = vocabulary(path)
+            size = count_model_tokens(path)
             notes.append(f"vocab_size {size:,} taken from {safe(path)}")
             return size
     return None

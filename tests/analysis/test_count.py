@@ -19,7 +19,7 @@ import llamath
 from conftest import tiny_configs
 from llamath.analysis.count.count_report import CountReport, stored_names
 from llamath.catalog import slugs
-from llamath.checkpoint.naming.scheme import Unnamed
+from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.cli import cli
 from llamath.core.tree import fold, walk
 from llamath.render.text.count_text import count_text
@@ -78,7 +78,7 @@ def test_paths_and_names_are_a_bijection(source: Any) -> None:
     for scheme in model.family.schemes.values():
         try:
             tensors = list(scheme.tensors(model.tree))
-        except Unnamed:
+        except UnnamedWeight:
             continue
         names = [x.name for x in tensors]
         assert len(names) == len(set(names)) and not any("{" in name for name in names)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import llamath
 from conftest import tiny_configs
 from llamath.analysis.parallel_layout import Layout, check_layout, layout_problems, pipeline_stages, slice_layers, weight_shards
-from llamath.checkpoint.naming.scheme import fused
+from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.blocks import Block, Norm
 from llamath.core.errors import LlamathError
 from llamath.core.tree import Stack, fold, walk
@@ -47,7 +47,7 @@ def test_what_is_cut_is_what_transformers_cuts(config: dict[str, Any]) -> None:
     if not styles:
         pytest.skip("transformers has no plan for this class")
     splits = {x.pattern: x.split for x in fold(model.tree)}
-    stored = {x.name: x for scheme in (model.family.hf, fused(model.family.hf)) if scheme for x in scheme.tensors(model.tree)}
+    stored = {x.name: x for scheme in (model.family.hf, fused_scheme(model.family.hf)) if scheme for x in scheme.tensors(model.tree)}
     compared = 0
     for name, x in stored.items():
         plain = re.sub(r"\.\d+\.", ".*.", re.sub(r"^(model|backbone|transformer|gpt_neox)\.", "", name.removesuffix(".weight")))

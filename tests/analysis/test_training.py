@@ -213,7 +213,7 @@ def test_adapters_are_those_of_peft(name: str, targets: list[str]) -> None:
     spelled = {path for x in found.lora.adapted for path in x.paths}
     layers = range(len(ours.tree.layers))
     expected = {
-        (ours.family.hf.stored(f"{path}.weight").removesuffix(".weight")).replace("{l}", str(i)) for path in spelled for i in layers
+        (ours.family.hf.stored_name(f"{path}.weight").removesuffix(".weight")).replace("{l}", str(i)) for path in spelled for i in layers
     }
     assert named == expected and stored
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llamath.checkpoint.formats.checkpoint_files import read
+from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError, safe
 from support import hostile_index
@@ -49,7 +49,7 @@ def indexed(folder: Path, weight_map: dict[str, str], name: str = INDEX) -> Path
 
 def refusal(path: Path | str) -> FormatError:
     with pytest.raises(FormatError) as caught:
-        read(str(path))
+        read_checkpoint(str(path))
     assert str(caught.value).isprintable()
     return caught.value
 
@@ -67,25 +67,25 @@ def test_a_folder_of_one_safetensors_file(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(safetensors("w"))
     (tmp_path / "config.json").write_text("{}")
     for path in (tmp_path, tmp_path / name):
-        found = read(str(path))
+        found = read_checkpoint(str(path))
         assert (found.format, names(found), found.index) == ("safetensors", [("w", name)], None)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.pt", "last.ckpt"])
 def test_a_folder_of_one_torch_file(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(PTH)
-    assert read(str(tmp_path)).format == read(str(tmp_path / name)).format == "torch"
+    assert read_checkpoint(str(tmp_path)).format == read_checkpoint(str(tmp_path / name)).format == "torch"
 
 
 def test_a_folder_of_one_gguf(tmp_path: Path) -> None:
     (tmp_path / "llama.Q8_0.gguf").write_bytes(gguf())
-    assert names(read(str(tmp_path))) == [("t0", "llama.Q8_0.gguf")]
+    assert names(read_checkpoint(str(tmp_path))) == [("t0", "llama.Q8_0.gguf")]
 
 
 def test_the_first_bytes_decide_not_the_name(tmp_path: Path) -> None:
     for name, data, kind in (("a.bin", safetensors("w"), "safetensors"), ("b.pth", gguf(), "gguf"), ("c.gguf", PTH, "torch")):
         (tmp_path / name).write_bytes(data)
-        assert read(str(tmp_path / name)).format == kind
+        assert read_checkpoint(str(tmp_path / name)).format == kind
 
 
 @pytest.mark.parametrize(("ending", "data"), [("safetensors", safetensors), ("bin", lambda _: PTH)])
@@ -96,7 +96,7 @@ def test_shards_with_an_index(ending: str, data: Callable[[str], bytes], tmp_pat
     name = INDEX if ending == "safetensors" else "pytorch_model.bin.index.json"
     indexed(tmp_path, {"a": first, "b": second}, name)
     for path in (tmp_path, tmp_path / name):
-        found = read(str(path))
+        found = read_checkpoint(str(path))
         assert [file for _, file in names(found)] == [first, second]
         assert found.index is not None and found.index.missing == () and found.index.metadata == {"total_size": 2}
 
@@ -105,7 +105,7 @@ def test_an_index_of_any_name_serves_where_no_usual_one_is(tmp_path: Path) -> No
     (tmp_path / "x.safetensors").write_bytes(safetensors("w"))
     (tmp_path / "y.safetensors").write_bytes(safetensors("v"))
     indexed(tmp_path, {"w": "x.safetensors"}, "diffusion_pytorch_model.safetensors.index.json")
-    assert names(read(str(tmp_path))) == [("w", "x.safetensors")]
+    assert names(read_checkpoint(str(tmp_path))) == [("w", "x.safetensors")]
 
 
 def test_what_transformers_would_load_is_read(tmp_path: Path) -> None:
@@ -113,21 +113,21 @@ def test_what_transformers_would_load_is_read(tmp_path: Path) -> None:
     indexed(tmp_path, {"w": "shard.bin"}, "pytorch_model.bin.index.json")
     indexed(tmp_path, {"w": "gone.h5"}, "tf_model.h5.index.json")
     indexed(tmp_path, {"w": "gone.msgpack"}, "flax_model.msgpack.index.json")
-    assert names(read(str(tmp_path))) == [("w", "shard.bin")]
+    assert names(read_checkpoint(str(tmp_path))) == [("w", "shard.bin")]
     (tmp_path / "shard.safetensors").write_bytes(safetensors("v"))
     indexed(tmp_path, {"v": "shard.safetensors"})
-    assert names(read(str(tmp_path))) == [("v", "shard.safetensors")]
+    assert names(read_checkpoint(str(tmp_path))) == [("v", "shard.safetensors")]
     (tmp_path / "model.safetensors").write_bytes(safetensors("u"))
-    assert names(read(str(tmp_path))) == [("u", "model.safetensors")]
+    assert names(read_checkpoint(str(tmp_path))) == [("u", "model.safetensors")]
 
 
 def test_metas_set(tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / f"consolidated.0{i}.pth").write_bytes(PTH)
     (tmp_path / "params.json").write_text("{}")
-    found = read(str(tmp_path))
+    found = read_checkpoint(str(tmp_path))
     assert names(found) == [("w", f"consolidated.0{i}.pth") for i in range(3)]
-    assert len(read(str(tmp_path / "consolidated.01.pth")).tensors) == 1
+    assert len(read_checkpoint(str(tmp_path / "consolidated.01.pth")).tensors) == 1
     (tmp_path / "consolidated.01.pth").unlink()
     assert refusal(tmp_path).code == "shards"
 
@@ -137,7 +137,7 @@ def test_a_split_gguf(tmp_path: Path) -> None:
     for i, name in enumerate(parts):
         (tmp_path / name).write_bytes(gguf(i, 3))
     for path in (tmp_path, *(tmp_path / name for name in parts)):
-        assert names(read(str(path))) == [(f"t{i}", name) for i, name in enumerate(parts)]
+        assert names(read_checkpoint(str(path))) == [(f"t{i}", name) for i, name in enumerate(parts)]
     (tmp_path / parts[1]).write_bytes(gguf(2, 3))
     assert refusal(tmp_path).code == "split_no"
     (tmp_path / parts[1]).unlink()
@@ -164,7 +164,7 @@ def test_a_folder_that_holds_several(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(gguf())
     error = refusal(tmp_path)
     assert error.code == "ambiguous" and "a.gguf, b.gguf" in str(error) and error.hint
-    assert read(str(tmp_path / "b.gguf")).tensors
+    assert read_checkpoint(str(tmp_path / "b.gguf")).tensors
 
 
 @pytest.mark.parametrize("path", ["", "missing", "missing/", "a\0b", "a\0.index.json", "missing.index.json", "x" * 5000, "é\ud800"])
@@ -176,9 +176,9 @@ def test_a_path_to_nothing(path: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").write_bytes(safetensors("w"))
     monkeypatch.chdir(tmp_path)
-    assert names(read(".")) == names(read("model.safetensors")) == [("w", "model.safetensors")]
+    assert names(read_checkpoint(".")) == names(read_checkpoint("model.safetensors")) == [("w", "model.safetensors")]
     indexed(tmp_path, {"w": "model.safetensors"})
-    assert names(read(INDEX)) == [("w", "model.safetensors")]
+    assert names(read_checkpoint(INDEX)) == [("w", "model.safetensors")]
 
 
 # files that are none of ours
@@ -243,7 +243,7 @@ def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
 def test_an_odd_index_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
     (tmp_path / INDEX).write_bytes(ODD[name]())
-    found = read(str(tmp_path))
+    found = read_checkpoint(str(tmp_path))
     assert names(found) == [("w", SHARD)] and found.index is not None and found.index.missing == ()
     assert all(safe(x).isprintable() for x in found.index.weight_map)
 
@@ -251,26 +251,26 @@ def test_an_odd_index_is_read(name: str, tmp_path: Path) -> None:
 def test_as_many_tensors_as_an_index_may_name(tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
     indexed(tmp_path, {f"model.layers.{i}.mlp.experts.0.gate_proj.weight": SHARD for i in range(200_000)})
-    assert within_calls(600_000, lambda: read(str(tmp_path))).index
+    assert within_calls(600_000, lambda: read_checkpoint(str(tmp_path))).index
 
 
 def test_missing_shards_are_reported_not_refused(tmp_path: Path) -> None:
     (tmp_path / "b.safetensors").write_bytes(safetensors("b"))
     indexed(tmp_path, {"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors"})
-    found = read(str(tmp_path))
+    found = read_checkpoint(str(tmp_path))
     assert names(found) == [("b", "b.safetensors")]
     assert found.index is not None and found.index.missing == (
         "a.safetensors",
         "c.safetensors",
     )
     (tmp_path / "b.safetensors").unlink()
-    nothing = read(str(tmp_path))
+    nothing = read_checkpoint(str(tmp_path))
     assert nothing.index is not None and len(nothing.index.missing) == 3 and not nothing.tensors
 
 
 def test_ten_thousand_missing_shards_are_found_missing_at_once(tmp_path: Path) -> None:
     indexed(tmp_path, {str(i): f"{i}.safetensors" for i in range(10_000)})
-    found = within_calls(600_000, lambda: read(str(tmp_path)))
+    found = within_calls(600_000, lambda: read_checkpoint(str(tmp_path)))
     assert found.index is not None and len(found.index.missing) == 10_000
 
 
@@ -278,7 +278,7 @@ def test_a_name_in_two_shards_stays_twice(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.safetensors").write_bytes(safetensors("w", name))
     indexed(tmp_path, {"w": "a.safetensors", "a": "a.safetensors", "b": "b.safetensors"})
-    assert names(read(str(tmp_path))) == [(x, f"{f}.safetensors") for f in "ab" for x in ("w", f)]
+    assert names(read_checkpoint(str(tmp_path))) == [(x, f"{f}.safetensors") for f in "ab" for x in ("w", f)]
 
 
 # problems that are noted, so that the rest can be read
@@ -290,7 +290,7 @@ def test_a_file_that_is_short_is_noted_and_read(tmp_path: Path) -> None:
     for place in (path, tmp_path):
         assert refusal(place).code == "truncated"
         problems: list[FormatError] = []
-        found = read(str(place), problems)
+        found = read_checkpoint(str(place), problems)
         assert [x.name for x in found.tensors] == ["w", "v"]
         assert [(x.code, str(x)) for x in problems] == [
             ("truncated", f"{path} is 1 bytes short: v ends at byte {path.stat().st_size + 1:,}, the file at {path.stat().st_size:,}")
@@ -303,7 +303,7 @@ def test_shards_that_are_not_whole_are_noted_and_the_others_read(tmp_path: Path)
         (tmp_path / f"{name}.safetensors").write_bytes(data)
     indexed(tmp_path, {name: f"{name}.safetensors" for name in contents})
     problems: list[FormatError] = []
-    found = read(str(tmp_path), problems)
+    found = read_checkpoint(str(tmp_path), problems)
     assert [x.code for x in problems] == ["trailing", "truncated"]
     assert names(found) == [(name, f"{name}.safetensors") for name in "abd"]
     assert refusal(tmp_path).code == "trailing"
@@ -313,7 +313,7 @@ def test_where_nothing_can_be_read_nothing_is_noted(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"garbage, and more of it")
     problems: list[FormatError] = []
     with pytest.raises(FormatError):
-        read(str(tmp_path), problems)
+        read_checkpoint(str(tmp_path), problems)
     assert not problems
 
 
@@ -434,16 +434,16 @@ def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
     (folder / "files" / "x").write_bytes(safetensors("w"))
     (folder / "y").symlink_to("files/x")
     (folder / SHARD).symlink_to("y")
-    assert names(read(str(folder))) == [("w", SHARD)]
+    assert names(read_checkpoint(str(folder))) == [("w", SHARD)]
     (tmp_path / "alias").symlink_to("model")
-    assert names(read(str(tmp_path / "alias"))) == [("w", SHARD)]
+    assert names(read_checkpoint(str(tmp_path / "alias"))) == [("w", SHARD)]
 
 
 def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "real.safetensors").write_bytes(safetensors("w"))
     (tmp_path / "x" / "link.safetensors").symlink_to("../real.safetensors")
-    assert read(str(tmp_path / "x" / "link.safetensors")).tensors
+    assert read_checkpoint(str(tmp_path / "x" / "link.safetensors")).tensors
 
 
 def test_a_link_to_itself_or_to_nothing_is_a_missing_file(tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_a_link_to_itself_or_to_nothing_is_a_missing_file(tmp_path: Path) -> Non
     (folder / "round").symlink_to("trip")
     (folder / "trip").symlink_to("round")
     (folder / "nothing").symlink_to("nowhere")
-    found = read(str(folder))
+    found = read_checkpoint(str(folder))
     assert found.index is not None and found.index.missing == (
         "loop",
         "nothing",
@@ -477,15 +477,15 @@ def hub_cache(root: Path, name: str = "models--org--model", sub: str = "") -> Pa
 @pytest.mark.parametrize("sub", ["", "original"])
 def test_the_hubs_cache(sub: str, tmp_path: Path) -> None:
     folder = hub_cache(tmp_path / "hub", sub=sub)
-    assert names(read(str(folder))) == names(read(str(folder / INDEX))) == [("w", SHARD)]
+    assert names(read_checkpoint(str(folder))) == names(read_checkpoint(str(folder / INDEX))) == [("w", SHARD)]
     shared = tmp_path / "hub" / "blobs" / "ab"
     shared.mkdir(parents=True)
     blob = tmp_path / "hub" / "models--org--model" / "blobs" / "0"
     blob.rename(shared / "abcd")
     blob.symlink_to("../../blobs/ab/abcd")
-    assert names(read(str(folder))) == [("w", SHARD)]
+    assert names(read_checkpoint(str(folder))) == [("w", SHARD)]
     blob.unlink()
-    found = read(str(folder))
+    found = read_checkpoint(str(folder))
     assert found.index is not None and found.index.missing == (SHARD,)
 
 
@@ -513,5 +513,5 @@ def test_nothing_but_our_error_escapes(tmp_path: Path) -> None:
         for name in ("not JSON", "weight_map null", "file name: absolute", "objects nested 100,000 deep"):
             (tmp_path / place).write_bytes(HOSTILE[name][1]())
             with pytest.raises(LlamathError):
-                read(str(tmp_path / place))
+                read_checkpoint(str(tmp_path / place))
         (tmp_path / place).unlink()

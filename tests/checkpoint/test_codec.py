@@ -16,7 +16,7 @@ import llamath
 from conftest import truth
 from llamath.analysis.verify.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
-from llamath.checkpoint.quantization.detect import Packing, packings
+from llamath.checkpoint.quantization.detect import Packing, find_packings
 from support import packed as make
 
 LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616
@@ -65,7 +65,7 @@ def test_every_layout_is_the_model_it_was_made_of(name: str) -> None:
     writer, kind, quantization = WRITERS[name]
     plain = make.plain("llama-3.1-8b")
     tensors = make.tensors(make.packed(plain, writer))
-    found = packings(tensors, quantization)
+    found = find_packings(tensors, quantization)
     assert logical(tensors, found) == LLAMA_8B
     values = {x.weight: x for x in found.values() if x.role == "values"}
     assert {x.kind for x in found.values()} == {kind}
@@ -78,7 +78,7 @@ def test_every_layout_is_the_model_it_was_made_of(name: str) -> None:
 
 def test_the_llama_of_bitsandbytes_834() -> None:
     tensors = make.tensors(make.packed(make.plain("llama-2-7b"), make.bnb4()))
-    found = packings(tensors)
+    found = find_packings(tensors)
     stored = sum(x.elements for x in tensors if x.name not in found or found[x.name].role == "values")
     assert (stored, logical(tensors, found)) == (3_500_412_928, LLAMA_2_7B)
     report = list_tensors(make.manifest(make.packed(make.plain("llama-2-7b"), make.bnb4())))
@@ -140,7 +140,7 @@ def test_mxfp4_has_the_shape_that_transformers_unpacks_it_to() -> None:
 
     blocks = torch.zeros(3, 10, 4, 16, dtype=torch.uint8)
     unpacked = convert_moe_packed_tensors(blocks, torch.zeros(3, 10, 4, dtype=torch.uint8))
-    found = packings(make.tensors([("e.down_proj_blocks", "U8", (3, 10, 4, 16)), ("e.down_proj_scales", "U8", (3, 10, 4))]))
+    found = find_packings(make.tensors([("e.down_proj_blocks", "U8", (3, 10, 4, 16)), ("e.down_proj_scales", "U8", (3, 10, 4))]))
     assert found["e.down_proj_blocks"].fits(tuple(unpacked.shape))
     assert found["e.down_proj_blocks"].shape == (3, 10, 128)
 
@@ -154,7 +154,7 @@ def test_a_header_of_deepseek_r1_in_nvfp4() -> None:
         ("weight_scale_2", "F32", ()),
         ("input_scale", "F32", ()),
     ]
-    found = packings(make.tensors((base + end, dtype, shape) for end, dtype, shape in headers))
+    found = find_packings(make.tensors((base + end, dtype, shape) for end, dtype, shape in headers))
     assert found[f"{base}weight"] == Packing("nvfp4", f"{base}weight", "values", (7168, 18432), 7168 * 18432)
     assert {x.role for name, x in found.items() if name != f"{base}weight"} == {"scale"}
     assert len(found) == 4
@@ -170,9 +170,9 @@ def test_bits_per_weight_as_llama_cpp_prints_them(dtype: str, bits: float, gib: 
 
 
 def test_conv1d_of_gpt2_fits_the_other_way_round() -> None:
-    found = packings(make.tensors(make.gptq(4)("h.0.attn.c_attn", 2304, 768)))
+    found = find_packings(make.tensors(make.gptq(4)("h.0.attn.c_attn", 2304, 768)))
     assert found["h.0.attn.c_attn.qweight"].fits((768, 2304))
-    assert not packings(make.tensors(make.int8("h.0.attn.c_attn", 2304, 768)))["h.0.attn.c_attn.weight"].fits((768, 2304))
+    assert not find_packings(make.tensors(make.int8("h.0.attn.c_attn", 2304, 768)))["h.0.attn.c_attn.weight"].fits((768, 2304))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_conv1d_of_gpt2_fits_the_other_way_round() -> None:
     ],
 )
 def test_a_name_alone_proves_nothing(headers: list[make.Header]) -> None:
-    assert packings(make.tensors(headers), FOUR) == {}
+    assert find_packings(make.tensors(headers), FOUR) == {}
 
 
 def groups(*found: object) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def groups(*found: object) -> dict[str, Any]:
 )
 def test_what_is_not_known_is_said(writer: make.Writer, quantization: dict[str, Any] | None) -> None:
     tensors = make.tensors(writer("m.q_proj", 1024, 4096))
-    found = packings(tensors, quantization)
+    found = find_packings(tensors, quantization)
     (values,) = (x for x in found.values() if x.role == "values")
     assert (values.known, values.shape, values.elements) == (False, None, tensors[0].elements)
     assert values.fits((1024, 4096))
@@ -240,12 +240,12 @@ def test_what_is_not_known_is_said(writer: make.Writer, quantization: dict[str, 
 def test_mlx_modules_may_differ() -> None:
     quantization = {"group_size": 64, "bits": 4, "m.v_proj": {"group_size": 32, "bits": 8}, "m.o_proj": False}
     tensors = make.tensors([*make.mlx(4, 64)("m.q_proj", 64, 128), *make.mlx(8, 32)("m.v_proj", 64, 128)])
-    found = packings(tensors, quantization)
+    found = find_packings(tensors, quantization)
     assert found["m.q_proj.weight"].shape == found["m.v_proj.weight"].shape == (64, 128)
 
 
 def test_stacked_experts() -> None:
-    found = packings(make.tensors([("e.gate_up_proj", "F8_E4M3", (16, 128, 512)), ("e.gate_up_proj_scale", "F32", (16, 1, 512))]))
+    found = find_packings(make.tensors([("e.gate_up_proj", "F8_E4M3", (16, 128, 512)), ("e.gate_up_proj_scale", "F32", (16, 1, 512))]))
     assert found["e.gate_up_proj"].fits((16, 128, 512))
     assert found["e.gate_up_proj_scale"].role == "scale"
 
@@ -253,15 +253,15 @@ def test_stacked_experts() -> None:
 def test_scales_of_the_cache_are_no_parameters() -> None:
     headers = [*make.fp8_channels("layers.0.self_attn.k_proj", 64, 64), ("layers.0.self_attn.k_scale", "BF16", (1,))]
     tensors = make.tensors([*headers, ("layers.0.self_attn.k_proj.k_scale", "F32", ())])
-    assert logical(tensors, packings(tensors)) == 4096
+    assert logical(tensors, find_packings(tensors)) == 4096
     alone = make.tensors([("layers.0.self_attn.k_scale", "BF16", (1,))])
-    assert packings(alone) == {}
+    assert find_packings(alone) == {}
 
 
 def test_bitnet_where_it_is_declared() -> None:
     tensors = make.tensors([("x.weight", "U8", (640, 2560)), ("x.weight_scale", "BF16", (1,))])
-    assert packings(tensors) == {}
-    assert packings(tensors, {"quant_method": "bitnet"})["x.weight"].shape == (2560, 2560)
+    assert find_packings(tensors) == {}
+    assert find_packings(tensors, {"quant_method": "bitnet"})["x.weight"].shape == (2560, 2560)
 
 
 outputs = st.integers(1, 64).map(lambda n: 32 * n)
@@ -270,19 +270,19 @@ inputs = st.tuples(st.integers(1, 32), st.sampled_from([32, 64, 128]))
 
 @given(o=outputs, i=inputs, bits=st.sampled_from([2, 3, 4, 8]), index=st.booleans())
 def test_gptq_is_right(o: int, i: tuple[int, int], bits: int, index: bool) -> None:
-    found = packings(make.tensors(make.gptq(bits, i[1], index)("x", o, prod(i))))["x.qweight"]
+    found = find_packings(make.tensors(make.gptq(bits, i[1], index)("x", o, prod(i))))["x.qweight"]
     assert found.shape == (o, prod(i))
 
 
 @given(o=outputs, i=inputs, writer=st.sampled_from([make.awq, make.awq_gemv, make.awq_fast]))
 def test_awq_is_right(o: int, i: tuple[int, int], writer: Any) -> None:
-    assert packings(make.tensors(writer("x", o, prod(i), i[1])))["x.qweight"].fits((o, prod(i)))
+    assert find_packings(make.tensors(writer("x", o, prod(i), i[1])))["x.qweight"].fits((o, prod(i)))
 
 
 @given(o=st.integers(1, 300), i=inputs, bits=st.sampled_from([4, 8]), declared=st.booleans())
 def test_compressed_is_right_or_silent(o: int, i: tuple[int, int], bits: int, declared: bool) -> None:
     tensors = make.tensors(make.compressed(bits, i[1], zeros=True)("x", o, prod(i)))
-    found = packings(tensors, {"bits": bits, "group_size": i[1]} if declared else None)["x.weight_packed"]
+    found = find_packings(tensors, {"bits": bits, "group_size": i[1]} if declared else None)["x.weight_packed"]
     assert found.shape in ((o, prod(i)), None)
     assert found.elements == (prod(found.shape) if found.shape else tensors[0].elements)
     assert found.known or not declared

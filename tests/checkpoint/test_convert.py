@@ -351,7 +351,7 @@ def test_a_tied_matrix_is_stored_once_and_named_twice(model: Make, tmp_path: Pat
     folder = to("meta", source, tmp_path / "meta")
     found = meta(folder)
     assert found["output.weight"].data_ptr() == found["tok_embeddings.weight"].data_ptr()
-    names = {x.name: x.storage for x in checkpoint.read(str(folder)).tensors}
+    names = {x.name: x.storage for x in checkpoint.read_checkpoint(str(folder)).tensors}
     assert names["output.weight"] == names["tok_embeddings.weight"]
     untied = {**load_file(source / "model.safetensors")}
     untied["lm_head.weight"] = untied["model.embed_tokens.weight"].clone()
@@ -416,7 +416,7 @@ def test_a_bin_file_with_strides_and_views(model: Make, tmp_path: Path) -> None:
     odd["model.layers.0.mlp.up_proj.weight"] = torch.full((1, 1), 0.5).expand(112, 48).bfloat16()
     odd["model.layers.1.mlp.up_proj.weight"] = torch.arange(48.0).bfloat16().expand(112, 48)
     torch.save(odd, source / "pytorch_model.bin")
-    assert any(x.strides for x in checkpoint.read(str(source)).tensors)
+    assert any(x.strides for x in checkpoint.read_checkpoint(str(source)).tensors)
     assert same(weights(to("hf", source, tmp_path / "hf")), {name: x.contiguous() for name, x in odd.items()})
     again = to("meta", source, tmp_path / "meta")
     assert same(weights(to("hf", again, tmp_path / "back")), {name: x.contiguous() for name, x in odd.items()})
@@ -438,7 +438,7 @@ def test_the_archive_is_one_that_torch_would_write(model: Make, tmp_path: Path) 
         own = archive.read("own/data.pkl")
     mine, theirs = ({(op.name, arg) for op, arg, _ in pickletools.genops(x) if op.name in ("GLOBAL", "PROTO")} for x in (stream, own))
     assert mine == theirs
-    assert all(x.start % 64 == 0 for x in checkpoint.read(str(folder)).tensors)
+    assert all(x.start % 64 == 0 for x in checkpoint.read_checkpoint(str(folder)).tensors)
 
 
 def test_integers_of_any_size_are_pickled() -> None:

@@ -203,7 +203,7 @@ def test_nothing_is_written_over_without_force(source: Path, tmp_path: Path) -> 
     assert convert_kills.tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
     convert_checkpoint(str(source), str(file), order("gguf", force=True))
-    assert checkpoint.read(str(file)).format == "gguf"
+    assert checkpoint.read_checkpoint(str(file)).format == "gguf"
     assert convert_checkpoint(str(source), str(out), order("gguf")).files.keys() == {"model.gguf"}  # beside what is there
 
 
@@ -438,7 +438,7 @@ def with_files(source: Path, target: Path, **files: bytes | dict[str, Any]) -> P
 
 
 def metadata(path: Path) -> dict[str, Any]:
-    found = checkpoint.read(str(path)).metadata
+    found = checkpoint.read_checkpoint(str(path)).metadata
     with LocalFile(path) as file:
         return {
             key: list(values(file, x)) if hasattr(x, "count") and hasattr(x, "start") else x for key, x in found.items() if "token" in key

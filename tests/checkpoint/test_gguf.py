@@ -252,7 +252,7 @@ def test_a_cursor_never_leaves_its_source() -> None:
     cursor = Cursor(Bytes(b"12345678"), 2)
     assert (cursor.take(2), cursor.at) == (b"34", 4)
     cursor.skip(4)
-    for step in (cursor.take, cursor.skip, cursor.require):
+    for step in (cursor.take, cursor.skip, cursor.require_bytes):
         with pytest.raises(FormatError, match="expected 1 bytes from byte 8, found its end at byte 8"):
             step(1)
     for start, length in ((-1, 1), (0, -1), (0, 9), (9, 0), (1 << 64, 1)):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.count.header_count import count_from_header
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
-from llamath.checkpoint.formats.checkpoint_files import read
+from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.gguf import Array
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.gguf_metadata import ARCHITECTURES, config_from_gguf
@@ -118,7 +118,7 @@ def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> Non
     if label in DROPPED:
         del ours["output.weight"]
     assert of(model) == ours
-    assert model.parameters.total == sum(x.elements for x in read(str(tmp_path / "model.gguf")).tensors) - _aside(label)
+    assert model.parameters.total == sum(x.elements for x in read_checkpoint(str(tmp_path / "model.gguf")).tensors) - _aside(label)
     assert differing(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
     assert not any("assumed" in x or "not read" in x for x in model.notes), model.notes
 
@@ -135,7 +135,7 @@ def test_metadata_that_contradict_the_tensors_are_refused(label: str, tmp_path: 
         llamath.load(path)
     assert "llamath count" in caught.value.hint
     true = llamath.load(CONVERTED[label]["config"]).parameters.total
-    assert count_from_header("", "", read(str(path))).total == true
+    assert count_from_header("", "", read_checkpoint(str(path))).total == true
     assert llamath.load(path, check_tensors=False).parameters.total != true
 
 

@@ -86,10 +86,10 @@ def test_gguf_whole_and_split(pair: Pair, tmp_path: Path) -> None:
     files = {"Q8/x-00001-of-00002.gguf": shard(0), "Q8/x-00002-of-00002.gguf": shard(1), "x.gguf": whole}
     Hub(*pair, files)
     on_disk(tmp_path, {**files, "config.json": b"{}"})
-    same(read_remote("hf://org/name/Q8").manifest, checkpoint.read(str(tmp_path / "Q8")))
-    same(read_remote("hf://org/name/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read(str(tmp_path / "Q8")))
-    same(read_remote("hf://org/name/x.gguf").manifest, checkpoint.read(str(tmp_path / "x.gguf")))
-    same(read_remote(f"{pair[1].url}/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read(str(tmp_path / "Q8")))
+    same(read_remote("hf://org/name/Q8").manifest, checkpoint.read_checkpoint(str(tmp_path / "Q8")))
+    same(read_remote("hf://org/name/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read_checkpoint(str(tmp_path / "Q8")))
+    same(read_remote("hf://org/name/x.gguf").manifest, checkpoint.read_checkpoint(str(tmp_path / "x.gguf")))
+    same(read_remote(f"{pair[1].url}/Q8/x-00001-of-00002.gguf").manifest, checkpoint.read_checkpoint(str(tmp_path / "Q8")))
 
 
 @pytest.mark.parametrize("data", [zipped(VALID), legacy(VALID_OLD)], ids=["zip", "legacy"])
@@ -97,7 +97,7 @@ def test_torch_files(pair: Pair, tmp_path: Path, data: bytes) -> None:
     files = {"original/consolidated.00.pth": data, "original/params.json": b'{"dim": 8, "n_layers": 2, "n_heads": 2, "vocab_size": 32}'}
     Hub(*pair, files)
     on_disk(tmp_path, {**files, "config.json": b"{}", "model.safetensors": DATA})
-    same(read_remote("hf://org/name/original").manifest, checkpoint.read(str(tmp_path / "original")))
+    same(read_remote("hf://org/name/original").manifest, checkpoint.read_checkpoint(str(tmp_path / "original")))
     model = llamath.load("hf://org/name/original")
     assert model.parameters.total == llamath.load(str(tmp_path / "original")).parameters.total
     assert model.source == f"hf://org/name@{COMMIT}/original/params.json"

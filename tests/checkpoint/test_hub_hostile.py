@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
-from llamath.checkpoint.hub.web_location import place
+from llamath.checkpoint.hub.web_location import parse_url
 from llamath.core.errors import FormatError, LlamathError, RemoteError
 from support.hub_server import (
     COMMIT,
@@ -62,7 +62,7 @@ def test_an_api_that_answers_anything(pair: Pair, page: Page, code: str) -> None
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.api] = page
     with pytest.raises(RemoteError) as found:
-        read_remote("org/name", limits=Limits(answer=10))
+        read_remote("org/name", limits=Limits(response=10))
     assert found.value.code == code
 
 
@@ -194,14 +194,14 @@ def test_hostile_servers(site: Site, name: str) -> None:
 
 def test_https_does_not_lead_to_http() -> None:
     with pytest.raises(RemoteError, match="from https to http"):
-        place("https://127.0.0.1/x").follow("http://127.0.0.1/x")
-    assert place("http://127.0.0.1/x").follow("https://127.0.0.1/y").url == "https://127.0.0.1/y"
-    assert place("https://127.0.0.1/x/y").follow("../z?q").url == "https://127.0.0.1/z?q"
-    there = place("https://127.0.0.1/x")._replace(trusted=True)
-    assert [there.follow(x).trusted for x in ("/y", "https://127.0.0.1:443/", "https://127.0.0.1:444/", "https://127.0.0.2/")] == [
+        parse_url("https://127.0.0.1/x").redirected_to("http://127.0.0.1/x")
+    assert parse_url("http://127.0.0.1/x").redirected_to("https://127.0.0.1/y").url == "https://127.0.0.1/y"
+    assert parse_url("https://127.0.0.1/x/y").redirected_to("../z?q").url == "https://127.0.0.1/z?q"
+    there = parse_url("https://127.0.0.1/x")._replace(is_trusted=True)
+    assert [there.redirected_to(x).is_trusted for x in ("/y", "https://127.0.0.1:443/", "https://127.0.0.1:444/", "https://127.0.0.2/")] == [
         True, True, False, False,
     ]  # fmt: skip
-    assert not there.follow("https://127.0.0.2/").follow("https://127.0.0.1/x").trusted
+    assert not there.redirected_to("https://127.0.0.2/").redirected_to("https://127.0.0.1/x").is_trusted
 
 
 def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
@@ -275,7 +275,7 @@ def test_http_1_0_and_chunks_are_understood(site: Site) -> None:
 def test_the_whole_reading_ends_in_time(site: Site) -> None:
     site.pages["/x"] = file(DATA)
     now = [0.0]
-    with HttpFile(f"{site.url}/x", Session(limits=Limits(whole=30), clock=lambda: now[0])) as source:
+    with HttpFile(f"{site.url}/x", Session(limits=Limits(session=30), clock=lambda: now[0])) as source:
         source.read(100, 10)
         now[0] = 31.0
         with pytest.raises(RemoteError) as found:

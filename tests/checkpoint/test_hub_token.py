@@ -30,7 +30,7 @@ from support.hub_server import (
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
-STORED = repo._stored
+STORED = repo._stored_token
 
 
 # whose token goes where

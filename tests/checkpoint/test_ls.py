@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from llamath.analysis.count.name_folding import unfold_pattern
 from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensors
-from llamath.checkpoint.formats.manifest import File, Manifest, Tensor
+from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.text.ls_data import ls_csv
 from llamath.render.text.ls_text import ls_text
@@ -271,7 +271,9 @@ def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
     text = ls(tmp_path)
     assert "1 file named in the index is missing" in text
     twice = tuple(Tensor("x.0", "F32", (2,), i, 8, 16) for i in range(3))
-    report = list_tensors(Manifest(format="safetensors", files=(File("a", 16), File("b", 16), File("c", 16)), tensors=twice))
+    report = list_tensors(
+        Manifest(format="safetensors", files=(CheckpointFile("a", 16), CheckpointFile("b", 16), CheckpointFile("c", 16)), tensors=twice)
+    )
     assert report.notes == ("2 tensors have the name of another, and are counted with it",)
     assert report.total == TensorTotals(3, 6, 6, 24)
 

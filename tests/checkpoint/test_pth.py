@@ -183,7 +183,7 @@ def test_a_tied_models_state_dict() -> None:
     assert kept["head.weight"].start == kept["embed.weight"].start
     assert kept["block.1.num_batches_tracked"][1:3] == ("I64", ())
     assert manifest.metadata == {"container": "zip", "version": 3, "byteorder": "little", "values": {}}
-    assert manifest.files[0].size - manifest.files[0].header == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
+    assert manifest.files[0].size - manifest.files[0].header_bytes == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
 
 
 def test_a_whole_checkpoint_with_its_optimiser() -> None:

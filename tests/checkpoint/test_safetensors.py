@@ -207,7 +207,7 @@ def test_an_error_of_layout_brings_what_the_header_says(name: str) -> None:
     data = HOSTILE[name][1]()
     found = refusal(data).manifest
     assert isinstance(found, Manifest)
-    base = found.files[0].header
+    base = found.files[0].header_bytes
     said = json.loads(data[8:base])
     said.pop("__metadata__", None)
     assert said == {x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in found.tensors}

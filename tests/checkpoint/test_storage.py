@@ -15,8 +15,8 @@ from conftest import published, tiny_configs, truth
 from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage, gguf_tensors, gguf_traits, weight_storage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_mixes as rules
-from llamath.checkpoint.quantization.gguf_mixes import FILE_TYPES, Tensor, mixture
-from llamath.checkpoint.quantization.sizes import NAMES, packer
+from llamath.checkpoint.quantization.gguf_mixes import FILE_TYPES, GGUFTensor, assign_types
+from llamath.checkpoint.quantization.sizes import WEIGHT_FORMATS, parse_weight_format
 from llamath.core.errors import LlamathError
 from llamath.model import Model
 from support import packed
@@ -25,7 +25,7 @@ from support import packed
 def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> WeightStorage:
     found = llamath.load(model, changes=changes) if isinstance(model, str) else model
     gguf = found.family.gguf
-    return weight_storage(found.tree, packer(name), GGUFNaming(gguf, found.family.gguf_arch) if gguf else None, imatrix)
+    return weight_storage(found.tree, parse_weight_format(name), GGUFNaming(gguf, found.family.gguf_arch) if gguf else None, imatrix)
 
 
 @pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
@@ -74,8 +74,8 @@ llama.cpp lists every tensor that has another type than its file's own, for 33 f
 rows that they do not fit, and F32, F16 and BF16 are treated as if they were quantised."""
 
 
-def written(tensor_types: Iterable[tuple[Tensor, str]], base: str) -> Iterator[str]:
-    return (f"{x.name} {ggml(kind)}\n" for x, kind in tensor_types if x.quantised and kind != base)
+def written(tensor_types: Iterable[tuple[GGUFTensor, str]], base: str) -> Iterator[str]:
+    return (f"{x.name} {ggml(kind)}\n" for x, kind in tensor_types if x.is_quantized and kind != base)
 
 
 def ggml(kind: str) -> str:
@@ -87,7 +87,7 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False})
     if version == FIRST:
-        monkeypatch.setattr(rules, "fitting", lambda chosen, _: chosen)
+        monkeypatch.setattr(rules, "type_for_rows", lambda chosen, _: chosen)
     assert model.family.gguf is not None
     tensors, facts = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
     text = f"{version}# Model: {title}\n# {sizes}\n"
@@ -95,7 +95,7 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
         base = FILE_TYPES[name]
         text += f"\n[{name}] {ggml(base)}\n"
         if DTYPES[base].block > 1:
-            text += "".join(written(mixture(name, tensors, facts), base))
+            text += "".join(written(assign_types(name, tensors, facts), base))
         elif version == FIRST:
             text += "output.weight q6_K\n"
     assert len(text) == length
@@ -106,7 +106,7 @@ def test_the_types_of_qwen3_0_6b_in_q4_k_m_are_those_of_llama_cpp_s_snapshot() -
     assert model.family.gguf is not None
     tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
     many = {f"blk.{i}.{x}.weight" for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27) for x in ("attn_v", "ffn_down")}
-    found = mixture("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
+    found = assign_types("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
     assert {x.name for x, kind in found if kind == "Q6_K"} == many | {"output.weight"}
 
 
@@ -114,7 +114,7 @@ def test_the_types_of_qwen3_0_6b_in_q4_k_m_are_those_of_llama_cpp_s_snapshot() -
     ("columns", "kind", "other"), [(576, "Q4_K", "Q5_0"), (64, "IQ4_XS", "IQ4_NL"), (100, "Q6_K", "F16"), (512, "Q3_K", "Q3_K")]
 )
 def test_a_type_gives_way_where_rows_are_no_whole_number_of_blocks(columns: int, kind: str, other: str) -> None:
-    assert rules.fitting(kind, columns) == other
+    assert rules.type_for_rows(kind, columns) == other
 
 
 def test_eight_experts_have_rules_of_their_own() -> None:
@@ -131,10 +131,10 @@ def test_files_that_are_converted_here_have_the_bytes_that_are_said(name: str, t
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     convert_checkpoint("examples/tiny-llama", str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype=name.upper()))
-    made = checkpoint.read(str(tmp_path / "x.gguf"))
+    made = checkpoint.read_checkpoint(str(tmp_path / "x.gguf"))
     assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(x.bytes for x in made.tensors)
     convert_checkpoint("examples/tiny-llama", str(tmp_path / "hf"), ConvertOptions(to="hf", dtype=name.upper()))
-    assert storage("examples/tiny-llama", name).bytes == sum(x.bytes for x in checkpoint.read(str(tmp_path / "hf")).tensors)
+    assert storage("examples/tiny-llama", name).bytes == sum(x.bytes for x in checkpoint.read_checkpoint(str(tmp_path / "hf")).tensors)
 
 
 WRITERS: dict[str, Any] = {
@@ -169,7 +169,7 @@ def test_packed_schemes_take_what_their_writers_store(name: str, model: str) -> 
 def test_four_bits_of_bitsandbytes_are_what_it_makes(out: int, into: int, single: int, double: int) -> None:
     """Bytes of `quantize_4bit(…).as_dict(packed=True)` of bitsandbytes 0.50.2, values included, the JSON of its state left out."""
     for name, size in (("bnb-nf4", single), ("bnb-nf4-dq", double)):
-        made = packer(name).bytes
+        made = parse_weight_format(name).matrix_bytes
         assert made is not None and made(out, into) == size
 
 
@@ -184,7 +184,7 @@ def test_bytes_of_published_indexes(name: str) -> None:
     model = llamath.load(CONFIGS[entry["config"]])
     dtype = "fp32" if "x 4" in entry["match"] else "bf16"
     again = [x for x in llamath.walk(model.tree) if x.weight.tied] if entry["tied_stored"] else []
-    twice = sum(int(x.weight.size) * DTYPES[packer(dtype).rest].bytes for x in again)
+    twice = sum(int(x.weight.size) * DTYPES[parse_weight_format(dtype).unpacked_dtype].bytes for x in again)
     whole = entry["total_size"] if "text_config" not in CONFIGS[entry["config"]] else None
     if whole is None:
         pytest.skip("the text model is a part of it")
@@ -220,14 +220,14 @@ def test_fp8_is_what_minimax_m2_has_but_for_its_routers_in_single_precision() ->
     assert found.bytes + 2 * routers == weights
 
 
-SCHEMES = [*NAMES, "gptq-8bit-g32", "awq-g64"]
+SCHEMES = [*WEIGHT_FORMATS, "gptq-8bit-g32", "awq-g64"]
 
 
 @given(config=st.sampled_from([x.values[0] for x in tiny_configs()]), name=st.sampled_from(SCHEMES))
 @settings(deadline=None)
 def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> None:
     model = llamath.load(config)
-    if packer(name).mix and model.family.gguf is None:
+    if parse_weight_format(name).gguf_file_type and model.family.gguf is None:
         with pytest.raises(LlamathError, match="no names for this family"):
             storage(model, name)
         return
@@ -250,5 +250,5 @@ def test_a_file_of_one_block_type_has_its_bits(slug: str) -> None:
 @pytest.mark.parametrize("name", ["q4km", "bf17", "awq-8bit", "gptq-g33", "gptq-5bit", "q8_1-pure", ""])
 def test_an_unknown_scheme_is_refused_with_a_hint(name: str) -> None:
     with pytest.raises(LlamathError) as problem:
-        packer(name)
+        parse_weight_format(name)
     assert problem.value.hint

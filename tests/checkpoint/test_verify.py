@@ -12,7 +12,7 @@ from test_codec import WRITERS
 
 import llamath
 from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
-from llamath.checkpoint.naming.scheme import canonical, fused
+from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
 from llamath.render.text.verify_text import verdict_json
 from support import packed as make
@@ -52,7 +52,7 @@ def test_the_scheme_is_found_by_overlap(tmp_path: Path) -> None:
     bare = {name.removeprefix("model."): x for name, x in header_of(model).items() if not name.startswith("lm_head")}
     headless = checked(tmp_path, model, bare)
     assert headless.verdict.scheme == "hf-bare" and codes(headless) == {"missing": "error"}
-    for scheme in (fused(mixture.family.hf), canonical(mixture.tree)):
+    for scheme in (fused_scheme(mixture.family.hf), canonical_scheme(mixture.tree)):
         assert scheme is not None
         header = {x.name: ("BF16", tuple(map(int, x.shape))) for x in scheme.tensors(mixture.tree)}
         other = checked(tmp_path, mixture, header)

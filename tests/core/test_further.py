@@ -22,7 +22,7 @@ TINY = {
 
 def stored(model: llamath.Model) -> int:
     """The numbers in a published file: the model's, and those of the further layers with the tied matrices stored again."""
-    return model.parameters.total + sum(int(part.weight.size) for x in model.family.hf.further(model.tree) for part in x.parts)
+    return model.parameters.total + sum(int(part.weight.size) for x in model.family.hf.mtp_tensors(model.tree) for part in x.parts)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_deepseek_v3_to_the_last_number_of_its_files() -> None:
     hf, V, d = model.family.hf, 129280, 7168
     counts: Counter[str] = Counter()
     tensors = 0
-    for x in (*hf.tensors(model.tree), *hf.further(model.tree)):
+    for x in (*hf.tensors(model.tree), *hf.mtp_tensors(model.tree)):
         size, role, word = prod(map(int, x.shape)), x.parts[0].weight.role, x.name.split(".")[-2]
         eight = role == "matmul" and word not in ("gate", "lm_head", "head", "eh_proj")
         kind = "F8" if eight else "F32" if x.parts[0].weight.buffer else "BF16"
@@ -57,14 +57,14 @@ def test_no_view_of_the_model_has_them() -> None:
     with_them, without = llamath.load(TINY), llamath.load({**TINY, "num_nextn_predict_layers": 0})
     assert with_them.parameters.replace(extras={}) == without.parameters.replace(extras={})
     assert [x.path for x in with_them.weights] == [x.path for x in without.weights]
-    assert not list(without.family.hf.further(without.tree)) and without.tree.mtp is None
+    assert not list(without.family.hf.mtp_tensors(without.tree)) and without.tree.mtp is None
     with pytest.raises(llamath.ConfigError, match="num_nextn_predict_layers"):
         llamath.load({**TINY, "num_nextn_predict_layers": -1})
 
 
 def test_a_checkpoint_that_has_them_is_whole(tmp_path: Path) -> None:
     model = llamath.load(TINY)
-    further = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.further(model.tree)}
+    further = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.mtp_tensors(model.tree)}
     assert "model.layers.3.shared_head.head.weight" in further and "model.layers.3.eh_proj.weight" in further
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model) | further)

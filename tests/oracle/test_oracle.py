@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import tiny_configs
-from llamath.checkpoint.naming.scheme import fused
+from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.config import Config
 from llamath.core.expr import total
 from llamath.core.tree import walk
@@ -56,7 +56,7 @@ def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
     for stored in family.hf.tensors(tree):
         theirs = known.get_name(stored.name, try_suffixes=(".weight", ".bias"))
         layer = next((x for x in stored.name.split(".") if x.isdigit()), "0")
-        names = {family.gguf.stored(part.pattern).replace("{l}", layer) for part in stored.parts}
+        names = {family.gguf.stored_name(part.pattern).replace("{l}", layer) for part in stored.parts}
         if len(names) == 1:
             # None: an option that llama.cpp does not have; a bare parameter has no suffix there, and its converter adds one to some
             assert theirs is None or names in ({theirs}, {f"{theirs}.weight"})
@@ -70,7 +70,7 @@ def test_fused_names_are_those_transformers_5_holds_in_memory(config: dict[str, 
     import transformers
 
     family = find_family(config["model_type"])
-    scheme = fused(family.hf)
+    scheme = fused_scheme(family.hf)
     if scheme is None or config["model_type"] not in MIXTURES:
         pytest.skip("no experts to fuse")
     with torch.device("meta"):

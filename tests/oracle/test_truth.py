@@ -9,7 +9,7 @@ import pytest
 
 import llamath
 from conftest import truth
-from llamath.checkpoint.naming.scheme import Scheme, fused
+from llamath.checkpoint.naming.scheme import Scheme, fused_scheme
 from llamath.families.classes import headless_scheme
 from llamath.families.registry import find_family
 
@@ -81,7 +81,7 @@ def test_names_and_shapes(name: str) -> None:
         find_family("phi").hf if entry["config"]["model_type"] == "phi-msft" else model.family.hf
     )  # counted there under the class of phi
     if entry["v4"] not in oracles(entry):
-        scheme = fused(scheme) or scheme  # version 5 alone is left, and it holds the experts of a layer in two tensors
+        scheme = fused_scheme(scheme) or scheme  # version 5 alone is left, and it holds the experts of a layer in two tensors
     assert hashed(scheme, model) in {x["tensors_sha256"] for x in oracles(entry)}
 
 

@@ -15,7 +15,7 @@ import llamath
 from llamath.catalog import presets
 from llamath.web.server.chooser import chooser, notice
 from support.serving import Place, served
-from support.tabs import browser
+from support.tabs import browser, new_context
 
 pytest.importorskip("uvicorn")
 assert browser
@@ -33,7 +33,7 @@ def place() -> Iterator[Place]:
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
     wrong: list[str] = []
-    context = browser.new_context()
+    context = new_context(browser)
     context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
     page = context.new_page()
     page.on("pageerror", lambda x: wrong.append(str(x)))
@@ -135,7 +135,7 @@ def test_an_impossible_address_is_the_first_state(tab: Any, place: Place, at: st
 def test_axe_finds_nothing(browser: Any, place: Place, theme: Any, width: int) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 800}, bypass_csp=True)
+    context = new_context(browser, color_scheme=theme, viewport={"width": width, "height": 800}, bypass_csp=True)
     tab = context.new_page()
     for path in ("choose#with=gpt2", "choose", "model/none"):
         tab.goto("about:blank")

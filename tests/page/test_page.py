@@ -26,7 +26,7 @@ from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import payload
 from llamath.web.server.page_html import FOLDER, inert, page, page_of
-from support.tabs import Tab, browser
+from support.tabs import Tab, browser, wait_until_drawn
 
 PARTS = {
     "weights": "weights",
@@ -422,7 +422,7 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Any, tmp_path: Path) -> N
     with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
         for name, at in STATES.items():
             tab.evaluate("at => { location.hash = at }", at)
-            tab.wait_for_timeout(50)
+            wait_until_drawn(tab)
             assert tab.evaluate("document.documentElement.scrollWidth") <= 640, name
 
 

@@ -249,7 +249,7 @@ def checkpoint(folder: Path, hostile: bool = False) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     model = llamath.load(config)
-    names, tensors = model.scheme("hf").flat(model.tree)
+    names, tensors = model.scheme("hf").flat_tensors(model.tree)
     shapes = {name: [int(n) for n in x.shape] for name, x in zip(names, tensors, strict=True)}
     if hostile:
         del shapes["model.layers.1.mlp.down_proj.weight"]

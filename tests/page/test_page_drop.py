@@ -190,7 +190,7 @@ def asked(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
 
 def read(path: Path) -> Manifest | None:
     try:
-        return checkpoint.read(str(path))
+        return checkpoint.read_checkpoint(str(path))
     except FormatError:
         return None
 

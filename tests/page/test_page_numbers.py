@@ -15,7 +15,7 @@ import llamath
 from llamath.web.page_data.checkpoint_data import opened
 from llamath.web.page_data.page_data import payload
 from llamath.web.server.page_html import page_of
-from support.tabs import Tab, browser
+from support.tabs import Tab, browser, wait_until_drawn
 
 assert browser
 GIVEN = {
@@ -130,7 +130,7 @@ def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[s
     """The numbers of a state that open nothing, or nothing that says where they come from."""
     tab.evaluate("at => { location.hash = at }", at)
     tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
-    tab.wait_for_timeout(60)
+    wait_until_drawn(tab)
     found = tab.evaluate(WALK, [", ".join(GIVEN), names_of(data), within])
     assert found or "cache" in at, (at, within)
     return [

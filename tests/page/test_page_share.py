@@ -15,7 +15,7 @@ import llamath
 from llamath.cli import cli
 from llamath.web.page_data.page_data import payload
 from llamath.web.server.page_html import page, page_of
-from support.tabs import Tab, browser
+from support.tabs import Tab, browser, new_context
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -141,10 +141,10 @@ def test_a_saved_picture_looks_as_it_did(browser: Any, tmp_path: Path) -> None:
         colour = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
     path = tmp_path / "picture.svg"
     path.write_text(svg)
-    alone = browser.new_page()
+    alone = new_context(browser).new_page()
     alone.goto(path.as_uri())
     boxes = alone.evaluate("[...document.querySelectorAll('g rect')].map(x => [getComputedStyle(x).fill, x.getBoundingClientRect().width])")
-    alone.close()
+    alone.context.close()
     assert boxes[0][0] == colour and boxes[0][1] > 50
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import random
-import shutil
 import socket
 import sys
 import webbrowser
@@ -26,9 +25,9 @@ from llamath.web.server.page_html import page_of
 from llamath.web.server.pages import preset
 from llamath.web.server.server import Ready, door_of, everywhere, listening, loopback, serve
 from support.serving import Place, served
+from support.tabs import CHROMIUM, NO_CHROMIUM, new_context
 
 uvicorn = pytest.importorskip("uvicorn")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +155,7 @@ def test_broken_requests_and_no_failure(place: Place) -> None:
     assert place.ask()[0] == 200
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 def test_a_rebound_name_sees_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's page, whose name has come to mean this machine, asks in its own name, in this machine's, and for a frame."""
     from playwright.sync_api import sync_playwright
@@ -171,13 +170,15 @@ def test_a_rebound_name_sees_nothing(place: Place, monkeypatch: pytest.MonkeyPat
     })"""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1"])
-        tab = browser.new_page(bypass_csp=True)  # the answer that refuses plays the stranger's page, without what it forbids itself
+        tab = new_context(
+            browser, bypass_csp=True
+        ).new_page()  # the answer that refuses plays the stranger's page, without what it forbids itself
         assert tab.goto(f"{site}/attack").status == 421
         assert tab.evaluate(asks, f"{site}{place.path}") == "421 refused"
         assert tab.evaluate(asks, place.address) == "unread"
         assert "GPT" not in tab.evaluate(framed, f"{site}{place.path}") and tab.evaluate(framed, place.address) == "unread"
         assert tab.goto(f"{site}{place.path}").status == 421
-        good = browser.new_page()
+        good = new_context(browser).new_page()
         assert good.goto(place.address).status == 200 and "124,439,808" in good.text_content("main")
         with monkeypatch.context() as patch:
             patch.setattr(Door, "knows", lambda *_: True)

@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner, Result
 from torch import Tensor
 
-from llamath.checkpoint.naming.rotary_layouts import halves, pairs
+from llamath.checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
 from llamath.cli import cli, main
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import LlamathError
@@ -171,11 +171,11 @@ def rows(source: Path, target: Path, change: Callable[[Tensor], Tensor], kinds: 
 
 
 def to_pairs(x: Tensor) -> Tensor:
-    return reorder_rows(x, pairs(8))
+    return reorder_rows(x, interleaved_order(8))
 
 
 def to_halves(x: Tensor) -> Tensor:
-    return reorder_rows(x, halves(8))
+    return reorder_rows(x, half_split_order(8))
 
 
 CASES = [

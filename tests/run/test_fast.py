@@ -207,7 +207,7 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
     model = llamath.load(LLAMA)
     assert model.family.hf is not None
     tensors = {
-        (names.get(path) or model.family.hf.stored(path.replace(path.split(".")[1], "{l}", 1)).replace("{l}", path.split(".")[1])): x
+        (names.get(path) or model.family.hf.stored_name(path.replace(path.split(".")[1], "{l}", 1)).replace("{l}", path.split(".")[1])): x
         for path, x in module.state_dict().items()
         if path != "head.weight"
     }

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import llamath
 from conftest import tiny_configs
-from llamath.checkpoint.naming.rotary_layouts import halves, pairs
+from llamath.checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
 from llamath.run import canonical_weights
 from llamath.run.weights.stored_layouts import LayoutParams, reorder_rows, split_tensor, undo_layout
 
@@ -74,8 +74,8 @@ def test_rotary_pairs_part_into_halves() -> None:
 def test_the_orders_are_those_of_the_published_conversion(size: int) -> None:
     """`convert_llama_weights_to_hf.py` of transformers: view(heads, h / 2, 2, d).transpose(1, 2); and there and back is where it was."""
     meta = torch.arange(3 * size)
-    assert torch.equal(reorder_rows(meta, halves(size)), meta.view(3, size // 2, 2).transpose(1, 2).flatten())
-    assert torch.equal(reorder_rows(reorder_rows(meta, halves(size)), pairs(size)), meta)
+    assert torch.equal(reorder_rows(meta, half_split_order(size)), meta.view(3, size // 2, 2).transpose(1, 2).flatten())
+    assert torch.equal(reorder_rows(reorder_rows(meta, half_split_order(size)), interleaved_order(size)), meta)
 
 
 def test_shifted_and_decay() -> None:

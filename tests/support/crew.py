@@ -38,7 +38,7 @@ class Ended(NamedTuple):
     said: str
 
 
-def crew(n: int, folder: Path, jobs: dict[str, Any], patience: float = 100, most: float = 120) -> list[Ended]:
+def crew(n: int, folder: Path, jobs: dict[str, Any], patience: float = 300, most: float = 600) -> list[Ended]:
     """Start n processes at some jobs, by name with what each is given, and wait for all; whoever is late is ended."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.json").write_text(json.dumps(jobs))

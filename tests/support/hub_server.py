@@ -237,20 +237,20 @@ def on_disk(folder: Path, files: Mapping[str, bytes]) -> Manifest:
     for name, data in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
-    return checkpoint.read(str(folder))
+    return checkpoint.read_checkpoint(str(folder))
 
 
 def same(remote: Manifest, here: Manifest) -> None:
     assert remote.tensors == here.tensors
     assert remote.format == here.format
     assert remote.metadata == here.metadata
-    assert [(x.name.rpartition("/")[2], x.size, x.header) for x in remote.files] == [
-        (x.name.rpartition("/")[2], x.size, x.header) for x in here.files
+    assert [(x.name.rpartition("/")[2], x.size, x.header_bytes) for x in remote.files] == [
+        (x.name.rpartition("/")[2], x.size, x.header_bytes) for x in here.files
     ]
 
 
 TOKEN = "hf_secretSecretSECRET"
-QUICK = Limits(connect=0.3, silence=0.3, answer=0.5, whole=5)
+QUICK = Limits(connect=0.3, read=0.3, response=0.5, session=5)
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 32, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
 }  # fmt: skip

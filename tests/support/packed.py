@@ -8,7 +8,7 @@ from math import ceil, prod
 
 import llamath
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.checkpoint.formats.manifest import File, Manifest, Tensor
+from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 
 Header = tuple[str, str, tuple[int, ...]]
 """Name, dtype and shape."""
@@ -26,7 +26,7 @@ def tensors(headers: Iterable[Header]) -> list[Tensor]:
 def manifest(headers: Iterable[Header]) -> Manifest:
     """One file that holds them."""
     found = tuple(tensors(headers))
-    return Manifest(format="safetensors", files=(File("model.safetensors", found[-1].end if found else 0),), tensors=found)
+    return Manifest(format="safetensors", files=(CheckpointFile("model.safetensors", found[-1].end if found else 0),), tensors=found)
 
 
 def plain(model: str, dtype: str = "BF16") -> list[Header]:

@@ -44,18 +44,32 @@ ASKED = """globalThis.asked = {
 };"""
 """What tests ask the page's own functions, as texts: a design, a file's header, what the fullest GPU holds and how fast it is at most."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+HANG_MS = 120_000
+NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
+        pytest.skip(NO_CHROMIUM)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS)
         yield found
         found.close()
+
+
+def new_context(browser: Any, **how: Any) -> Any:
+    """Open a browser context whose actions may take as long as a busy machine needs."""
+    context = browser.new_context(**how)
+    context.set_default_timeout(HANG_MS)
+    return context
+
+
+def wait_until_drawn(tab: Any) -> None:
+    """Wait for the frames in which the page draws a change and writes its address."""
+    tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))")
 
 
 class Tab:
@@ -65,7 +79,7 @@ class Tab:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
-        self.context = browser.new_context(viewport={"width": how.pop("width", 1100), "height": 800}, **how)
+        self.context = new_context(browser, viewport={"width": how.pop("width", 1100), "height": 800}, **how)
         self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
         self.context.add_init_script(ASKED)
         self.page = self.context.new_page()

@@ -47,7 +47,7 @@ def weights(module: Decoder, config: Mapping[str, Any]) -> Iterator[bytes]:
         if leaf.weight.tied:
             continue
         part = numbers[leaf.path].to(torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes()
-        name, shape = fill_pattern(scheme.stored(leaf.pattern), leaf.indices), list(map(int, leaf.shape))
+        name, shape = fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), list(map(int, leaf.shape))
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + len(part)]}
         parts.append(part)
         at += len(part)

@@ -39,7 +39,7 @@ def merged_vocab_size(found: Mapping[str, list[Tensor]], embed: str, norm: str) 
 def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, found: Mapping[str, list[Tensor]]) -> dict[str, InferredValue]:
     """Infer configuration values that `params.json` leaves out from Meta's tensors; `data` has its values under Hugging Face keys."""
     inferred: dict[str, InferredValue] = {}
-    head, embed = (found.get(scheme.stored(f"{x}.weight")) for x in ("head", "embed"))
+    head, embed = (found.get(scheme.stored_name(f"{x}.weight")) for x in ("head", "embed"))
     if embed is not None and (head is None or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]):
         inferred["tie_word_embeddings"] = InferredValue(True, "embedding and output share one matrix")
     context = _trained_context(data)

@@ -130,7 +130,7 @@ def open_checkpoint(text: str, *, allow_partial: bool = False, local_only: bool 
     if local_only or os.path.lexists(text) or not (is_url(text) or _is_hub_id(text)):
         from .formats import checkpoint_files
 
-        manifest = checkpoint_files.read(text, problems)
+        manifest = checkpoint_files.read_checkpoint(text, problems)
     else:
         from .hub import read_remote
 
@@ -148,13 +148,13 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
         return _find_remote_config(text, problems)
     if os.path.isdir(text):
         return _find_config_in_folder(text, problems)
-    from .formats.checkpoint_files import ENDINGS, read
+    from .formats.checkpoint_files import EXTENSIONS, read_checkpoint
 
     folder = os.path.dirname(text)
-    is_checkpoint = text.endswith((*ENDINGS, ".index.json"))
+    is_checkpoint = text.endswith((*EXTENSIONS, ".index.json"))
     is_json = text.endswith(".json") and not is_checkpoint
     if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
-        return _config_of_gguf(read(text, problems), safe(text), text)
+        return _config_of_gguf(read_checkpoint(text, problems), safe(text), text)
     if is_checkpoint:
         keys, path = _read_config_in(folder)
     else:
@@ -206,9 +206,9 @@ def is_url(text: str) -> bool:
 def _is_hub_id(text: str) -> bool:
     if not re.fullmatch(_HUB_ID, text):
         return False
-    from .formats.checkpoint_files import ENDINGS
+    from .formats.checkpoint_files import EXTENSIONS
 
-    return not text.endswith((*ENDINGS, ".json"))
+    return not text.endswith((*EXTENSIONS, ".json"))
 
 
 def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
@@ -221,12 +221,12 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
     keys, path = _read_config_in(folder)
     has_checkpoint = True
     if keys is None or len(keys) <= _STUB_KEYS:
-        from .formats.checkpoint_files import ENDINGS, read
+        from .formats.checkpoint_files import EXTENSIONS, read_checkpoint
         from .formats.folder import LocalFolder
 
         files = LocalFolder(folder).names()
-        has_checkpoint = any(x.endswith(ENDINGS) for x in files)
-        if any(x.endswith(".gguf") for x in files) and (manifest := read(folder, problems)).format == "gguf":
+        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files)
+        if any(x.endswith(".gguf") for x in files) and (manifest := read_checkpoint(folder, problems)).format == "gguf":
             return _config_of_gguf(manifest, safe(manifest.files[0].name), folder)
     name = _folder_name(folder, path or folder)
     return FoundConfig(name=name, keys=keys, source=safe(path or folder), folder=folder, has_checkpoint=has_checkpoint)

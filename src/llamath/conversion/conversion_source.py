@@ -14,7 +14,7 @@ from ..checkpoint.formats.manifest import Manifest, Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import config_from_gguf
 from ..checkpoint.meta_shards import InferredValue, drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
-from ..checkpoint.naming.scheme import Scheme, Unnamed
+from ..checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
@@ -63,13 +63,13 @@ def _open_source(checkpoint: OpenedCheckpoint, files: TensorReader, changes: Map
         notes += [remark for _, remark in unsaid.values()]
         model = _load_model(checkpoint, found, {**changes, **{key: value for key, (value, _) in unsaid.items()}})
     expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
-    head = scheme.stored("head.weight")
+    head = scheme.stored_name("head.weight")
     wholes = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in found.items()}
     notes += _verify(checkpoint, model, wholes)
     wholes = {name: drop_copies(x, files) for name, x in wholes.items() if name in expected or name == head}
     _check_dtypes(wholes)
     if head not in expected and head in wholes:
-        _check_tied_head(wholes[scheme.stored("embed.weight")], wholes.pop(head), files)
+        _check_tied_head(wholes[scheme.stored_name("embed.weight")], wholes.pop(head), files)
     notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
     return ConversionSource(
         folder=checkpoint.folder or ".",
@@ -115,7 +115,7 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, found: TensorsByN
     for scheme in expectation_of(model, checkpoint).schemes:
         try:
             overlap = sum(x.name in found for x in scheme.tensors(model.tree))
-        except Unnamed:
+        except UnnamedWeight:
             continue
         if overlap > best[0]:
             best = overlap, scheme

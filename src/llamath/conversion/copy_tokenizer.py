@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..checkpoint.formats.source import LocalFile
-from ..checkpoint.formats.tokenizer_model import varint
+from ..checkpoint.formats.tokenizer_model import read_varint
 from ..core.errors import FormatError, safe
 
 _TOKENIZER_FILES = (
@@ -111,15 +111,15 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """The fields of a protobuf message: numbers, single-precision numbers, and bytes."""
     at = 0
     while at < len(data):
-        tag, at = varint(data, at, "tokenizer.model")
+        tag, at = read_varint(data, at, "tokenizer.model")
         kind = tag & 7
         if kind == 0:
-            value, at = varint(data, at, "tokenizer.model")
+            value, at = read_varint(data, at, "tokenizer.model")
             yield tag >> 3, value
             continue
         length = {1: 8, 5: 4}.get(kind, -1)
         if kind == 2:
-            length, at = varint(data, at, "tokenizer.model")
+            length, at = read_varint(data, at, "tokenizer.model")
         if length < 0 or at + length > len(data):
             raise FormatError("tokenizer", f"tokenizer.model is not sentencepiece's: byte {at:,}")
         part = data[at : at + length]

@@ -9,7 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..checkpoint.formats.dtypes import PLAIN
-from ..checkpoint.naming.rotary_layouts import halves, pairs
+from ..checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
@@ -89,14 +89,14 @@ def locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[S
     for leaf in walk(source.model.tree):
         if leaf.weight.tied:
             continue
-        words = set(scheme.layout(leaf.pattern).split()) - {"rotary"}
+        words = set(scheme.layout_of(leaf.pattern).split()) - {"rotary"}
         if words:
             raise ConvertError(
                 f"{leaf.path} is stored otherwise in {scheme.name} files ({', '.join(sorted(words))}), which is not converted"
             )
-        before = found.setdefault(fill_pattern(scheme.stored(leaf.pattern), leaf.indices), [])
+        before = found.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), [])
         above = before[-1].first + before[-1].rows if before else 0
-        before.append(StoredRows(fill_pattern(scheme.stored(leaf.pattern), leaf.indices), above, int(leaf.shape[0]), leaf))
+        before.append(StoredRows(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), above, int(leaf.shape[0]), leaf))
     return found
 
 
@@ -120,7 +120,7 @@ def read_chunks(entry: OutputTensor, files: TensorReader) -> Iterator[bytes]:
 
 def _permute_rotary(data: bytes, size: int, turn: int) -> bytes:
     """Rows reordered head by head: rows i and i + h/2 become neighbours, or neighbours part again."""
-    order = pairs(turn) if turn > 0 else halves(-turn)
+    order = interleaved_order(turn) if turn > 0 else half_split_order(-turn)
     view = memoryview(data)
     heads = range(0, len(data), len(order) * size)
     return b"".join([view[head + i * size : head + (i + 1) * size] for head in heads for i in order])
@@ -128,7 +128,7 @@ def _permute_rotary(data: bytes, size: int, turn: int) -> bytes:
 
 def _rotary_rows(origin: ConversionSource, target: Scheme, leaf: Leaf) -> int:
     """The rows of a head, if the two schemes order them differently."""
-    ways = ["rotary" in x.layout(leaf.pattern) for x in (origin.scheme, target)]
+    ways = ["rotary" in x.layout_of(leaf.pattern) for x in (origin.scheme, target)]
     if ways[0] == ways[1]:
         return 0
     attention = origin.model.tree.layers[leaf.indices[0]].attn  # type: ignore[attr-defined]
@@ -157,8 +157,8 @@ def _extra_tensors(origin: ConversionSource, target: Scheme, entries: list[Outpu
     """What the tree has no weight of its own for: Meta's second name of a tied matrix, GGUF's divisors of the rotary frequencies."""
     tree = origin.model.tree
     if target.name == "meta" and tree.head is not None and tree.head.weight.tied:
-        embed = next(x for x in entries if x.name == target.stored("embed.weight"))
-        yield OutputTensor(target.stored("head.weight"), embed.dtype, embed.shape, shares_data_with=embed.name)
+        embed = next(x for x in entries if x.name == target.stored_name("embed.weight"))
+        yield OutputTensor(target.stored_name("head.weight"), embed.dtype, embed.shape, shares_data_with=embed.name)
     rope = tree.layers[0].attn.rope  # type: ignore[attr-defined]
     if target.name == "gguf" and isinstance(rope, Llama3Rope):
         made = divisors(rope)

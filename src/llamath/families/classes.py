@@ -22,7 +22,7 @@ def apply_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, 
         return family, tree, ""
     if name.endswith("ForSequenceClassification"):
         labels = config.dim("n", "num_labels", default=len(config.get("id2label", {"0": "", "1": ""})))
-        hf = family.hf.but(outside={"head": "score"})
+        hf = family.hf.with_changes(outside={"head": "score"})
         return (
             family.replace(hf=hf),
             tree.replace(head=linear(labels, tree.width)),

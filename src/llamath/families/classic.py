@@ -10,7 +10,7 @@ from ..core.tree import repeat
 from .registry import family
 
 
-@family(hf=HF.but(outside={"positions": "model.embed_positions"}))
+@family(hf=HF.with_changes(outside={"positions": "model.embed_positions"}))
 def classic(c: Config) -> Decoder:
     d, V, C = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "max_position_embeddings")
     F = c.dim("F", "intermediate_size", default=4 * d)

@@ -32,7 +32,7 @@ NAMES = Scheme(
     },
     layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"),
 )
-NAMES_GGUF = GGUF_QKV.but(inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"})
+NAMES_GGUF = GGUF_QKV.with_changes(inside={"attn_branch_norm": "attn_norm_2", "mlp_branch_norm": "attn_norm"})
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")

@@ -17,7 +17,7 @@ from ..core.tree import repeat, sequence
 from .registry import family
 from .shared import read_layer_types, rope_from
 
-NAMES = HF_SANDWICH.but(
+NAMES = HF_SANDWICH.with_changes(
     outside={
         "per_layer.embed": "model.embed_tokens_per_layer",
         "per_layer.projection": "model.per_layer_model_projection",
@@ -43,7 +43,7 @@ NAMES = HF_SANDWICH.but(
         "scalar": "layer_scalar",
     },
 )
-IN_GGUF = GGUF.but(
+IN_GGUF = GGUF.with_changes(
     outside={
         "per_layer.embed": "per_layer_token_embd",
         "per_layer.projection": "per_layer_model_proj",

@@ -11,7 +11,7 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope, rotary_dim
 
-NAMES = HF.but(
+NAMES = HF.with_changes(
     inside={
         "attn_out_norm": "post_self_attn_layernorm",
         "mlp.gate": "mlp.gate_up_proj",
@@ -21,7 +21,7 @@ NAMES = HF.but(
 )
 
 
-@family(hf=NAMES, gguf=GGUF.but(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
+@family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
 def glm4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, default=(0, 2, 128))

@@ -10,7 +10,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from .registry import family
 from .shared import deepseek_moe, deepseek_routing, dense_first, mtp_layers, read_rope, rotary_dim
 
-RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
+RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
 
 
 @family(hf=HF, gguf=RENAMED, gguf_arch="glm4moe")

@@ -29,7 +29,7 @@ NAMES = Scheme(
 )
 MOST = 65536
 """Layers with a scale of their own are listed one by one."""
-FUSED = GGUF.but(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
+FUSED = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 
 
 @family(hf=NAMES, gguf=FUSED, gguf_arch="gpt2")

@@ -12,7 +12,7 @@ from ..core.tree import repeat
 from .gpt2 import NAMES as GPT2
 from .registry import family
 
-NAMES = GPT2.but(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
+NAMES = GPT2.with_changes(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
 
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")

@@ -13,7 +13,7 @@ from .registry import family
 from .shared import layers_by_type, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
-NAMES = HF.but(
+NAMES = HF.with_changes(
     inside={
         "mlp.router": "mlp.router",
         **{f"{x}.weight": "mlp.experts.gate_up_proj" for x in GATE_UP},
@@ -27,7 +27,7 @@ NAMES = HF.but(
         "mlp.experts.{e}.down.weight": "flip",
     },
 )
-RENAMED = GGUF.but(inside={"mlp_norm": "post_attention_norm"})
+RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 
 

@@ -16,7 +16,7 @@ from .registry import family
 from .shared import layers_by_type, read_rope
 
 CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
-NAMES = HF.but(
+NAMES = HF.with_changes(
     outside={"norm": "model.embedding_norm"},
     inside={
         **CONV,
@@ -31,7 +31,7 @@ NAMES = HF.but(
     },
     layouts={"attn.conv.weight": "unit"},
 )
-NAMES_GGUF = GGUF.but(outside={"norm": "token_embd_norm"}, inside={path: f"short{name}" for path, name in CONV.items()})
+NAMES_GGUF = GGUF.with_changes(outside={"norm": "token_embd_norm"}, inside={path: f"short{name}" for path, name in CONV.items()})
 
 UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init block_ff_dim
     intermediate_size block_multiple_of block_ffn_dim_multiplier full_attn_idxs tie_word_embeddings conv_dim conv_dim_out

@@ -17,7 +17,7 @@ from ..core.tree import cycle, repeat
 from .registry import family
 from .shared import read_rope
 
-NAMES = HF.but(
+NAMES = HF.with_changes(
     inside={
         "mlp.gate": "feed_forward.gate_proj",
         "mlp.up": "feed_forward.up_proj",

@@ -13,7 +13,9 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope
 
-NAMES = HF.but(inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))})
+NAMES = HF.with_changes(
+    inside={f"mlp.experts.{{e}}.{part}": f"mlp.experts.{{e}}.w{i}" for part, i in (("gate", 1), ("down", 2), ("up", 3))}
+)
 
 
 @family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="minicpm")

@@ -14,7 +14,7 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope, rotary_dim
 
-NAMES = HF.but(
+NAMES = HF.with_changes(
     inside={
         "mlp.router": "block_sparse_moe.gate",
         "mlp.correction": "block_sparse_moe.e_score_correction_bias",

@@ -12,13 +12,13 @@ from .registry import family
 from .shared import deepseek_moe, dense_first, latent_attention, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
-NAMES = HF_LATENT.but(
+NAMES = HF_LATENT.with_changes(
     inside={
         **{f"{x}.weight": "mlp.experts.gate_up_proj" for x in GATE_UP},
         "mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
     }
 )
-FUSED = GGUF_LATENT.but(inside=dict.fromkeys(GATE_UP, "ffn_gate_up_exps"))
+FUSED = GGUF_LATENT.with_changes(inside=dict.fromkeys(GATE_UP, "ffn_gate_up_exps"))
 YARN = {"rope_type": "yarn", "factor": 128.0, "original_max_position_embeddings": 8192, "mscale": 1.0, "mscale_all_dim": 1.0}
 
 

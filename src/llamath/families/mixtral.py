@@ -12,7 +12,7 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope
 
-NAMES = HF.but(
+NAMES = HF.with_changes(
     inside={
         "mlp.router": "block_sparse_moe.gate",
         "mlp.experts.{e}.gate": "block_sparse_moe.experts.{e}.w1",

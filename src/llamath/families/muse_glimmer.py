@@ -15,7 +15,7 @@ from ..core.tree import sequence
 from .registry import family
 from .shared import read_layer_types, read_rope
 
-NAMES = HF_SANDWICH.but(inside={"attn.gate": "self_attn.gate_proj"})
+NAMES = HF_SANDWICH.with_changes(inside={"attn.gate": "self_attn.gate_proj"})
 NEAR, FAR = "sliding_attention", "full_attention"
 
 

@@ -40,7 +40,7 @@ NAMES = Scheme(
     },
     layouts={"attn.conv.weight": "unit", "attn.norm": "flat"},
 )
-NAMES_GGUF = GGUF.but(
+NAMES_GGUF = GGUF.with_changes(
     inside={
         **dict.fromkeys((f"attn.{x}" for x in ("z", "x", "b", "c", "dt")), "ssm_in"),
         "attn.dt_bias": "ssm_dt.bias",

@@ -12,7 +12,7 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope
 
-NAMES = HF.but(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
+NAMES = HF.with_changes(inside={"attn_out_norm": "post_attention_layernorm", "mlp_out_norm": "post_feedforward_layernorm"})
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")

@@ -11,7 +11,7 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope, rotary_dim
 
-NAMES = HF.but(
+NAMES = HF.with_changes(
     outside={"norm": "model.final_layernorm"},
     inside={
         "attn.o": "self_attn.dense",

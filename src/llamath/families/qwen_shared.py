@@ -22,7 +22,7 @@ MOST = 1000
 """A pattern of layers longer than this is no pattern."""
 
 SHARED = {f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")}
-NAMES_SHARED = HF.but(inside=SHARED | {"mlp.shared_gate": "mlp.shared_expert_gate"})
+NAMES_SHARED = HF.with_changes(inside=SHARED | {"mlp.shared_gate": "mlp.shared_expert_gate"})
 
 
 def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
@@ -35,7 +35,9 @@ def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
         "attn.norm": "linear_attn.norm",
         "attn.out": "linear_attn.out_proj",
     }
-    return NAMES_SHARED.but(inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.conv.weight": "unit"} | layouts)
+    return NAMES_SHARED.with_changes(
+        inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.conv.weight": "unit"} | layouts
+    )
 
 
 def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
@@ -52,7 +54,9 @@ def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
         "mlp_norm": "post_attention_norm",
     }
     norms = dict.fromkeys(("attn_norm", "mlp_norm", "norm", "attn.q_norm", "attn.k_norm"), "shifted")
-    return GGUF.but(inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.a_log": "decay"} | norms | layouts)
+    return GGUF.with_changes(
+        inside=delta | inside, layouts={"attn.q": "each", "attn.gate": "each", "attn.a_log": "decay"} | norms | layouts
+    )
 
 
 VALUES = ("attn.value", "attn.z", "attn.beta", "attn.alpha", "attn.conv", "attn.dt_bias", "attn.out")

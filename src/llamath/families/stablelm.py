@@ -11,8 +11,8 @@ from ..core.tree import Stack, repeat
 from .registry import family
 from .shared import read_rope, rotary_dim
 
-NAMES = HF.but(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
-NAMES_GGUF = GGUF.but(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})
+NAMES = HF.with_changes(inside={"attn.q_norm.{e}": "self_attn.q_layernorm.norms.{e}", "attn.k_norm.{e}": "self_attn.k_layernorm.norms.{e}"})
+NAMES_GGUF = GGUF.with_changes(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k_norm.{e}": "attn_k_norm"})
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="stablelm")

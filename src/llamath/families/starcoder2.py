@@ -12,7 +12,7 @@ from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope
 
-NAMES = HF.but(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
+NAMES = HF.with_changes(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="starcoder2")

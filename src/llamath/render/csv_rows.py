@@ -49,7 +49,7 @@ def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[
         where = str(layer) if layer is not None else f"{{{format_ranges(section.indices)}}}"
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
-            name = (scheme.stored(path) if scheme else path).replace("{l}", where)
+            name = (scheme.stored_name(path) if scheme else path).replace("{l}", where)
             dims, copies = "×".join(x.symbol for x in row.weight.shape), times * int(row.copies)
             whole = copies * int(row.weight.parameters)
             yield row.group, name, dims, _shape(row.weight.shape), str(int(row.weight.size)), str(copies), str(whole)

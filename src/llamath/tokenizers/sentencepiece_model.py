@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from ..checkpoint.formats.tokenizer_model import varint
+from ..checkpoint.formats.tokenizer_model import read_varint
 from ..core.errors import FormatError, safe
 from .tokenizer import Tokenizer, wrap_engine_errors
 from .vocabulary_engines import BYTE, NORMAL, Piece, SpaceHandling, add_bos_and_eos, build_sentencepiece
@@ -46,14 +46,14 @@ def fields(data: bytes, source: str) -> Iterator[tuple[int, int | bytes]]:
     """A message's fields in order: the number and an int or bytes."""
     at = 0
     while at < len(data):
-        tag, at = varint(data, at, safe(source))
+        tag, at = read_varint(data, at, safe(source))
         kind = tag & 7
         if kind == 0:
-            value, at = varint(data, at, safe(source))
+            value, at = read_varint(data, at, safe(source))
             yield tag >> 3, value
             continue
         if kind == 2:
-            size, at = varint(data, at, safe(source))
+            size, at = read_varint(data, at, safe(source))
         elif kind in WORDS:
             size = 8 if kind == 1 else 4
         else:

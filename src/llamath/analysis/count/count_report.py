@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...checkpoint.naming.scheme import Scheme, Unnamed
+from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.errors import LlamathError
 from ...core.expr import Dim
 from ...core.number_format import short_count
@@ -156,6 +156,6 @@ def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
 
 def _stored_name(scheme: Scheme | None, pattern: str) -> str | None:
     try:
-        return scheme.stored(pattern) if scheme else None
-    except Unnamed:
+        return scheme.stored_name(pattern) if scheme else None
+    except UnnamedWeight:
         return None

@@ -1,4 +1,4 @@
-"""The changes that can explain a count, one move at a time, each with its value, its formula and its bits (less likely: more)."""
+"""The changes that can explain a count, each with its exact value, its formula and its bits (the less likely, the more)."""
 
 from __future__ import annotations
 

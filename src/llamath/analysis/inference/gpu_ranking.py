@@ -142,7 +142,7 @@ def _smallest_number(device: Device, cache: _ShardCache, context: int, limit: in
             total=total,
             max_context=longest,
             whole_context=longest >= limit,
-            decode_ceiling=decode_limit(shards, find_roof(device, packer.name, packer.compute), context, batch).tokens_per_second,
+            decode_ceiling=decode_limit(shards, find_roof(device, packer.name, packer.compute_dtype), context, batch).tokens_per_second,
         )
     return None
 

@@ -122,7 +122,7 @@ class ShardedModel:
         """Activations of so many tokens at once: the residual stream whole, what lies inside a branch cut by tensor parallelism."""
         d, width = int(self.tree.width), int(self.calculator.peak.width)
         around = min(2 * d, width)
-        return tokens * (around + -(-(width - around) // self.layout.tp)) * DTYPES[self.calculator.packer.compute].bytes
+        return tokens * (around + -(-(width - around) // self.layout.tp)) * DTYPES[self.calculator.packer.compute_dtype].bytes
 
     def weight_reads(self, tokens: int) -> list[int]:
         """The bytes of weights that one GPU of each stage reads for a pass of so many tokens in all, every byte once.

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES, find_dtype
-from ...checkpoint.quantization.sizes import packer
+from ...checkpoint.quantization.sizes import parse_weight_format
 from ...core.errors import LlamathError
 from ...core.expr import Dim
 from ...core.number_format import format_bytes, format_count, format_giga
@@ -163,12 +163,12 @@ class MemoryCalculator:
     def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = packer(request.dtype or declared_dtype(model))
-        self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute, "bf16")
+        self.packer = parse_weight_format(request.dtype or declared_dtype(model))
+        self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
         self.conv_state_bytes = (
             conv_state_bytes(parse_kv_dtype(self.kv_dtype))
             if parse_kv_dtype(self.kv_dtype).bytes == 4
-            else DTYPES[self.packer.compute].bytes
+            else DTYPES[self.packer.compute_dtype].bytes
         )
         self.model, self.stored = model, stored
 
@@ -209,7 +209,7 @@ class MemoryCalculator:
     def at(self, context: int, batch: int) -> ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
         weights = sum(x.bytes for x in self.weights)
-        cache, size = kv_cache_size(self.tree, context, batch, self.kv_dtype), DTYPES[self.packer.compute].bytes
+        cache, size = kv_cache_size(self.tree, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
         chunk, each = min(batch * context, max(self.request.chunk, batch)), int(self.peak.width) * size
         logits, vocab = 4 * batch * int(self.tree.vocab), int(self.tree.vocab)
         dynamic = [
@@ -307,7 +307,7 @@ def _known_scheme(quantization: dict[str, object]) -> str:
     method, bits, group = str(quantization.get("quant_method", "")), quantization.get("bits"), quantization.get("group_size")
     if method in ("awq", "gptq") and type(bits) is int and type(group) is int and group > 0:
         try:
-            return packer(f"{method}-{bits}bit-g{group}").name
+            return parse_weight_format(f"{method}-{bits}bit-g{group}").name
         except LlamathError:
             return ""
     if method == "bitsandbytes":
@@ -323,7 +323,7 @@ def _check_request(request: MemoryRequest) -> None:
 
 
 def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
-    packed = storage.packer.codec if storage.packer.bytes is not None else ""
+    packed = storage.packer.packing if storage.packer.matrix_bytes is not None else ""
     for x in storage.sums():
         if x.codec == packed:
             formula = f"Σ {storage.packer.formula} over {x.tensors:,} matrices of {x.elements:,} weights"

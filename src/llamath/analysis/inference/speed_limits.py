@@ -79,7 +79,7 @@ def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
 
 def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int) -> SpeedLimits:
     """Decode at a context with so many sequences, and prefill of prompts as long."""
-    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute)
+    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     assumed = [*ASSUMPTIONS, _computed(over)]
     if shards.layout.pp > 1:
         assumed.append("decode: one batch in flight, so that stages take turns; prefill: chunks keep all stages busy")

@@ -10,9 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.naming.scheme import Scheme, Stored
-from ...checkpoint.quantization.gguf_mixes import FALCON, MEASURED, SEVENTY, SEVENTY_SHARED, Tensor, Traits, mixture
-from ...checkpoint.quantization.sizes import Packer
+from ...checkpoint.naming.scheme import Scheme, StoredTensor
+from ...checkpoint.quantization.gguf_mixes import (
+    ARCHS_70B,
+    ARCHS_70B_WITH_GQA,
+    FALCON_ARCHS,
+    NEEDS_IMATRIX,
+    GGUFTensor,
+    ModelTraits,
+    assign_types,
+)
+from ...checkpoint.quantization.sizes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
 from ...core.errors import FormatError, LlamathError
 from ...core.mixers import GatedDeltaNet
@@ -53,7 +61,7 @@ class CodecTotal(NamedTuple):
 class WeightStorage(Record):
     """The weights under one dtype or scheme."""
 
-    packer: Packer
+    packer: WeightFormat
     weights: tuple[StoredWeight, ...]
 
     @property
@@ -88,12 +96,12 @@ class GGUFNaming(NamedTuple):
     arch: str
 
 
-def weight_storage(tree: Decoder, packer: Packer, gguf: GGUFNaming | None = None, imatrix: bool | None = None) -> WeightStorage:
+def weight_storage(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None) -> WeightStorage:
     """Every weight with its bytes; GGUF's file types need `gguf`, and `imatrix` says that one is used (None: where it must be)."""
-    if packer.mix:
+    if packer.gguf_file_type:
         if gguf is None:
             raise LlamathError("GGUF has no names for this family, so nothing says which types llama.cpp would choose")
-        measured = packer.mix in MEASURED if imatrix is None else imatrix
+        measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
         return WeightStorage(packer=packer, weights=tuple(_mixed(tree, packer, gguf, measured)))
     packed = _packed(tree, packer)
     kept = [_kept(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
@@ -136,36 +144,38 @@ def read_stored_weights(path: str) -> StoredWeights | None:
     return stored_weights(list_tensors(opened.manifest), (note,) if note else ())
 
 
-def _packed(tree: Decoder, packer: Packer) -> frozenset[str]:
+def _packed(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     """The patterns of the weights that a scheme packs."""
-    if packer.bytes is None:
+    if packer.matrix_bytes is None:
         return frozenset()
     linear = {f"{x.pattern}.weight" for x in fold_blocks(tree) if isinstance(x.block, Linear)}
     inside = [x for x in fold(tree) if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"]
     experts = {x.pattern for x in inside if x.num_experts}
-    return frozenset(experts if packer.experts and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
+    return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
 
 
-def _kept(leaf: Folded, packer: Packer, packed: bool) -> StoredWeight:
-    if packed and packer.bytes is not None:
+def _kept(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:
+    if packed and packer.matrix_bytes is not None:
         out, into = leaf.weight.shape
-        return StoredWeight(leaf, packer.codec, packer.bytes(int(out), int(into)))
-    return StoredWeight(leaf, packer.rest, DTYPES[packer.rest].size(int(leaf.weight.size)))
+        return StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
+    return StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))
 
 
 class _Part(NamedTuple):
     """The folded weights of a stored tensor, with the layer that it is in."""
 
-    tensor: Tensor
+    tensor: GGUFTensor
     leaves: tuple[Folded, ...]
 
 
-def _mixed(tree: Decoder, packer: Packer, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
+def _mixed(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
     parts = gguf_tensors(tree, gguf.names)
     leaves = {x.tensor: x.leaves for x in parts}
     merged: dict[tuple[str, int, str], StoredWeight] = {}
     layers: dict[tuple[str, int, str], list[int]] = {}
-    for tensor, dtype in mixture(packer.mix, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.pure):
+    for tensor, dtype in assign_types(
+        packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.is_pure
+    ):
         for leaf in leaves[tensor]:
             size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
             key = (leaf.pattern, id(leaf.weight), dtype)
@@ -186,26 +196,26 @@ def gguf_tensors(tree: Decoder, names: Scheme) -> list[_Part]:
     for name, child in tree.children:
         if not isinstance(child, Stack):
             folded = {x.pattern: x for x in fold_field(tree, name)}
-            outside += [_part(x, folded, -1) for x in names.outside_of(tree, name)]
+            outside += [_part(x, folded, -1) for x in names.tensors_of_field(tree, name)]
     return [*sorted(outside, key=lambda x: x.tensor.name), *_layers(tree.layers, names)]
 
 
 def _layers(layers: Stack, names: Scheme) -> Iterator[_Part]:
-    made: dict[int, list[tuple[Stored, dict[str, Folded]]]] = {}
+    made: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
     for x, _ in layers.distinct():
         folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
-        made[id(x)] = [(y, folded) for y in sorted(names.inside_of("layers", x), key=lambda y: y.name)]
+        made[id(x)] = [(y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)]
     for i, x in enumerate(layers):
         yield from (_part(y, folded, i) for y, folded in made[id(x)])
 
 
-def _part(x: Stored, folded: dict[str, Folded], layer: int) -> _Part:
+def _part(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _Part:
     patterns = dict.fromkeys(part.pattern for part in x.parts)
     leaves = tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
-    return _Part(Tensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
+    return _Part(GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
 
 
-def gguf_traits(tree: Decoder, arch: str) -> Traits:
+def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
     """What llama.cpp's rules ask of a model; layers of Mamba or convolutions have no heads there, those of a delta net have the others'."""
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
@@ -214,8 +224,8 @@ def gguf_traits(tree: Decoder, arch: str) -> Traits:
         shared = int(first.heads) // int(first.kv_heads)
     elif isinstance(first, LatentAttention):
         shared = int(first.heads)
-    seventy = layers == 80 and (arch in SEVENTY or (arch in SEVENTY_SHARED and shared > 1))
-    return Traits(layers=layers, shared=shared, experts=experts, falcon=arch in FALCON, seventy=seventy)
+    seventy = layers == 80 and (arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and shared > 1))
+    return ModelTraits(layers=layers, heads_per_kv_head=shared, experts=experts, is_falcon=arch in FALCON_ARCHS, is_70b=seventy)
 
 
 def _mixers(layers: Iterable[Block]) -> Iterator[Block | None]:

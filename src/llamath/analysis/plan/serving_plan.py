@@ -116,7 +116,7 @@ def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rej
 def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
     """Return the plan with the largest batch that fits and meets the latency, or the reason why none does."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
-    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute)
+    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:

@@ -53,7 +53,7 @@ class TrainingCostModel:
     def __init__(self, model: Model, request: TrainRequest, device: Device) -> None:
         self.model, self.device = model, device
         self.job = Job(model, request)
-        found = achieved_rates(device, self.job.packer.name, self.job.packer.compute)
+        found = achieved_rates(device, self.job.packer.name, self.job.packer.compute_dtype)
         if found is None:
             raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")
         self.peak = round(found.matmul / MATMUL_EFFICIENCY)

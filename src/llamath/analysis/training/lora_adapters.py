@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...checkpoint.naming.scheme import Scheme, Unnamed
+from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
@@ -97,8 +97,8 @@ def matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[Matrix, ...]:
 
 def _stored(pattern: str, scheme: Scheme | None) -> str:
     try:
-        return (scheme.stored(pattern) if scheme else pattern).removesuffix(".weight")
-    except Unnamed:
+        return (scheme.stored_name(pattern) if scheme else pattern).removesuffix(".weight")
+    except UnnamedWeight:
         return pattern.removesuffix(".weight")
 
 

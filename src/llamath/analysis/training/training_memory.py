@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.naming.scheme import Unnamed
-from ...checkpoint.quantization.sizes import packer
+from ...checkpoint.naming.scheme import UnnamedWeight
+from ...checkpoint.quantization.sizes import parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import Stack
@@ -106,11 +106,11 @@ class Job:
         self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
         self.context = request.context or min(model.tree.context or CONTEXT, CONTEXT)
         _checked(request)
-        self.packer, self.optimizer = packer(request.dtype), _optimizer(request.optimizer)
-        if not request.rank and (self.packer.bytes is not None or self.packer.mix):
+        self.packer, self.optimizer = parse_weight_format(request.dtype), _optimizer(request.optimizer)
+        if not request.rank and (self.packer.matrix_bytes is not None or self.packer.gguf_file_type):
             hint = "--lora r=16 trains adapters on them (QLoRA)"
             raise LlamathError(f"weights in {self.packer.name} are not trained themselves", hint=hint)
-        self.size = DTYPES[self.packer.compute].bytes
+        self.size = DTYPES[self.packer.compute_dtype].bytes
         self.kernels = Kernels(
             flash=self.layout.flash,
             fused=request.fused,
@@ -169,7 +169,13 @@ class Job:
     def resident(self, stage: PipelineStage) -> Resident:
         """What a GPU of this stage holds and trains."""
         found = weight_shards(self.tree, stage, self.layout)
-        gradient = ADAPTER if self.lora else DTYPES[packer(self.request.gradients).rest].bytes if self.request.gradients else self.size
+        gradient = (
+            ADAPTER
+            if self.lora
+            else DTYPES[parse_weight_format(self.request.gradients).unpacked_dtype].bytes
+            if self.request.gradients
+            else self.size
+        )
         wanted = self.size < ADAPTER if self.request.master is None else self.request.master
         return Resident(
             pieces=found,
@@ -244,15 +250,15 @@ class Job:
 def joined(model: Model) -> bool:
     """Whether queries, keys and values are one matrix in the model's own code, as they are in its files."""
     try:
-        q, v = (model.family.hf.stored(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
-    except Unnamed:
+        q, v = (model.family.hf.stored_name(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
+    except UnnamedWeight:
         return False
     return q == v
 
 
 def plainly(model: Model) -> str:
     """The plain type that a model is trained in: what its configuration says, or what its packed weights compute in."""
-    return {"F32": "fp32", "F16": "fp16"}.get(packer(declared_dtype(model)).compute, "bf16")
+    return {"F32": "fp32", "F16": "fp16"}.get(parse_weight_format(declared_dtype(model)).compute_dtype, "bf16")
 
 
 def _optimizer(name: str) -> Optimizer:
@@ -268,7 +274,9 @@ def _checked(request: TrainRequest) -> None:
     for name, n in asked.items():
         if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
-    if request.gradients and (packer(request.gradients).bytes is not None or packer(request.gradients).mix):
+    if request.gradients and (
+        parse_weight_format(request.gradients).matrix_bytes is not None or parse_weight_format(request.gradients).gguf_file_type
+    ):
         raise LlamathError(f"gradients are not kept in {request.gradients}", hint="bf16, fp16 or fp32")
     if layout.zero not in range(4):
         raise LlamathError(f"ZeRO has stages 0 to 3, not {layout.zero}")

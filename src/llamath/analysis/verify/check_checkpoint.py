@@ -7,7 +7,7 @@ from typing import Any
 
 from ...checkpoint.formats.dtypes import find_dtype
 from ...checkpoint.formats.manifest import Manifest
-from ...checkpoint.naming.scheme import Scheme, canonical, fused
+from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError
@@ -59,8 +59,8 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         family.gguf,
         family.meta,
         headless_scheme(family.hf),
-        fused(family.hf),
-        canonical(model.tree),
+        fused_scheme(family.hf),
+        canonical_scheme(model.tree),
     ]
     is_gguf = checkpoint.manifest.format == "gguf"
     if is_gguf:
@@ -81,12 +81,12 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
 
 def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
     """The number of tokens of a tokenizer beside the checkpoint, or why it is not known."""
-    from ...checkpoint.formats.tokenizer_model import tokens, vocabulary
+    from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
 
     if not checkpoint.tokenizer_files:
         return None, ""
     path = checkpoint.tokenizer_files[0]
     try:
-        return (tokens if path.endswith(".json") else vocabulary)(path), ""
+        return (count_json_tokens if path.endswith(".json") else count_model_tokens)(path), ""
     except LlamathError as error:
         return None, str(error)

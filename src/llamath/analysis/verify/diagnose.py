@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ...checkpoint.naming.scheme import Scheme, Stored
+from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError, safe
 from ...core.expr import Dim
@@ -56,7 +56,7 @@ class ShapeMismatch(NamedTuple):
 
 
 def diagnose(
-    claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], wrong: Mapping[str, Stored]
+    claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape], wrong: Mapping[str, StoredTensor]
 ) -> list[Diagnosis]:
     """The causes of every shape that is not the tree's, those of the tensors in `wrong`, the ones that explain most first."""
     groups = list(_groups(wrong, found))
@@ -72,7 +72,7 @@ def diagnose(
     return causes + [_plainly(x) for x in groups]
 
 
-def _groups(wrong: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[ShapeMismatch]:
+def _groups(wrong: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[ShapeMismatch]:
     made: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
     for name, x in wrong.items():
         made.setdefault((tuple(part.pattern for part in x.parts), found[name]), []).append(name)
@@ -87,7 +87,7 @@ def _word(name: str) -> str:
 
 
 def _shards(
-    tree: Decoder, groups: Sequence[ShapeMismatch], expected: Mapping[str, Stored], found: Mapping[str, Shape]
+    tree: Decoder, groups: Sequence[ShapeMismatch], expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
 ) -> tuple[Diagnosis, set[str]] | None:
     """All that is wrong is one of n parts along the axes that tensor parallelism cuts, and nothing it cuts is whole."""
     parts = {group: _part(group) for group in groups}
@@ -132,7 +132,7 @@ def _key(
     best: tuple[int, str, int, set[str]] | None = None
     for key, value in dict.fromkeys(_candidates(claim.config_keys, groups)):
         try:
-            shapes = {name: x.shape for name, x in zip(*scheme.flat(claim.rebuild({**changes, key: value})), strict=True)}
+            shapes = {name: x.shape for name, x in zip(*scheme.flat_tensors(claim.rebuild({**changes, key: value})), strict=True)}
         except LlamathError:
             continue
         still = {name for name, shape in found.items() if name in shapes and shapes[name] != shape}

@@ -12,7 +12,7 @@ from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
-from ...checkpoint.formats.manifest import Columns, Manifest, Tensor
+from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
 from ...checkpoint.open import missing_shards_note
 from ...core.record_type import Record
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
@@ -137,9 +137,9 @@ def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = N
     """The packings by name, if any dtype speaks for one: else the module that knows them is not even loaded."""
     if PLAIN_DTYPES.issuperset(manifest.columns.dtype):
         return {}
-    from ...checkpoint.quantization.detect import packings
+    from ...checkpoint.quantization.detect import find_packings
 
-    return packings(manifest.tensors, quantization)
+    return find_packings(manifest.tensors, quantization)
 
 
 def stored_elements(x: Tensor) -> int:
@@ -147,7 +147,7 @@ def stored_elements(x: Tensor) -> int:
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
 
-def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[TensorRow]:
+def _rows(manifest: Manifest, columns: TensorColumns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[TensorRow]:
     """The tensors folded, those of one branch together."""
     tensors, names = manifest.tensors, columns.name
     keys: list[Sequence[Hashable]] = [columns.dtype, columns.shape]
@@ -155,7 +155,7 @@ def _rows(manifest: Manifest, columns: Columns, packed: Mapping[str, Packing], a
         keys += [list(map(sub, columns.end, columns.start)), columns.strides, list(map(again.__contains__, range(len(names))))]
     if packed:
         keys.append([x and (x.kind, x.role, x.elements, x.known) for x in map(packed.get, names)])
-    for x in _branches(fold_groups(names, *keys, distinct=manifest.distinct)):
+    for x in _branches(fold_groups(names, *keys, distinct=manifest.num_distinct_names)):
         yield _row(x.parts, x.copies, tensors[x.first], packed.get(names[x.first]), x.first in again)
 
 
@@ -186,7 +186,7 @@ def _totals(rows: Sequence[TensorRow], keys: Sequence[str]) -> dict[str, TensorT
     return found
 
 
-def _files(manifest: Manifest, columns: Columns, again: frozenset[int]) -> Iterator[FileTotal]:
+def _files(manifest: Manifest, columns: TensorColumns, again: frozenset[int]) -> Iterator[FileTotal]:
     tensors, sizes = Counter(columns.file), [0] * len(manifest.files)
     at = 0
     for i, n in tensors.items():  # the tensors of a file stand together
@@ -195,7 +195,7 @@ def _files(manifest: Manifest, columns: Columns, again: frozenset[int]) -> Itera
     for x in (manifest.tensors[i] for i in again):
         sizes[x.file] -= x.bytes
     for i, file in enumerate(manifest.files):
-        yield FileTotal(file.name, file.size, file.header, tensors[i], sizes[i])
+        yield FileTotal(file.name, file.size, file.header_bytes, tensors[i], sizes[i])
 
 
 def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -212,10 +212,10 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, text if len(text) <= MAX_METADATA_CHARS else f"{text[:MAX_METADATA_CHARS]}… ({len(text):,} characters)"
 
 
-def _notes(manifest: Manifest, columns: Columns, rows: Sequence[TensorRow]) -> Iterator[str]:
+def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
     if note := missing_shards_note(manifest):
         yield note
-    if twice := len(columns.name) - manifest.distinct:
+    if twice := len(columns.name) - manifest.num_distinct_names:
         yield f"{twice:,} tensors have the name of another, and are counted with it"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)

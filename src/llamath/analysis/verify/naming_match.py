@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...checkpoint.naming.scheme import Scheme, Stored, Unnamed
+from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
 from .diagnose import Expectation, Shape
 
 
@@ -14,7 +14,7 @@ class NamingMatch(NamedTuple):
 
     scheme: Scheme
     names: Sequence[str]
-    tensors: Sequence[Stored]
+    tensors: Sequence[StoredTensor]
     found: Sequence[Shape | None]  # the shapes in the file
 
     @property
@@ -33,8 +33,8 @@ def match_naming(claim: Expectation, found: Mapping[str, Shape]) -> NamingMatch:
     best: NamingMatch | None = None
     for scheme in claim.schemes:
         try:
-            names, tensors = scheme.flat(claim.tree)
-        except Unnamed:
+            names, tensors = scheme.flat_tensors(claim.tree)
+        except UnnamedWeight:
             continue
         made = NamingMatch(scheme, names, tensors, list(map(found.get, names)))
         if best is None or made.overlap > best.overlap:

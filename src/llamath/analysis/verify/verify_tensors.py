@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.formats.dtypes import PLAIN
-from ...checkpoint.formats.manifest import Columns, Manifest, Named, Tensor
-from ...checkpoint.naming.scheme import Scheme, Stored
+from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, TensorsByName
+from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
 from ..count.name_folding import fold_names
@@ -130,7 +130,7 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
 def _differences(
     claim: Expectation,
     scheme: Scheme,
-    expected: Mapping[str, Stored],
+    expected: Mapping[str, StoredTensor],
     found: Mapping[str, Shape],
     manifest: Manifest,
     codes: Mapping[str, Packing],
@@ -138,13 +138,13 @@ def _differences(
     """What is missing, too much, or of another shape, by cause."""
     yield from _layers(claim, scheme, expected, found)
     yield from _absent(claim, scheme, expected, found, manifest)
-    yield from _unexpected(claim, scheme, expected, Named(manifest), codes)
+    yield from _unexpected(claim, scheme, expected, TensorsByName(manifest), codes)
     wrong = {name: x for name, x in expected.items() if found.get(name, x.shape) != x.shape}
     for x in diagnose(claim, scheme, expected, found, wrong):
         yield Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
 
 
-def _layers(claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape]) -> Iterator[Finding]:
+def _layers(claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[Finding]:
     """Fewer or more layers than the configuration says, said once."""
     if found.keys() == expected.keys():
         return
@@ -166,7 +166,7 @@ def _depth(scheme: Scheme, found: Mapping[str, Shape]) -> int:
 
 
 def _absent(
-    claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], found: Mapping[str, Shape], manifest: Manifest
+    claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape], manifest: Manifest
 ) -> Iterator[Finding]:
     """What the tree has and the file has not, unless a missing shard or a missing layer has been named for it."""
     if expected.keys() <= found.keys():
@@ -185,13 +185,13 @@ def _absent(
 
 
 def _unexpected(
-    claim: Expectation, scheme: Scheme, expected: Mapping[str, Stored], tensors: Named, packed: Mapping[str, Packing]
+    claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packed: Mapping[str, Packing]
 ) -> Iterator[Finding]:
     """What the file has and the tree has not, by what it is."""
     if tensors.places.keys() <= expected.keys():
         return
-    tied = {scheme.stored("head.weight")} if claim.tree.head and claim.tree.head.weight.tied else set()
-    further = {x.name: tuple(map(int, x.shape)) for x in scheme.further(claim.tree)}
+    tied = {scheme.stored_name("head.weight")} if claim.tree.head and claim.tree.head.weight.tied else set()
+    further = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(claim.tree)}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for name in tensors:
         if name in expected:
@@ -225,7 +225,7 @@ def _further(name: str, x: Tensor, packing: Packing | None, further: Mapping[str
     return packing.fits(further[weight]) if packing else x.shape == further[weight]
 
 
-def _dtypes(claim: Expectation, best: NamingMatch, columns: Columns) -> Iterator[Finding]:
+def _dtypes(claim: Expectation, best: NamingMatch, columns: TensorColumns) -> Iterator[Finding]:
     """Matrices in another float type than the configuration says."""
     if claim.dtype not in FLOATS or set(columns.dtype) == {claim.dtype}:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from ...checkpoint.naming.scheme import Scheme, Stored, Unnamed
+from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
 from ...core.expr import Dim
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -111,8 +111,11 @@ def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], St
                 number, _, own = name[len(start) :].partition(rest)
                 layer, name = (int(number), f"{start}{{l}}{rest}{own}") if number.isdigit() else (-1, name)
             for part in stored.parts:
-                yield (part.pattern, layer), StoredName(name=_lettered(name, part.at), shape=stored.shape, transform=_transform(stored))
-    except Unnamed:
+                yield (
+                    (part.pattern, layer),
+                    StoredName(name=_lettered(name, part.indices), shape=stored.shape, transform=_transform(stored)),
+                )
+    except UnnamedWeight:
         return
 
 
@@ -121,15 +124,15 @@ def _lettered(name: str, at: tuple[int, ...]) -> str:
     return name.replace(f".{at[-1]}.", ".{e}.", 1) if at and ".{e}." not in name else name
 
 
-def _transform(stored: Stored) -> str:
+def _transform(stored: StoredTensor) -> str:
     """What happens to the matrix on its way into the file."""
     said = []
     patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
     if len(patterns) > 1:
         said.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
     said += [LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
-    if len({part.at for part in stored.parts}) > 1:
-        said.append(f"all {len({part.at for part in stored.parts})} experts stacked")
+    if len({part.indices for part in stored.parts}) > 1:
+        said.append(f"all {len({part.indices for part in stored.parts})} experts stacked")
     return ", ".join(said)
 
 

@@ -13,23 +13,23 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
-from .folder import Folder, LocalFolder, plain
-from .manifest import Columns, Manifest, ShardIndex, Tensors
+from .folder import Folder, LocalFolder, check_file_name
+from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
 READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
 """Format → the module here that reads it, imported for the first file of its kind."""
 Problems = list[FormatError] | None
 """Where files that cannot be read are noted; without it the first of them ends the reading."""
-USUAL = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
+STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
 """What loaders look for in a folder, in their order: transformers takes a file before an index, and safetensors before the rest."""
-INDEXES = (".safetensors.index.json", ".bin.index.json")
-ENDINGS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
-SHARDS = 100_000
+INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
+EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
+MAX_SHARDS = 100_000
 """An index names no more files than this."""
 
 
-def read(path: str, problems: Problems = None) -> Manifest:
+def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
     """What the checkpoint at this path has; given `problems`, files that are not whole are listed there, and read as far as they go."""
     if os.path.isdir(path):
         return read_folder(LocalFolder(path), problems)
@@ -56,7 +56,7 @@ def read_file(path: str) -> Manifest:
 def read_source(source: Source) -> Manifest:
     """One file, by what it begins with; it is closed when it has been read."""
     with source:
-        return _reader(kind(source))(source)
+        return _reader(detect_format(source))(source)
 
 
 @cache
@@ -65,7 +65,7 @@ def _reader(kind: str) -> Callable[[Source], Manifest]:
     return read
 
 
-def kind(source: Source) -> str:
+def detect_format(source: Source) -> str:
     """The format of a file: its first bytes decide, not its name."""
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
@@ -89,19 +89,19 @@ def kind(source: Source) -> str:
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     """The checkpoint in a folder: by its index, by the usual single names, or whatever one set of files there is."""
     entries = folder.names()
-    indexes = [x for x in entries if x.endswith(INDEXES)]
-    if usual := next((x for x in (*USUAL, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
+    indexes = [x for x in entries if x.endswith(INDEX_EXTENSIONS)]
+    if usual := next((x for x in (*STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
         return read_index(folder, usual, problems) if usual in indexes else read_files(folder, [usual], problems)
     if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
         from .torch_checkpoint import siblings
 
         return read_files(folder, siblings(meta, entries), problems)
-    found = [x for x in entries if x.endswith(ENDINGS)]
+    found = [x for x in entries if x.endswith(EXTENSIONS)]
     if not found:
-        raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(ENDINGS)}")
+        raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(EXTENSIONS)}")
     parts = split_parts(found[0])
     if not set(found) <= set(parts):
-        named = f"{safe(folder.name)} holds {len(found)} files without an index: {listed(found)}"
+        named = f"{safe(folder.name)} holds {len(found)} files without an index: {list_names(found)}"
         raise FormatError("ambiguous", named, hint="name one of them")
     return read_files(folder, parts, problems)
 
@@ -116,11 +116,11 @@ def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest
     weight_map = data.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
         raise FormatError("index", f"{safe(path)}: weight_map should be an object of file names")
-    shards = sorted({plain(x) for x in set(weight_map.values())})
-    if len(shards) > SHARDS:
-        raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {SHARDS:,} are read")
+    shards = sorted({check_file_name(x) for x in set(weight_map.values())})
+    if len(shards) > MAX_SHARDS:
+        raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {MAX_SHARDS:,} are read")
     found = _read(folder, shards, problems)
-    manifest = merged(found.manifests) if found.manifests else Manifest(format="safetensors", files=(), tensors=())
+    manifest = merge(found.manifests) if found.manifests else Manifest(format="safetensors", files=(), tensors=())
     index = ShardIndex(
         path=path,
         weight_map=weight_map,
@@ -135,8 +135,8 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     """Files of a folder that are one checkpoint together."""
     found = _read(folder, names, problems)
     if found.missing:
-        raise FormatError("unreadable", f"{listed(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
-    return joined(found.manifests) if len(found.manifests) == len(names) else merged(found.manifests)
+        raise FormatError("unreadable", f"{list_names(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
+    return join_set(found.manifests) if len(found.manifests) == len(names) else merge(found.manifests)
 
 
 class _ReadFiles(NamedTuple):
@@ -159,7 +159,7 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
                 raise
             return error
 
-    found = folder.each(one, names)
+    found = folder.map_names(one, names)
     broken = [x for x in found if isinstance(x, FormatError)]
     manifests = [x.manifest if isinstance(x, FormatError) else x for x in found]
     present = [x for x in manifests if isinstance(x, Manifest)]
@@ -176,27 +176,27 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
     return _ReadFiles(present, missing, unreadable)
 
 
-def joined(manifests: Sequence[Manifest]) -> Manifest:
+def join_set(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of all the files of a set; the parts of a split GGUF must say that they belong together."""
     if len(manifests) == 1:
         return manifests[0]
     if manifests[0].format != "gguf":
-        return merged(manifests)
+        return merge(manifests)
     from .gguf import join
 
     return join(manifests)
 
 
-def merged(manifests: Sequence[Manifest]) -> Manifest:
+def merge(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of several files; names that occur in more than one stay, for `verify` to find."""
-    columns: tuple[list[Any], ...] = tuple([] for _ in Columns._fields)
+    columns: tuple[list[Any], ...] = tuple([] for _ in TensorColumns._fields)
     metadata: dict[str, Any] = {}
     for i, one in enumerate(manifests):
         for column, part in zip(columns, one.columns._replace(file=[i] * len(one.tensors)), strict=True):
             column += part
         metadata |= one.metadata
     files = tuple(file for one in manifests for file in one.files)
-    return Manifest(format=manifests[0].format, files=files, tensors=Tensors(Columns(*columns)), metadata=metadata)
+    return Manifest(format=manifests[0].format, files=files, tensors=TensorTable(TensorColumns(*columns)), metadata=metadata)
 
 
 def split_parts(path: str) -> list[str]:
@@ -208,7 +208,7 @@ def split_parts(path: str) -> list[str]:
     return list(siblings(path))
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
+def list_names(names: Iterable[str], most: int = 4) -> str:
     """Some names, escaped, and how many more."""
     found = list(names)
     return ", ".join(safe(x, 80) for x in found[:most]) + (f" and {len(found) - most:,} more" if len(found) > most else "")

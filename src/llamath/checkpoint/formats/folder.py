@@ -37,7 +37,7 @@ class Folder:
         """How a file here is called."""
         return f"{self.name}/{name}"
 
-    def each(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    def map_names(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
         """What `work` makes of every name, in order."""
         return [work(name) for name in names]
 
@@ -57,25 +57,25 @@ class LocalFolder(Folder):
 
     def open(self, name: str) -> Source | None:
         """A regular file, or a link to one that stays inside; a link to nothing is no file."""
-        path = self.path(plain(name))
+        path = self.path(check_file_name(name))
         try:
             found = os.lstat(path)
         except (OSError, ValueError):
             return None
         if not stat.S_ISLNK(found.st_mode):
             return LocalFile(path, found)
-        return LocalFile(path) if os.path.exists(inside(self.name, name)) else None
+        return LocalFile(path) if os.path.exists(resolve_inside(self.name, name)) else None
 
     def json(self, name: str) -> dict[str, Any]:
         """Read strictly."""
-        return read_json(inside(self.name, name))
+        return read_json(resolve_inside(self.name, name))
 
     def path(self, name: str) -> str:
         """As the system writes it."""
         return os.path.join(self.name, name)
 
 
-def plain(name: str) -> str:
+def check_file_name(name: str) -> str:
     """A shard's name, if it is one plain component of a path."""
     if len(name) < 100 and name.isascii() and name[:1].isalnum() and name.replace(".", "").replace("-", "").replace("_", "").isalnum():
         return name
@@ -86,9 +86,9 @@ def plain(name: str) -> str:
     return name
 
 
-def inside(folder: str, name: str) -> str:
+def resolve_inside(folder: str, name: str) -> str:
     """The path of a file in a folder, if no link leads out of the folder, or of the hub's cache that the folder lies in."""
-    path = os.path.join(folder, plain(name))
+    path = os.path.join(folder, check_file_name(name))
     if os.path.islink(path):
         real, home = os.path.realpath(path), os.path.realpath(folder or ".")
         homes = [home]

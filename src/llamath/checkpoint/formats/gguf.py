@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...core.errors import FormatError, safe
 from .dtypes import GGML, DType
 from .gguf_values import ARRAY, INT32, KINDS, STRING, UINT16, UINT32, Array, Kind, numbers, skip_strings, values
-from .manifest import File, Manifest, Tensor
+from .manifest import CheckpointFile, Manifest, Tensor
 from .source import SHORTER, Cursor, Source
 
 __all__ = ["Array", "Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
@@ -51,7 +51,7 @@ def read(source: Source) -> Manifest:
     metadata = reader.metadata()
     tensors = reader.tensors(metadata.get("general.alignment", ALIGNMENT))
     end = max(source.size, tensors[-1].end if tensors else 0)
-    file = File(source.name, source.size, end - sum(tensor.bytes for tensor in tensors))
+    file = CheckpointFile(source.name, source.size, end - sum(tensor.bytes for tensor in tensors))
     manifest = Manifest(format="gguf", files=(file,), tensors=tensors, metadata=metadata)
     if end > source.size:
         last = f"expected {safe(tensors[-1].name)} to end at byte {end:,}, found the file's end at byte {source.size:,}"
@@ -68,7 +68,7 @@ def preamble(source: Source) -> Preamble:
         found = f"expected a file that begins with b'GGUF', found {data[:4]!r}"
         raise FormatError("magic", f"{name}: {found}", hint=NOT_GGUF.get(data[:4], ""))
     if len(data) < 24:
-        raise source.truncated(0, 24)
+        raise source.truncated_error(0, 24)
     order = ">" if data[4:6] == b"\0\0" else "<"
     version, tensors, keys = struct.unpack(order + "IQQ", data[4:])
     if version not in (2, 3):
@@ -205,7 +205,7 @@ class _Reader:
         if count > MAX_ARRAY:
             raise self.refuse("count", f"an array of at most {MAX_ARRAY:,} elements", f"{count:,}")
         start = self.cursor.at
-        self.cursor.require(count * (kind.size or 8))
+        self.cursor.require_bytes(count * (kind.size or 8))
         head = self.strings_head(count) if kind is STRING else self.numbers_head(kind, count)
         return Array(kind.name, count, start, self.cursor.at, self.head.order, head)
 

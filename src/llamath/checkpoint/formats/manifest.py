@@ -33,15 +33,15 @@ class Tensor(NamedTuple):
         return self.end - self.start
 
 
-class File(NamedTuple):
+class CheckpointFile(NamedTuple):
     """One file of a checkpoint."""
 
     name: str
     size: int
-    header: int = 0  # bytes that are not tensors: header, padding, archive records
+    header_bytes: int = 0  # bytes that are not tensors: header, padding, archive records
 
 
-class Columns(NamedTuple):
+class TensorColumns(NamedTuple):
     """All tensors' names, all their dtypes, and so on."""
 
     name: Sequence[str]
@@ -54,10 +54,10 @@ class Columns(NamedTuple):
     storage: Sequence[str]
 
 
-class Tensors(Sequence[Tensor]):
+class TensorTable(Sequence[Tensor]):
     """Tensors that are kept as columns, and are made one by one only for whoever asks: a checkpoint may have 45,000."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: TensorColumns) -> None:
         self.columns = columns
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Tensors(Sequence[Tensor]):
         return Tensor._make(x[index] for x in self.columns)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (tuple, Tensors)) and tuple(self) == tuple(other)
+        return isinstance(other, (tuple, TensorTable)) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -85,7 +85,7 @@ class Tensors(Sequence[Tensor]):
         return repr(tuple(self))
 
 
-class Named(Mapping[str, Tensor]):
+class TensorsByName(Mapping[str, Tensor]):
     """The tensors of a manifest by name, the last of those that share one."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -118,19 +118,23 @@ class Manifest(Record):
     """The tensors of one file, or of all shards of a checkpoint."""
 
     format: str  # safetensors, gguf or torch
-    files: tuple[File, ...]
+    files: tuple[CheckpointFile, ...]
     tensors: Sequence[Tensor]
     metadata: Mapping[str, Any] = {}  # strings of strangers: inert, escaped before they are shown
     index: ShardIndex | None = None
 
     @cached_property
-    def distinct(self) -> int:
+    def num_distinct_names(self) -> int:
         """How many names there are, those that tensors share once."""
         return len(set(self.columns.name))
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> TensorColumns:
         """The tensors as columns."""
-        if isinstance(self.tensors, Tensors):
+        if isinstance(self.tensors, TensorTable):
             return self.tensors.columns
-        return Columns(*map(list, zip(*self.tensors, strict=True))) if self.tensors else Columns(*([] for _ in Columns._fields))
+        return (
+            TensorColumns(*map(list, zip(*self.tensors, strict=True)))
+            if self.tensors
+            else TensorColumns(*([] for _ in TensorColumns._fields))
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from ...core.errors import FormatError, safe
-from .manifest import Columns, File, Manifest, Tensors
+from .manifest import CheckpointFile, Manifest, TensorColumns, TensorTable
 from .safetensors_grammar import ARRAY, NAME, ODD, SPACE, TENSORS, WORD, Header, Kind, Scanner, kind_of, pattern
 from .source import SHORTER, Source
 
@@ -28,8 +28,8 @@ def read(source: Source) -> Manifest:
     if length > LIMIT:
         raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes; at most {LIMIT:,} are read")
     header, metadata = _header(source.read(8, length), name)
-    columns, file = _tensors(header, 8 + length, name), File(source.name, source.size, 8 + length)
-    manifest = Manifest(format="safetensors", files=(file,), tensors=Tensors(columns), metadata=metadata)
+    columns, file = _tensors(header, 8 + length, name), CheckpointFile(source.name, source.size, 8 + length)
+    manifest = Manifest(format="safetensors", files=(file,), tensors=TensorTable(columns), metadata=metadata)
     if error := _layout(columns, 8 + length, source.size, name):
         error.manifest = manifest
         raise error
@@ -98,7 +98,7 @@ def _learn(written: dict[str, str], name: str) -> dict[str, Kind] | None:
     return found
 
 
-def _tensors(header: Header, base: int, name: str) -> Columns:
+def _tensors(header: Header, base: int, name: str) -> TensorColumns:
     """The columns of a manifest, if no name is there twice and every tensor takes as many bytes as its offsets say."""
     names, kinds, firsts, lasts = header
     n = len(names)
@@ -117,7 +117,7 @@ def _tensors(header: Header, base: int, name: str) -> Columns:
         starts, ends = _offsets(header, base, name)
     if max(ends, default=base) - base >> 64:
         raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which 64 bits do not count")
-    return Columns(names, dtypes, shapes, [0] * n, starts, ends, [None] * n, [""] * n)
+    return TensorColumns(names, dtypes, shapes, [0] * n, starts, ends, [None] * n, [""] * n)
 
 
 def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int]]:
@@ -137,7 +137,7 @@ def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int
     return starts, ends
 
 
-def _layout(columns: Columns, base: int, size: int, name: str) -> FormatError | None:
+def _layout(columns: TensorColumns, base: int, size: int, name: str) -> FormatError | None:
     """What is wrong with where the tensors lie: they should fill the file, in any order."""
     names, starts, ends = columns.name, columns.start, columns.end
     in_order = starts == [base, *ends][:-1]

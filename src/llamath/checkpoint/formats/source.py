@@ -26,10 +26,10 @@ class Source:
     def read(self, start: int, length: int) -> bytes:
         """Exactly these bytes."""
         if start < 0 or length < 0 or start + length > self.size:
-            raise self.truncated(start, length)
+            raise self.truncated_error(start, length)
         data = self.fetch(start, length)
         if len(data) != length:
-            raise self.truncated(start, length, start + len(data))
+            raise self.truncated_error(start, length, start + len(data))
         return data
 
     def fetch(self, start: int, length: int) -> bytes:
@@ -39,7 +39,7 @@ class Source:
     def close(self) -> None:
         """Let go of what was opened."""
 
-    def truncated(self, start: int, length: int, end: int | None = None) -> FormatError:
+    def truncated_error(self, start: int, length: int, end: int | None = None) -> FormatError:
         """The error for bytes that are not there."""
         found = f"found its end at byte {self.size if end is None else end:,}"
         return FormatError(
@@ -133,10 +133,10 @@ class Cursor:
         self.limit = source.size if limit is None else limit
         self._buffer, self._base, self._window = b"", at, FIRST
 
-    def require(self, length: int) -> None:
+    def require_bytes(self, length: int) -> None:
         """Refuse unless so many bytes follow."""
         if self.at + length > self.source.size:
-            raise self.source.truncated(self.at, length)
+            raise self.source.truncated_error(self.at, length)
         if self.at + length > self.limit:
             raise FormatError("too_large", f"{safe(self.source.name)}: expected at most {self.limit:,} bytes of header, found more")
 
@@ -144,7 +144,7 @@ class Cursor:
         """A buffer, and the place in it where this cursor stands with at least so many bytes to follow."""
         place = self.at - self._base
         if place < 0 or place + length > len(self._buffer):
-            self.require(length)
+            self.require_bytes(length)
             wanted = min(max(length, self._window), self.source.size - self.at)
             self._buffer, self._base, self._window = self.source.read(self.at, wanted), self.at, min(self._window * 2, MOST)
             place = 0
@@ -164,5 +164,5 @@ class Cursor:
 
     def skip(self, length: int) -> None:
         """Step over bytes that need not be read."""
-        self.require(length)
+        self.require_bytes(length)
         self.at += length

@@ -14,7 +14,7 @@ RESERVED = 256
 """Special tokens that Llama 3's reference adds to the lines of its file."""
 
 
-def vocabulary(path: str) -> int:
+def count_model_tokens(path: str) -> int:
     """The size of the vocabulary, special tokens included."""
     name = safe(path)
     with LocalFile(path) as file:
@@ -42,10 +42,10 @@ def _pieces(data: bytes, name: str) -> int:
         fields += 1
         if fields > VALUES // 2:
             raise FormatError("too_large", f"{name} has more than {VALUES // 2:,} pieces")
-        tag, at = varint(data, at, name)
+        tag, at = read_varint(data, at, name)
         if tag & 7 != 2:
             raise FormatError("tokenizer", f"{name} is neither sentencepiece nor tiktoken: wire type {tag & 7} at byte {at}")
-        length, at = varint(data, at, name)
+        length, at = read_varint(data, at, name)
         at += length
         pieces += tag >> 3 == 1
     if at != len(data) or not pieces:
@@ -53,7 +53,7 @@ def _pieces(data: bytes, name: str) -> int:
     return pieces
 
 
-def varint(data: bytes, at: int, name: str) -> tuple[int, int]:
+def read_varint(data: bytes, at: int, name: str) -> tuple[int, int]:
     """A number of protobuf's, and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
@@ -66,7 +66,7 @@ def varint(data: bytes, at: int, name: str) -> tuple[int, int]:
     raise FormatError("tokenizer", f"{name} is not sentencepiece's: a number runs past byte {at:,}")
 
 
-def tokens(path: str) -> int:
+def count_json_tokens(path: str) -> int:
     """How many tokens a `tokenizer.json` has, added ones included: `vocab` and `added_tokens` are read, wherever they stand, and no more.
 
     Merges, most of such a file, are passed over; what is larger than any published vocabulary is not read.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
-from .manifest import File, Manifest, Tensor
+from .manifest import CheckpointFile, Manifest, Tensor
 from .pickle_reader import Machine
 from .source import Source
 from .torch_objects import Global, Storage, Strided
@@ -47,7 +47,7 @@ def read(source: Source) -> Manifest:
         text, name = str(error), safe(source.name)
         raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint) from None
     stored = sum(storage.bytes for storage in content.storages.values())
-    file = File(source.name, source.size, source.size - stored)
+    file = CheckpointFile(source.name, source.size, source.size - stored)
     return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.facts, "values": values})
 
 

@@ -18,9 +18,9 @@ from ..formats.manifest import Manifest
 from .bucket import open_bucket
 from .http_client import Limits, Session
 from .http_file import HttpFile
-from .hub_repo import HubFolder, Repo, WebFolder, parse, session
+from .hub_repo import HubFolder, Repo, WebFolder, new_session, parse_repo
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "RemoteCheckpoint", "Repo", "Session", "parse", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "RemoteCheckpoint", "Repo", "Session", "parse_repo", "read_config", "read_remote"]
 
 
 class RemoteCheckpoint(NamedTuple):
@@ -74,14 +74,14 @@ def _config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
 
 @contextmanager
 def _open(text: str, limits: Limits | None) -> Iterator[Found]:
-    repo = parse(text)
+    repo = parse_repo(text)
     if not repo and not text.startswith(("http://", "https://")):
         yield Found(*open_bucket(text))
         return
-    with closing(session(limits) if repo else Session(limits=limits)) as link:
+    with closing(new_session(limits) if repo else Session(limits=limits)) as link:
         if repo:
             folder = HubFolder(link, repo)
-            yield Found(folder, folder.single, folder.commit)
+            yield Found(folder, folder.file, folder.commit)
         else:
-            web = WebFolder(link, link.place(text))
-            yield Found(web, web.single)
+            web = WebFolder(link, link.parse_url(text))
+            yield Found(web, web.file)

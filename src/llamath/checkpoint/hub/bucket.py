@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from ...core.errors import ConfigError, LlamathError, MissingExtra, RemoteError, safe
 from ...core.strict_json import MAX_BYTES, parse_json
-from ..formats.folder import Folder, plain
+from ..formats.folder import Folder, check_file_name
 from ..formats.source import Source
 from .http_file import BUDGET
-from .parallel_requests import at_once
+from .parallel_requests import map_in_threads
 
 T = TypeVar("T")
 STORES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "memory": "fsspec"}
@@ -29,7 +29,7 @@ class BucketFile(Source):
 
     def __init__(self, store: Any, path: str, name: str) -> None:
         self.name, self._store, self._path, self._left = name, store, path, BUDGET
-        size = _asked(name, lambda: store.info(path).get("size"))
+        size = _call_store(name, lambda: store.info(path).get("size"))
         if not isinstance(size, int) or size < 0:
             raise RemoteError("range", f"{safe(name)}: the store does not say how many bytes it has")
         self.size = size
@@ -39,7 +39,7 @@ class BucketFile(Source):
         if length > self._left:
             raise RemoteError("too_large", f"{safe(self.name)}: reading it would take more than is read of one file over a network")
         self._left -= length
-        data = _asked(self.name, lambda: self._store.cat_file(self._path, start=start, end=start + length)) if length else b""
+        data = _call_store(self.name, lambda: self._store.cat_file(self._path, start=start, end=start + length)) if length else b""
         if not isinstance(data, bytes) or len(data) != length:
             raise RemoteError("range", f"{safe(self.name)}: asked for {length:,} bytes from byte {start:,}, and got others")
         return data
@@ -53,13 +53,13 @@ class BucketFolder(Folder):
 
     def names(self) -> Sequence[str]:
         """What the store lists."""
-        found = _asked(self.name, lambda: self._store.ls(self._path, detail=False))
+        found = _call_store(self.name, lambda: self._store.ls(self._path, detail=False))
         return sorted({posixpath.basename(str(x).rstrip("/")) for x in found} - {""})
 
     def open(self, name: str) -> Source | None:
         """The object, if there is one."""
         try:
-            return BucketFile(self._store, posixpath.join(self._path, plain(name)), self.path(name))
+            return BucketFile(self._store, posixpath.join(self._path, check_file_name(name)), self.path(name))
         except RemoteError as error:
             if error.code != "missing":
                 raise
@@ -77,9 +77,9 @@ class BucketFolder(Folder):
         except ConfigError as error:
             raise RemoteError("json", str(error)) from None
 
-    def each(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    def map_names(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
         """Some at the same time."""
-        return at_once(work, names)
+        return map_in_threads(work, names)
 
 
 def open_bucket(text: str) -> tuple[BucketFolder, str]:
@@ -97,12 +97,12 @@ def open_bucket(text: str) -> tuple[BucketFolder, str]:
         if STORES[scheme] in INCLUDED:
             raise MissingExtra(STORES[scheme], "hub") from None
         raise LlamathError(f"{scheme}:// needs {STORES[scheme]}, which is not installed", hint=f"pip install {STORES[scheme]}") from None
-    if _asked(text, lambda: store.isdir(path)):
+    if _call_store(text, lambda: store.isdir(path)):
         return BucketFolder(store, path, text), ""
     return BucketFolder(store, posixpath.dirname(path), posixpath.dirname(text)), posixpath.basename(path)
 
 
-def _asked(name: str, question: Callable[[], T]) -> T:
+def _call_store(name: str, question: Callable[[], T]) -> T:
     """What the store answers; each store raises errors of its own kind."""
     try:
         return question()

@@ -17,9 +17,9 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from ...core.errors import RemoteError, safe
-from .http_errors import refusal
-from .proxy_settings import proxy
-from .web_location import Place, place
+from .http_errors import error_for_status
+from .proxy_settings import proxy_for
+from .web_location import Url, parse_url
 
 REDIRECTS = (301, 302, 303, 307, 308)
 HEADERS, CHUNK = 256 << 10, 1 << 20
@@ -30,27 +30,27 @@ class Limits(NamedTuple):
     """How long anything may take, in seconds, and how many redirects are followed."""
 
     connect: float = 10
-    silence: float = 20
-    answer: float = 300
-    whole: float = 1800
+    read: float = 20
+    response: float = 300
+    session: float = 1800
     redirects: int = 5
 
 
-class Ask(Protocol):
+class Request(Protocol):
     """What is asked for: its headers, the most bytes of body, and a check of the answer that gives the body's length where it is known."""
 
     @property
-    def most(self) -> int: ...
+    def max_bytes(self) -> int: ...
 
     def headers(self) -> dict[str, str]: ...
 
-    def check(self, there: Place, answer: HTTPResponse) -> int | None: ...
+    def check(self, there: Url, answer: HTTPResponse) -> int | None: ...
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """An answer that passed its check, and where it came from in the end."""
 
-    place: Place
+    url: Url
     status: int
     headers: Any  # an email.message.Message, which looks names up without regard to case
     body: bytes
@@ -76,7 +76,7 @@ class _Meter:
             raise RemoteError("long", f"{self.where} sends more than was asked for")
 
 
-class _Metered(io.RawIOBase):
+class _MeteredSocket(io.RawIOBase):
     """A socket's bytes, each wait and each byte of which is counted."""
 
     def __init__(self, sock: socket.socket, meter: _Meter) -> None:
@@ -96,13 +96,13 @@ class _Metered(io.RawIOBase):
         super().close()
 
 
-class _Answer(HTTPResponse):
+class _MeteredResponse(HTTPResponse):
     """An answer read through a meter."""
 
     def __init__(self, meter: _Meter, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp.close()
-        self.fp = io.BufferedReader(_Metered(sock, meter))
+        self.fp = io.BufferedReader(_MeteredSocket(sock, meter))
 
 
 class Session:
@@ -110,33 +110,33 @@ class Session:
 
     def __init__(
         self,
-        endpoint: Place | None = None,
+        endpoint: Url | None = None,
         token: str = "",
         limits: Limits | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.limits, self._endpoint, self._token, self._clock = limits or Limits(), endpoint, token, clock
-        self._until = clock() + self.limits.whole
+        self._until = clock() + self.limits.session
         self._idle: dict[tuple[str, str, int], list[HTTPConnection]] = {}
         self._lock = Lock()
         self._tls: ssl.SSLContext | None = None
 
-    def place(self, url: str) -> Place:
+    def parse_url(self, url: str) -> Url:
         """A URL's place, trusted if it is the endpoint's and the token cannot be overheard on the way."""
-        there = place(url)
+        there = parse_url(url)
         trusted = bool(self._token) and self._endpoint is not None and there.origin == self._endpoint.origin
-        return there._replace(trusted=trusted and there.private)
+        return there._replace(is_trusted=trusted and there.is_private)
 
-    def get(self, there: Place, ask: Ask) -> Reply:
+    def get(self, there: Url, ask: Request) -> Response:
         """Ask, and follow redirects to the answer."""
-        end = min(self._clock() + self.limits.answer, self._until)
+        end = min(self._clock() + self.limits.response, self._until)
         start = there
         for _ in range(self.limits.redirects + 1):
             reply = self._exchange(there, ask, end)
             if reply.status not in REDIRECTS:
                 return reply
-            there = there.follow(reply.headers.get("Location", ""))
-        raise RemoteError("redirect", f"{start.shown} redirects more than {self.limits.redirects} times")
+            there = there.redirected_to(reply.headers.get("Location", ""))
+        raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -146,30 +146,30 @@ class Session:
         for link in links:
             link.close()
 
-    def _exchange(self, there: Place, ask: Ask, end: float) -> Reply:
+    def _exchange(self, there: Url, ask: Request, end: float) -> Response:
         """One request to one place, sent again once if the connection drops."""
         for last in (False, True):
-            meter = _Meter(there.shown, self.limits.silence, end, ask.most, self._clock)
+            meter = _Meter(there.display, self.limits.read, end, ask.max_bytes, self._clock)
             link = self._link(there, fresh=last)
             try:
                 return self._talk(link, there, ask, meter)
             except TimeoutError:
                 link.close()
-                raise RemoteError("timeout", f"{there.shown} takes too long to answer", hint="try again later") from None
+                raise RemoteError("timeout", f"{there.display} takes too long to answer", hint="try again later") from None
             except (ConnectionError, IncompleteRead, ssl.SSLEOFError) as error:
                 link.close()
                 if last:
-                    raise RemoteError("dropped", f"{there.shown}: the connection was dropped twice ({_reason(error)})") from None
+                    raise RemoteError("dropped", f"{there.display}: the connection was dropped twice ({_reason(error)})") from None
             except (HTTPException, OSError, ValueError) as error:
                 link.close()
-                raise RemoteError("network", f"{there.shown} cannot be reached: {_reason(error)}") from None
+                raise RemoteError("network", f"{there.display} cannot be reached: {_reason(error)}") from None
             except BaseException:
                 link.close()
                 raise
         raise AssertionError
 
-    def _talk(self, link: HTTPConnection, there: Place, ask: Ask, meter: _Meter) -> Reply:
-        link.response_class = partial(_Answer, meter)  # type: ignore[assignment]
+    def _talk(self, link: HTTPConnection, there: Url, ask: Request, meter: _Meter) -> Response:
+        link.response_class = partial(_MeteredResponse, meter)  # type: ignore[assignment]
         link.timeout = min(meter.wait(), self.limits.connect)
         if link.sock is not None:
             link.sock.settimeout(meter.wait())
@@ -179,10 +179,10 @@ class Session:
             if answer.status in REDIRECTS:
                 body = _body(answer, answer.length if answer.length and answer.length <= HEADERS else 0, HEADERS, there)
             elif answer.status in (200, 206, 416):
-                body = _body(answer, ask.check(there, answer), ask.most, there)
+                body = _body(answer, ask.check(there, answer), ask.max_bytes, there)
             else:
-                raise refusal(there, answer.status, answer.headers)
-            reply = Reply(there, answer.status, answer.headers, body)
+                raise error_for_status(there, answer.status, answer.headers)
+            reply = Response(there, answer.status, answer.headers, body)
             whole = (answer.isclosed() or answer.length == 0) and not answer.will_close
         if whole:
             with self._lock:
@@ -191,23 +191,23 @@ class Session:
             link.close()
         return reply
 
-    def _request(self, there: Place, ask: Ask) -> tuple[str, dict[str, str]]:
+    def _request(self, there: Url, ask: Request) -> tuple[str, dict[str, str]]:
         """The target and the headers; only a place that is trusted gets the token."""
         headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **ask.headers()}
-        if there.trusted:
+        if there.is_trusted:
             headers["Authorization"] = f"Bearer {self._token}"
-        if there.scheme == "http" and (between := proxy(there)):
+        if there.scheme == "http" and (between := proxy_for(there)):
             return there.url, headers | between.headers
         return there.path + there.query, headers
 
-    def _link(self, there: Place, *, fresh: bool) -> HTTPConnection:
+    def _link(self, there: Url, *, fresh: bool) -> HTTPConnection:
         """A connection to a place: one that is idle, or a new one."""
         with self._lock:
             if not fresh and (idle := self._idle.get(there.origin)):
                 return idle.pop()
             if there.scheme == "https" and self._tls is None:
                 self._tls = ssl.create_default_context()
-        between = proxy(there)
+        between = proxy_for(there)
         host, port = (between.host, between.port) if between else (there.host, there.port)
         if there.scheme == "http":
             return HTTPConnection(host, port)
@@ -217,7 +217,7 @@ class Session:
         return link
 
 
-def _body(answer: HTTPResponse, expected: int | None, most: int, there: Place) -> bytes:
+def _body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> bytes:
     """The body, of this length or, where none is known, of at most so many bytes."""
     parts: list[bytes] = []
     got, wanted = 0, most + 1 if expected is None else expected
@@ -227,7 +227,7 @@ def _body(answer: HTTPResponse, expected: int | None, most: int, there: Place) -
     if expected is not None and got < expected:
         raise IncompleteRead(b"", expected - got)
     if got > most or (expected and not answer.isclosed() and answer.read(1)):
-        raise RemoteError("long", f"{there.shown} sends more than {most if expected is None else expected:,} bytes")
+        raise RemoteError("long", f"{there.display} sends more than {most if expected is None else expected:,} bytes")
     return b"".join(parts)
 
 

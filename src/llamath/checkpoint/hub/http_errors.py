@@ -5,7 +5,7 @@ from __future__ import annotations
 from email.message import Message
 
 from ...core.errors import RemoteError
-from .web_location import Place
+from .web_location import Url
 
 _LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
 _ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"
@@ -26,11 +26,11 @@ _CODES = {
 """The hub's `X-Error-Code`; its free text is not repeated, since it may repeat what was sent."""
 
 
-def refusal(there: Place, status: int, headers: Message) -> RemoteError:
+def error_for_status(there: Url, status: int, headers: Message) -> RemoteError:
     """The error for an answer that is neither the bytes nor a redirect to them."""
     later = ("server", "the server has failed", "try again later") if status >= 500 else ("status", "an answer nobody asked for", "")
     code, meaning, hint = _MEANINGS.get(status, later)
     meaning = _CODES.get(headers.get("X-Error-Code", ""), meaning)
-    if there.trusted and status in (401, 403):
+    if there.is_trusted and status in (401, 403):
         hint = _ACCESS
-    return RemoteError(code, f"{there.shown}: {meaning} (status {status})", hint=hint)
+    return RemoteError(code, f"{there.display}: {meaning} (status {status})", hint=hint)

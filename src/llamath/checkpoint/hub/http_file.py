@@ -14,7 +14,7 @@ from ...core.errors import ConfigError, RemoteError, safe
 from ...core.strict_json import MAX_BYTES, parse_json
 from ..formats.source import Source
 from .http_client import Session
-from .web_location import Place
+from .web_location import Url
 
 HEAD = 24
 """The first question asks for so many bytes: they tell the format, and the answer tells the size."""
@@ -28,14 +28,14 @@ class Span(NamedTuple):
     """A question for bytes `start` to `start + most`; the size is None until the first answer."""
 
     start: int
-    most: int
+    max_bytes: int
     size: int | None = None
 
     def headers(self) -> dict[str, str]:
         """The range."""
-        return {"Range": f"bytes={self.start}-{self.start + self.most - 1}"}
+        return {"Range": f"bytes={self.start}-{self.start + self.max_bytes - 1}"}
 
-    def check(self, there: Place, answer: HTTPResponse) -> int:
+    def check(self, there: Url, answer: HTTPResponse) -> int:
         """How many bytes come, if it is what was asked for."""
         if answer.status == 416 and self.size is None and answer.headers.get("Content-Range", "").strip() == "bytes */0":
             return 0
@@ -46,34 +46,34 @@ class Span(NamedTuple):
         if size < 0:
             raise self._wrong(there, "no Content-Range that says so")
         if self.size not in (None, size):
-            raise RemoteError("changed", f"{there.shown} had {self.size:,} bytes and now has {size:,}: it changes while it is read")
-        if (first, last) != (self.start, min(self.start + self.most, size) - 1):
+            raise RemoteError("changed", f"{there.display} had {self.size:,} bytes and now has {size:,}: it changes while it is read")
+        if (first, last) != (self.start, min(self.start + self.max_bytes, size) - 1):
             raise self._wrong(there, f"bytes {first:,} to {last:,} of {size:,}")
         if answer.length is not None and answer.length != last - first + 1:
             raise self._wrong(there, f"a body of {answer.length:,} bytes")
         return last - first + 1
 
-    def _wrong(self, there: Place, found: str, hint: str = "") -> RemoteError:
-        asked = f"asked for bytes {self.start:,} to {self.start + self.most - 1:,}"
-        return RemoteError("range", f"{there.shown}: {asked}, and got {found}", hint=hint)
+    def _wrong(self, there: Url, found: str, hint: str = "") -> RemoteError:
+        asked = f"asked for bytes {self.start:,} to {self.start + self.max_bytes - 1:,}"
+        return RemoteError("range", f"{there.display}: {asked}, and got {found}", hint=hint)
 
 
 class Whole(NamedTuple):
     """A question for a whole small file."""
 
-    most: int
+    max_bytes: int
 
     def headers(self) -> dict[str, str]:
         """None of its own."""
         return {}
 
-    def check(self, there: Place, answer: HTTPResponse) -> int | None:
+    def check(self, there: Url, answer: HTTPResponse) -> int | None:
         """How many bytes come, where the server says it."""
         if answer.status != 200:
-            raise RemoteError("status", f"{there.shown}: expected status 200, found {answer.status}")
+            raise RemoteError("status", f"{there.display}: expected status 200, found {answer.status}")
         _identity(there, answer)
-        if answer.length is not None and answer.length > self.most:
-            raise RemoteError("too_large", f"{there.shown} has {answer.length:,} bytes; at most {self.most:,} are read")
+        if answer.length is not None and answer.length > self.max_bytes:
+            raise RemoteError("too_large", f"{there.display} has {answer.length:,} bytes; at most {self.max_bytes:,} are read")
         return answer.length
 
 
@@ -83,14 +83,14 @@ class HttpFile(Source):
     def __init__(self, url: str, session: Session | None = None, *, name: str = "", budget: int = BUDGET) -> None:
         self._session, self._own, self._left = session or Session(), session is None, budget
         try:
-            there = self._session.place(url)
+            there = self._session.parse_url(url)
             self.name = name or there.site + there.path
             reply = self._session.get(there, Span(0, HEAD))
         except BaseException:
             self.close()
             raise
         found = span(reply.headers.get("Content-Range", ""))
-        self._place, self._head, self.size = reply.place, reply.body, found[2] if found else 0
+        self._place, self._head, self.size = reply.url, reply.body, found[2] if found else 0
         self._tag = _tag(reply.headers)
 
     def fetch(self, start: int, length: int) -> bytes:
@@ -111,11 +111,11 @@ class HttpFile(Source):
             self._session.close()
 
 
-def fetch_json(session: Session, there: Place, most: int = MAX_BYTES) -> dict[str, Any]:
+def fetch_json(session: Session, there: Url, most: int = MAX_BYTES) -> dict[str, Any]:
     """The object in a small file on a web server."""
     data = session.get(there, Whole(most)).body
     try:
-        return parse_json(data, there.shown)
+        return parse_json(data, there.display)
     except ConfigError as error:
         hint = "a web page? a file's own address has /resolve/ in it, not /blob/" if data.lstrip()[:1] == b"<" else ""
         raise RemoteError("json", str(error), hint=hint) from None
@@ -127,10 +127,10 @@ def span(text: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def _identity(there: Place, answer: HTTPResponse) -> None:
+def _identity(there: Url, answer: HTTPResponse) -> None:
     encoding = ", ".join(answer.headers.get_all("Content-Encoding", [])).strip().lower()
     if encoding not in ("", "identity"):
-        raise RemoteError("encoding", f"{there.shown}: asked for plain bytes, and got them in {safe(encoding, 40)}")
+        raise RemoteError("encoding", f"{there.display}: asked for plain bytes, and got them in {safe(encoding, 40)}")
 
 
 def _tag(headers: Any) -> str:

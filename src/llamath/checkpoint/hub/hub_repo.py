@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from ...core.errors import FormatError, RemoteError, safe
-from ..formats.checkpoint_files import SHARDS
-from ..formats.folder import Folder, plain
+from ..formats.checkpoint_files import MAX_SHARDS
+from ..formats.folder import Folder, check_file_name
 from ..formats.source import Source
 from .http_client import Limits, Session
 from .http_file import HttpFile, fetch_json
-from .parallel_requests import at_once
-from .web_location import Place, place, quoted
+from .parallel_requests import map_in_threads
+from .web_location import Url, parse_url, quote_url
 
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
@@ -43,7 +43,7 @@ class Repo(NamedTuple):
     path: str = ""
 
 
-def parse(text: str) -> Repo | None:
+def parse_repo(text: str) -> Repo | None:
     """What `org/name[@revision]`, `hf://org/name[@revision][/path]` or the address of a page of the endpoint names."""
     site = endpoint()
     found = _URI.fullmatch(text) if text.startswith("hf://") else _ID.fullmatch(text)
@@ -61,24 +61,24 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
 
 
-def session(limits: Limits | None = None) -> Session:
+def new_session(limits: Limits | None = None) -> Session:
     """A session that knows the endpoint, and the token for it."""
-    if _flag("HF_HUB_OFFLINE") or _flag("TRANSFORMERS_OFFLINE"):
+    if _is_set("HF_HUB_OFFLINE") or _is_set("TRANSFORMERS_OFFLINE"):
         raise RemoteError("offline", "HF_HUB_OFFLINE says not to ask the hub", hint="unset it, or give the path of a copy on this machine")
-    return Session(place(endpoint(), "url", "HF_ENDPOINT"), token(), limits)
+    return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), find_token(), limits)
 
 
-def token() -> str:
+def find_token() -> str:
     """The token for the endpoint, or nothing."""
-    if _flag("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+    if _is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         return ""
-    text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _stored()
+    text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _stored_token()
     if not re.fullmatch("[!-~]*", text := text.strip()):
         raise RemoteError("token", "the token for the hub holds characters that no token has", hint="see HF_TOKEN, or `hf auth login`")
     return text
 
 
-def _stored() -> str:
+def _stored_token() -> str:
     try:
         from huggingface_hub import get_token
     except ImportError:
@@ -89,17 +89,17 @@ def _stored() -> str:
         raise RemoteError("token", f"huggingface_hub cannot get a token: {type(error).__name__}", hint="set HF_TOKEN") from None
 
 
-def _flag(name: str) -> bool:
+def _is_set(name: str) -> bool:
     return os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 class WebFolder(Folder):
     """Where a file of a web server lies; nothing is listed there, and whoever names a file can open it."""
 
-    def __init__(self, session: Session, there: Place, name: str = "") -> None:
+    def __init__(self, session: Session, there: Url, name: str = "") -> None:
         path, _, last = there.path.rpartition("/")
         self._session, self._named, self._path = session, there, path
-        self.single = unquote(last)
+        self.file = unquote(last)
         self.name = name or there.site + path
 
     def names(self) -> Sequence[str]:
@@ -109,7 +109,7 @@ class WebFolder(Folder):
     def open(self, name: str) -> Source | None:
         """The file, unless the server says that there is none."""
         try:
-            return HttpFile(self.address(name).url, self._session, name=self.path(name))
+            return HttpFile(self.url_of(name).url, self._session, name=self.path(name))
         except RemoteError as error:
             if error.code != "missing":
                 raise
@@ -117,29 +117,29 @@ class WebFolder(Folder):
 
     def json(self, name: str) -> dict[str, Any]:
         """Read whole."""
-        return fetch_json(self._session, self.address(name))
+        return fetch_json(self._session, self.url_of(name))
 
-    def address(self, name: str) -> Place:
+    def url_of(self, name: str) -> Url:
         """Where a file lies: as it was named, query and all, or beside that."""
-        if self.single and name == self.single:
+        if self.file and name == self.file:
             return self._named
-        return self._named._replace(path=f"{self._path}/{quoted(plain(name))}", query="")
+        return self._named._replace(path=f"{self._path}/{quote_url(check_file_name(name))}", query="")
 
-    def each(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    def map_names(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
         """Some at the same time."""
-        return at_once(work, names)
+        return map_in_threads(work, names)
 
 
 class HubFolder(WebFolder):
     """The files of one commit of a repository, or of a folder in it."""
 
     def __init__(self, session: Session, repo: Repo) -> None:
-        site, path = endpoint(), f"{repo.id}/revision/{quoted(repo.revision)}"
-        self.commit, files = _commit(fetch_json(session, session.place(f"{site}/api/models/{path}"), ANSWER), repo)
+        site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
+        self.commit, files = _commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), ANSWER), repo)
         inner = _inner(repo.path, files)
         start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
-        there = session.place(f"{site}/{repo.id}/resolve/{self.commit}/{quoted(repo.path if repo.path in files else start, '/')}")
+        there = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
         super().__init__(session, there, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
 
     def names(self) -> Sequence[str]:
@@ -148,11 +148,11 @@ class HubFolder(WebFolder):
 
     def open(self, name: str) -> Source | None:
         """A file that is listed."""
-        return super().open(name) if plain(name) in self._names else None
+        return super().open(name) if check_file_name(name) in self._names else None
 
     def json(self, name: str) -> dict[str, Any]:
         """Read whole, if it is listed."""
-        if plain(name) not in self._names:
+        if check_file_name(name) not in self._names:
             raise RemoteError("missing", f"{safe(self.name)} has no {safe(name)}")
         return super().json(name)
 
@@ -160,7 +160,7 @@ class HubFolder(WebFolder):
 def _commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     """The commit that a revision stands for, and the paths of its files."""
     commit, siblings = data.get("sha"), data.get("siblings", [])
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list) or len(siblings) > SHARDS:
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
         raise RemoteError("api", f"{endpoint()} names no commit of {repo.id} and its files", hint="is HF_ENDPOINT a hub?")
     if _COMMIT.fullmatch(repo.revision) and commit != repo.revision:
         raise RemoteError("api", f"{endpoint()} was asked for commit {repo.revision} of {repo.id}, and gives {commit}")
@@ -171,7 +171,7 @@ def _commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
 def _plain(path: str) -> bool:
     """Whether every part of a path is a plain name; other files are as good as absent."""
     try:
-        return all(plain(x) for x in path.split("/"))
+        return all(check_file_name(x) for x in path.split("/"))
     except FormatError:
         return False
 

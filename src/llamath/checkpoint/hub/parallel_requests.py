@@ -11,7 +11,7 @@ WORKERS = 8
 """How many at once."""
 
 
-def at_once(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
+def map_in_threads(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
     """What `work` makes of every name, in order; of several errors the first name's is raised."""
     with ThreadPoolExecutor(min(WORKERS, len(names) or 1)) as pool:
         futures = [pool.submit(work, name) for name in names]

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ...core.errors import RemoteError
-from .web_location import Place
+from .web_location import Url
 
 
 class Proxy(NamedTuple):
@@ -19,9 +19,9 @@ class Proxy(NamedTuple):
     headers: dict[str, str]
 
 
-def proxy(there: Place) -> Proxy | None:
+def proxy_for(there: Url) -> Proxy | None:
     """The proxy on the way to a place, if there is one."""
-    if there.loopback or proxy_bypass(there.host):
+    if there.is_loopback or proxy_bypass(there.host):
         return None
     known = getproxies()
     text = known.get(there.scheme) or known.get("all")

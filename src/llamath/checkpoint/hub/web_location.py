@@ -13,7 +13,7 @@ PORTS = {"http": 80, "https": 443}
 _SAFE = "/%:@!$&'()*+,;=~"
 
 
-class Place(NamedTuple):
+class Url(NamedTuple):
     """A URL taken apart; `trusted` places are the configured endpoint's and may see its token."""
 
     scheme: str
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     port: int
     path: str  # quoted, from the slash
     query: str = ""  # with its question mark; it may hold a signature, so it is never shown
-    trusted: bool = False
+    is_trusted: bool = False
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -40,32 +40,32 @@ class Place(NamedTuple):
         return self.site + self.path + self.query
 
     @property
-    def shown(self) -> str:
+    def display(self) -> str:
         """What may be told: without the query."""
         return safe(self.site + self.path)
 
     @property
-    def private(self) -> bool:
+    def is_private(self) -> bool:
         """Whether nobody between here and there can listen."""
-        return self.scheme == "https" or self.loopback
+        return self.scheme == "https" or self.is_loopback
 
     @property
-    def loopback(self) -> bool:
+    def is_loopback(self) -> bool:
         """Whether it is this machine."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
             return False
 
-    def follow(self, location: str) -> Place:
+    def redirected_to(self, location: str) -> Url:
         """Where a redirect leads; trust ends for good at the first step to another host, port or scheme."""
-        there = place(location, "redirect", f"what {self.shown} redirects to", self.url)
+        there = parse_url(location, "redirect", f"what {self.display} redirects to", self.url)
         if (self.scheme, there.scheme) == ("https", "http"):
-            raise RemoteError("redirect", f"{self.shown} redirects from https to http, at {there.shown}")
-        return there._replace(trusted=self.trusted and there.origin == self.origin)
+            raise RemoteError("redirect", f"{self.display} redirects from https to http, at {there.display}")
+        return there._replace(is_trusted=self.is_trusted and there.origin == self.origin)
 
 
-def place(text: str, code: str = "url", what: str = "the address", base: str = "") -> Place:
+def parse_url(text: str, code: str = "url", what: str = "the address", base: str = "") -> Url:
     """The place of an http or https URL, which may be relative to `base`."""
     try:
         parts = urlsplit(urljoin(base, text))
@@ -77,10 +77,10 @@ def place(text: str, code: str = "url", what: str = "the address", base: str = "
         raise RemoteError(code, f"{what} is no web address: expected http:// or https:// and a host's name in ASCII, found {found}")
     if "@" in parts.netloc:
         raise RemoteError(code, f"{what} holds a user or a password, which is not sent", hint="a token for the hub goes into HF_TOKEN")
-    query = "?" + quoted(parts.query, _SAFE + "?") if parts.query else ""
-    return Place(parts.scheme, host, PORTS[parts.scheme] if port is None else port, quoted(parts.path or "/", _SAFE), query)
+    query = "?" + quote_url(parts.query, _SAFE + "?") if parts.query else ""
+    return Url(parts.scheme, host, PORTS[parts.scheme] if port is None else port, quote_url(parts.path or "/", _SAFE), query)
 
 
-def quoted(text: str, keep: str = "") -> str:
+def quote_url(text: str, keep: str = "") -> str:
     """Text as a part of a URL; what is no text at all is quoted as well."""
     return quote(text, safe=keep, errors="surrogatepass")

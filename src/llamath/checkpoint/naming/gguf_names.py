@@ -42,14 +42,14 @@ GGUF = Scheme(
 )
 """Dimensions are listed output first here, as everywhere; the file itself lists them the other way round."""
 
-GGUF_QKV = GGUF.but(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
+GGUF_QKV = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 """Architectures with one matrix for q, k and v: those of all heads, matrix after matrix."""
 
 NORMS = ("attn_norm", "attn.q_norm", "attn.k_norm", "attn_out_norm", "mlp_norm", "mlp_out_norm", "norm")
-GGUF_SHIFTED = GGUF.but(layouts=dict.fromkeys(NORMS, "shifted"))
+GGUF_SHIFTED = GGUF.with_changes(layouts=dict.fromkeys(NORMS, "shifted"))
 """Gemma 1 to 3: llama.cpp has no offset in its norms, so the 1 is added to the weights."""
 
-GGUF_LATENT = GGUF.but(
+GGUF_LATENT = GGUF.with_changes(
     inside={
         "attn.q_down": "attn_q_a",
         "attn.q_norm": "attn_q_a_norm",
@@ -63,5 +63,5 @@ GGUF_LATENT = GGUF.but(
 )
 """Latent attention since April 2025: k_up lies so that it can be absorbed into the query. Older files have both as one `attn_kv_b`."""
 
-GGUF_LLAMA = GGUF.but(layouts={"attn.q": "rotary", "attn.k": "rotary"})
+GGUF_LLAMA = GGUF.with_changes(layouts={"attn.q": "rotary", "attn.k": "rotary"})
 """llama.cpp's own `llama` architecture keeps Meta's pairs."""

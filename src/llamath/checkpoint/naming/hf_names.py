@@ -42,7 +42,7 @@ HF = Scheme(
     },
 )
 
-HF_SANDWICH = HF.but(
+HF_SANDWICH = HF.with_changes(
     inside={
         "attn_out_norm": "post_attention_layernorm",
         "mlp_norm": "pre_feedforward_layernorm",
@@ -51,7 +51,7 @@ HF_SANDWICH = HF.but(
 )
 """Layers with a norm on either side of each branch, as Gemma 2 names them."""
 
-HF_LATENT = HF.but(
+HF_LATENT = HF.with_changes(
     inside={
         "attn.q_down": "self_attn.q_a_proj",
         "attn.q_norm": "self_attn.q_a_layernorm",

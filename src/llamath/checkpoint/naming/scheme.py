@@ -20,20 +20,20 @@ from ...core.record_type import Record
 from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
 
 
-class Part(NamedTuple):
+class StoredPart(NamedTuple):
     """A weight inside a stored tensor: its path's pattern and which expert it is of, if of one."""
 
     pattern: str
-    at: tuple[int, ...]
+    indices: tuple[int, ...]
     weight: Weight
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor as a file has it: one weight, or several joined."""
 
     name: str
     shape: tuple[Dim, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[StoredPart, ...]
     layout: str = ""
 
 
@@ -48,12 +48,12 @@ class Scheme(Record):
     fused: Mapping[str, str] = {}  # where transformers 5 renames besides fusing experts
     prefix: str = ""  # what stands before every name, in a model that is part of another
 
-    def but(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
+    def with_changes(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
         """The same scheme where a family differs; an empty name takes an entry out."""
         tables = {"outside": {**self.outside, **outside}, "inside": {**self.inside, **inside}}
         return self.replace(**(tables | changes))
 
-    def stored(self, pattern: str) -> str:
+    def stored_name(self, pattern: str) -> str:
         """The stored name of a path's pattern; both keep `{l}` and `{e}`."""
         table, prefix, own = self.outside, self.prefix, pattern
         if pattern.startswith("layers.{l}."):
@@ -63,74 +63,74 @@ class Scheme(Record):
         module, _, leaf = own.rpartition(".")
         if found := table.get(module):
             return f"{prefix}{found}.{leaf}"
-        raise Unnamed(f"{self.name} has no name for {pattern}")
+        raise UnnamedWeight(f"{self.name} has no name for {pattern}")
 
-    def layout(self, pattern: str) -> str:
+    def layout_of(self, pattern: str) -> str:
         """The words that say how this weight lies."""
         own = pattern.removeprefix("layers.{l}.")
         return self.layouts.get(own) or self.layouts.get(own.rpartition(".")[0], "")
 
-    def tensors(self, block: Block) -> Iterator[Stored]:
+    def tensors(self, block: Block) -> Iterator[StoredTensor]:
         """Every tensor that a file of this scheme holds, in tree order, streamed layer by layer; tied copies are left out."""
         for name, child in block.children:
             if not isinstance(child, Stack):
-                yield from self._joined(walk_field(block, name))
+                yield from self._group(walk_field(block, name))
                 continue
-            made = {id(x): self.inside_of(name, x) for x, _ in child.distinct()}
+            made = {id(x): self.tensors_of_block(name, x) for x, _ in child.distinct()}
             for i, x in enumerate(child):
                 number = str(i)
                 for name, shape, parts, layout in made[id(x)]:
-                    yield Stored(name.replace("{l}", number), shape, parts, layout)
+                    yield StoredTensor(name.replace("{l}", number), shape, parts, layout)
 
-    def flat(self, block: Block) -> tuple[list[str], list[Stored]]:
+    def flat_tensors(self, block: Block) -> tuple[list[str], list[StoredTensor]]:
         """The same all at once: the names, and beside each its tensor, which alike layers share and in whose own name `{l}` stays."""
         names: list[str] = []
-        tensors: list[Stored] = []
+        tensors: list[StoredTensor] = []
         for field, child in block.children:
             if not isinstance(child, Stack):
-                made = self.outside_of(block, field)
+                made = self.tensors_of_field(block, field)
                 names += [x.name for x in made]
                 tensors += made
                 continue
-            inside = {id(x): self.inside_of(field, x) for x, _ in child.distinct()}
+            inside = {id(x): self.tensors_of_block(field, x) for x, _ in child.distinct()}
             texts = {key: "\n".join(x.name for x in made) for key, made in inside.items()}
             for i, x in enumerate(child):
                 names += texts[id(x)].replace("{l}", str(i)).split("\n") if inside[id(x)] else ()
                 tensors += inside[id(x)]
         return names, tensors
 
-    def further(self, block: Block) -> Iterator[Stored]:
+    def mtp_tensors(self, block: Block) -> Iterator[StoredTensor]:
         """The tensors of the layers that predict further tokens, where there are any: numbered on, tied matrices stored again."""
         stack: Stack | None = getattr(block, "mtp", None)
         for i, x in enumerate(stack or (), int(block.layers.n) if stack else 0):  # type: ignore[attr-defined]
             leaves = (leaf._replace(weight=leaf.weight.replace(tied="")) for leaf in _inside("layers", x))
-            for stored in self._joined(leaves):
+            for stored in self._group(leaves):
                 yield stored._replace(name=stored.name.replace("{l}", str(i)))
 
-    def outside_of(self, block: Block, name: str) -> list[Stored]:
+    def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
         """The tensors of one field that is no Stack."""
-        return list(self._joined(walk_field(block, name)))
+        return list(self._group(walk_field(block, name)))
 
-    def inside_of(self, name: str, block: Block) -> list[Stored]:
+    def tensors_of_block(self, name: str, block: Block) -> list[StoredTensor]:
         """The tensors of one block of the Stack of that name; `{l}` stays in their names."""
-        return list(self._joined(_inside(name, block)))
+        return list(self._group(_inside(name, block)))
 
-    def _joined(self, leaves: Iterable[Leaf]) -> Iterator[Stored]:
+    def _group(self, leaves: Iterable[Leaf]) -> Iterator[StoredTensor]:
         """Leaves that share a stored name, joined; `{l}` stays in it."""
-        groups: dict[str, list[Part]] = {}
+        groups: dict[str, list[StoredPart]] = {}
         known: dict[str, str] = {}
         for pattern, at, weight, _ in leaves:
             if not weight.tied:
-                name = known.get(pattern) or known.setdefault(pattern, self.stored(pattern))
+                name = known.get(pattern) or known.setdefault(pattern, self.stored_name(pattern))
                 name = name.replace("{e}", str(at[-1])) if at else name
-                groups.setdefault(name, []).append(Part(pattern, at, weight))
+                groups.setdefault(name, []).append(StoredPart(pattern, at, weight))
         for name, parts in groups.items():
             first = parts[0]
-            layout, stacked = self.layout(first.pattern), bool(first.at) and "{e}" not in known[first.pattern]
-            yield Stored(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
+            layout, stacked = self.layout_of(first.pattern), bool(first.indices) and "{e}" not in known[first.pattern]
+            yield StoredTensor(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
 
 
-class Unnamed(LlamathError):
+class UnnamedWeight(LlamathError):
     """A weight for which a scheme has no name."""
 
 
@@ -139,9 +139,9 @@ def _inside(name: str, block: Block) -> Iterator[Leaf]:
     return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.indices, x.weight, x.group) for x in walk(block))
 
 
-def _shape(parts: list[Part], layout: str, stacked: bool) -> tuple[Dim, ...]:
+def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ...]:
     """The shape of the joined tensor: concatenated, then split into heads, then flipped, then stacked."""
-    one = [part.weight.shape for part in parts if part.at == parts[0].at]
+    one = [part.weight.shape for part in parts if part.indices == parts[0].indices]
     shape = (total(x[0] for x in one), *one[0][1:]) if len(one) > 1 else one[0]
     heads: tuple[Dim, ...] = ()
     if "split" in layout:
@@ -153,17 +153,17 @@ def _shape(parts: list[Part], layout: str, stacked: bool) -> tuple[Dim, ...]:
     if "unit" in layout:
         shape = (shape[0], Dim.const(1), *shape[1:])
     shape = (*heads, *shape)
-    return (Dim("E", len({part.at for part in parts})), *shape) if stacked else shape
+    return (Dim("E", len({part.indices for part in parts})), *shape) if stacked else shape
 
 
-def canonical(block: Block) -> Scheme:
+def canonical_scheme(block: Block) -> Scheme:
     """The scheme of this package's own files: every name is the canonical path."""
     patterns = dict.fromkeys(x.pattern for x in fold(block))
     inside = {x.removeprefix("layers.{l}."): x.removeprefix("layers.{l}.") for x in patterns if x.startswith("layers.{l}.")}
     return Scheme(name="llamath", layer="layers.{l}.", outside={x: x for x in patterns if not x.startswith("layers.")}, inside=inside)
 
 
-def fused(scheme: Scheme) -> Scheme | None:
+def fused_scheme(scheme: Scheme) -> Scheme | None:
     """The same with all experts of a layer in two tensors, as transformers 5 holds them in memory; None without single experts."""
     inside = {path: name.replace("block_sparse_moe.", "mlp.") for path, name in scheme.inside.items()}
     if "{e}" not in inside.get("mlp.experts.{e}.gate", "") or "mlp.experts.{e}.gate.weight" in inside:

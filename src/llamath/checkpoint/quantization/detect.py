@@ -14,7 +14,7 @@ from ..formats.manifest import Tensor
 from .packed_tensors import Found, Packing, ratio
 from .packed_words import grouped, mlx, words
 
-__all__ = ["Packing", "packings"]
+__all__ = ["Packing", "find_packings"]
 
 SCALES = ("_scale_inv", "_scale", "scale", "qscale_weight", "scale_weight")
 """The companions without which eight bits are no codec but a plain type."""
@@ -25,7 +25,7 @@ FP4 = {(16, "F8_E4M3"): "nvfp4", (32, "U8"): "mxfp4", (32, "F8_E8M0"): "mxfp4"}
 """Values to a scale, and its dtype."""
 
 
-def packings(tensors: Sequence[Tensor], quantization: Mapping[str, Any] | None = None) -> dict[str, Packing]:
+def find_packings(tensors: Sequence[Tensor], quantization: Mapping[str, Any] | None = None) -> dict[str, Packing]:
     """For each tensor that is part of a packed weight, by name: what it is to it. `quantization` is what a configuration says of it."""
     if not any(dtype in HANDLERS for dtype in {x.dtype for x in tensors}):
         return {}
@@ -45,9 +45,9 @@ def _eight(found: Found, x: Tensor) -> None:
     if scale is None or scale.elements > x.elements:
         return
     if x.dtype == "I8" and scale.dtype in ("U8", "F8_E8M0") and ratio(x, scale) == 16:
-        found.pack(x, Packing.values("mxfp4", x.name, (*x.shape[:-1], 2 * x.shape[-1])), beside)
+        found.pack(x, Packing.of_values("mxfp4", x.name, (*x.shape[:-1], 2 * x.shape[-1])), beside)
     else:
-        found.pack(x, Packing.values("int8" if x.dtype == "I8" else "fp8", x.name, x.shape), beside)
+        found.pack(x, Packing.of_values("int8" if x.dtype == "I8" else "fp8", x.name, x.shape), beside)
 
 
 def _signed(found: Found, x: Tensor) -> None:
@@ -55,7 +55,7 @@ def _signed(found: Found, x: Tensor) -> None:
     base = x.name.removesuffix("weight")
     scale = found.get(f"{base}SCB", "F32", "F16", "BF16")
     if scale is not None and len(x.shape) == 2 and scale.elements == x.shape[0]:
-        found.add(x, Packing.values("bnb-int8", x.name, x.shape), {scale.name: "scale", f"{base}weight_format": "meta"})
+        found.add(x, Packing.of_values("bnb-int8", x.name, x.shape), {scale.name: "scale", f"{base}weight_format": "meta"})
     elif x.name.endswith(".qweight"):
         grouped(found, x)
     else:
@@ -70,7 +70,7 @@ def _bytes(found: Found, x: Tensor) -> None:
     elif x.name.endswith(("_blocks", ".blocks")):
         scales = found.get(f"{x.name[:-6]}scales", "U8")
         if scales is not None and len(x.shape) > 1 and scales.shape == x.shape[:-1] and x.shape[-1] == 16:
-            found.add(x, Packing.values("mxfp4", x.name[:-7], (*x.shape[:-2], 32 * x.shape[-2])), {scales.name: "scale"})
+            found.add(x, Packing.of_values("mxfp4", x.name[:-7], (*x.shape[:-2], 32 * x.shape[-2])), {scales.name: "scale"})
     else:
         _four(found, x)
 
@@ -91,16 +91,16 @@ def _four(found: Found, x: Tensor) -> None:
     if scale is None:
         return
     if found.quantization.get("quant_method") == "bitnet" and scale.elements == 1 and len(x.shape) == 2:
-        found.pack(x, Packing.values("bitnet", weight, (4 * x.shape[0], x.shape[1])))
+        found.pack(x, Packing.of_values("bitnet", weight, (4 * x.shape[0], x.shape[1])))
     elif kind := FP4.get((each * ratio(x, scale), scale.dtype)):
-        found.pack(x, Packing.values(kind, weight, (*x.shape[:-1], each * x.shape[-1])))
+        found.pack(x, Packing.of_values(kind, weight, (*x.shape[:-1], each * x.shape[-1])))
 
 
 def _ggml(found: Found, x: Tensor) -> None:
     """Blocks that hold their scales, and elements that are counted in the header; some files keep one more scale beside them."""
     base = x.name.removesuffix("weight")
     beside = {y.name: "scale" for end in ("scale", "input_scale") if (y := found.get(base + end)) is not None and len(y.shape) < 2}
-    found.add(x, Packing.values("ggml", x.name, x.shape), beside)
+    found.add(x, Packing.of_values("ggml", x.name, x.shape), beside)
 
 
 def _cache(found: Found) -> None:

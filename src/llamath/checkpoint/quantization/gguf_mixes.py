@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ..formats.dtypes import DTYPES
 
-ALIKE = "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
-MIXED = {
+_UNIFORM = "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
+_MIXED = {
     "Q2_K": "Q2_K Q2_K_S",
     "Q3_K": "Q3_K_S Q3_K_M Q3_K_L",
     "Q4_K": "Q4_K_S Q4_K_M",
@@ -22,15 +22,15 @@ MIXED = {
     "IQ3_S": "IQ3_XS IQ3_M",
     "MXFP4": "MXFP4_MOE",
 }
-FILE_TYPES = {x: x for x in ALIKE.split()} | {x: base for base, names in MIXED.items() for x in names.split()}
+FILE_TYPES = {x: x for x in _UNIFORM.split()} | {x: base for base, names in _MIXED.items() for x in names.split()}
 """File type → the block type of what no rule singles out."""
-MEANT = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+DEFAULT_VARIANTS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 """Names of block types that `llama-quantize` takes for file types."""
-NARROW = frozenset("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M".split())
+_BELOW_3_BITS = frozenset("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M".split())
 """Under about three bits other rules hold."""
-MEASURED = NARROW | {"IQ3_XXS", "Q2_K_S"}
+NEEDS_IMATRIX = _BELOW_3_BITS | {"IQ3_XXS", "Q2_K_S"}
 """File types that are only made with an importance matrix."""
-FALLBACK = {
+_FALLBACK = {
     **dict.fromkeys("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_XS".split(), "IQ4_NL"),
     **dict.fromkeys("Q2_0 Q2_K Q3_K TQ1_0 TQ2_0".split(), "Q4_0"),
     "Q4_K": "Q5_0",
@@ -38,14 +38,14 @@ FALLBACK = {
     "Q6_K": "Q8_0",
 }
 """What a type gives way to where a row is no whole number of its blocks."""
-WHOLE = (
+_NEVER_QUANTIZED = (
     *("_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj", "position_embd", "token_types"),
     *("ssm_conv1d", "shortconv.conv.weight", "attn_rel_b.weight"),
 )
 """Parts of the names of matrices that are never quantised."""
-SINGLE = ("ffn_gate_inp", "position_embd", "token_types", "ssm_conv1d", "shortconv.conv")
+_KEPT_F32 = ("ffn_gate_inp", "position_embd", "token_types", "ssm_conv1d", "shortconv.conv")
 """Matrices that the converter leaves in F32."""
-PARTS = {
+_ROLES = {
     "attn_qkv.weight": "value",
     "attn_kv_b.weight": "value",
     "attn_v.weight": "value",
@@ -58,13 +58,13 @@ PARTS = {
 }
 """A piece of a tensor's name → what the rules know it as. q, k and v in one matrix, or k and v, are treated as a v."""
 
-FALCON = ("falcon",)
+FALCON_ARCHS = ("falcon",)
 """Values of `general.architecture` for which the rules are others."""
-SEVENTY, SEVENTY_SHARED = ("qwen2",), ("llama",)
+ARCHS_70B, ARCHS_70B_WITH_GQA = ("qwen2",), ("llama",)
 """Those of which 80 layers are taken for a 70B, whose v gets more bits; of the latter only if heads share keys (a Llama 1 65B is none)."""
 
 
-class Tensor(NamedTuple):
+class GGUFTensor(NamedTuple):
     """A tensor by name, with its shape, outermost dimension first; `layer` is −1 outside of the layers."""
 
     name: str
@@ -72,74 +72,76 @@ class Tensor(NamedTuple):
     layer: int = -1
 
     @property
-    def dims(self) -> int:
+    def ndim(self) -> int:
         """How many dimensions ggml sees: outermost ones of length 1 are none."""
         return len(self.shape) - next((i for i, x in enumerate(self.shape) if x > 1), len(self.shape) - 1)
 
     @property
-    def part(self) -> str:
+    def role(self) -> str:
         """What the rules know it as."""
         if self.name in ("output.weight", "token_embd.weight", "per_layer_token_embd.weight"):
             return "head" if self.name == "output.weight" else "embed"
-        return next((part for piece, part in PARTS.items() if piece in self.name), "")
+        return next((part for piece, part in _ROLES.items() if piece in self.name), "")
 
     @property
-    def quantised(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether llama.cpp quantises it at all."""
-        return self.dims > 1 and self.name.endswith("weight") and not any(x in self.name for x in WHOLE)
+        return self.ndim > 1 and self.name.endswith("weight") and not any(x in self.name for x in _NEVER_QUANTIZED)
 
 
-class Traits(NamedTuple):
+class ModelTraits(NamedTuple):
     """What the rules ask of a model."""
 
     layers: int
-    shared: int  # query heads to a key head, in the first layer
+    heads_per_kv_head: int  # query heads to a key head, in the first layer
     experts: int = 0
-    falcon: bool = False  # it has rules of its own
-    seventy: bool = False  # llama.cpp takes it for a Llama 70B
+    is_falcon: bool = False  # it has rules of its own
+    is_70b: bool = False  # llama.cpp takes it for a Llama 70B
 
 
-class Place(NamedTuple):
+class _Position(NamedTuple):
     """A tensor about to get its type: the file type and its block type, what it is, the how-manieth of its sort, of how many."""
 
-    mix: str
+    file_type: str
     base: str
     i: int
     n: int
-    model: Traits
+    model: ModelTraits
     imatrix: bool
-    counted: int = 0  # the same count where `i` is the layer
+    ordinal: int = 0  # the same count where `i` is the layer
 
     @property
-    def more(self) -> bool:
+    def gets_more_bits(self) -> bool:
         """Whether it is among those with more bits: the first and the last eighth, and every third between."""
         eighth = self.n // 8
         return self.i < eighth or self.i >= 7 * self.n // 8 or (self.i - eighth) % 3 == 2
 
     @property
-    def early(self) -> bool:
+    def is_in_first_eighth(self) -> bool:
         """Whether it is in the first eighth."""
         return self.i < self.n // 8
 
 
-Rule = Callable[[Place], str]
+_Rule = Callable[[_Position], str]
 
 
-def mixture(mix: str, tensors: Iterable[Tensor], model: Traits, imatrix: bool = False, pure: bool = False) -> Iterator[tuple[Tensor, str]]:
+def assign_types(
+    mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False
+) -> Iterator[tuple[GGUFTensor, str]]:
     """Each tensor with its type, given in the order of layers and names; `pure` gives all that is quantised the same."""
     listed = list(tensors)
     base = FILE_TYPES.get(mix, mix)
-    tied = not any(x.part == "head" for x in listed)
-    many = {"value": sum(x.part == "value" for x in listed)}
+    tied = not any(x.role == "head" for x in listed)
+    many = {"value": sum(x.role == "value" for x in listed)}
     met: dict[str, int] = {}
     for x in listed:
-        if not x.quantised or DTYPES[base].block == 1:
-            yield x, _unquantised(x, base)
+        if not x.is_quantized or DTYPES[base].block == 1:
+            yield x, _unquantized_type(x, base)
             continue
-        part = "head" if tied and x.part == "embed" else x.part
+        part = "head" if tied and x.role == "embed" else x.role
         i = met.get(part, 0)
         met[part] = i + 1
-        at = Place(
+        at = _Position(
             mix,
             base,
             x.layer if model.experts > 1 and part in ("down", "up", "gate") else i,
@@ -148,142 +150,142 @@ def mixture(mix: str, tensors: Iterable[Tensor], model: Traits, imatrix: bool = 
             imatrix,
             i,
         )
-        chosen = base if pure else _chosen(part, at, x)
-        yield x, fitting(chosen, x.shape[-1])
+        chosen = base if pure else _type_of_role(part, at, x)
+        yield x, type_for_rows(chosen, x.shape[-1])
 
 
-def fitting(chosen: str, columns: int) -> str:
+def type_for_rows(chosen: str, columns: int) -> str:
     """The type itself, or what it gives way to, for rows of so many numbers."""
     if columns % DTYPES[chosen].block:
-        chosen = FALLBACK.get(chosen, "F16")
+        chosen = _FALLBACK.get(chosen, "F16")
     return "F16" if columns % DTYPES[chosen].block else chosen
 
 
-def _unquantised(x: Tensor, base: str) -> str:
+def _unquantized_type(x: GGUFTensor, base: str) -> str:
     """Vectors, norms, routers and small convolutions are in F32; other matrices as the file that is quantised has them."""
-    if x.dims < 2 or not x.name.endswith(".weight") or x.name.endswith("_norm.weight") or any(piece in x.name for piece in SINGLE):
+    if x.ndim < 2 or not x.name.endswith(".weight") or x.name.endswith("_norm.weight") or any(piece in x.name for piece in _KEPT_F32):
         return "F32"
     return base if DTYPES[base].block == 1 else "F16"
 
 
-def _chosen(part: str, at: Place, x: Tensor) -> str:
+def _type_of_role(part: str, at: _Position, x: GGUFTensor) -> str:
     if part == "head":
         return _head(at, x.shape[-1])
-    if at.mix == "MXFP4_MOE":
+    if at.file_type == "MXFP4_MOE":
         return "MXFP4" if len(x.shape) > 2 and x.shape[-3] > 1 else "Q8_0"
     if part == "embed":
         return _embed(at)
-    if at.mix in NARROW:
-        return _narrow(part, at)
-    rule = RULES.get(part)
+    if at.file_type in _BELOW_3_BITS:
+        return _below_3_bits(part, at)
+    rule = _RULES.get(part)
     return rule(at) if rule else at.base
 
 
-def _head(at: Place, columns: int) -> str:
-    if at.mix == "MXFP4_MOE" or at.model.falcon or columns % DTYPES[at.base].block or at.base == "Q8_0":
+def _head(at: _Position, columns: int) -> str:
+    if at.file_type == "MXFP4_MOE" or at.model.is_falcon or columns % DTYPES[at.base].block or at.base == "Q8_0":
         return "Q8_0"
-    return "Q5_K" if at.mix in NARROW | {"IQ3_XXS"} else "Q6_K"
+    return "Q5_K" if at.file_type in _BELOW_3_BITS | {"IQ3_XXS"} else "Q6_K"
 
 
-def _embed(at: Place) -> str:
+def _embed(at: _Position) -> str:
     kept = {
         **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ1_S", "IQ1_M"), "Q2_K"),
         **dict.fromkeys(("IQ2_S", "IQ2_M", "IQ3_XXS"), "IQ3_S"),
         **dict.fromkeys(("TQ1_0", "TQ2_0", "Q2_0"), "Q4_K"),
     }
-    return kept.get(at.mix, at.base)
+    return kept.get(at.file_type, at.base)
 
 
-def _narrow(part: str, at: Place) -> str:
+def _below_3_bits(part: str, at: _Position) -> str:
     """Under three bits."""
-    wider = at.mix in ("IQ2_S", "IQ2_M")
+    wider = at.file_type in ("IQ2_S", "IQ2_M")
     next_up, eight = "IQ3_S" if wider else "Q2_K", at.model.experts == 8
     if part == "value":
-        return "Q4_K" if at.model.shared >= 4 or at.model.experts >= 4 else next_up
+        return "Q4_K" if at.model.heads_per_kv_head >= 4 or at.model.experts >= 4 else next_up
     if part == "key" and eight:
         return "Q4_K"
-    if part == "down" and at.counted < at.n // 8:
+    if part == "down" and at.ordinal < at.n // 8:
         return next_up
     if part == "out":
         if eight:
             return "Q5_K"
-        return "IQ3_S" if wider else "IQ2_XXS" if at.mix in ("IQ1_S", "IQ1_M") else at.base
+        return "IQ3_S" if wider else "IQ2_XXS" if at.file_type in ("IQ1_S", "IQ1_M") else at.base
     return at.base
 
 
-def _value(at: Place) -> str:
+def _value(at: _Position) -> str:
     if at.model.experts == 8:
         return "Q8_0"
     kept = _value_by_file(at)
-    return "Q5_K" if at.model.seventy and kept in ("Q3_K", "Q4_K") else kept
+    return "Q5_K" if at.model.is_70b and kept in ("Q3_K", "Q4_K") else kept
 
 
-def _value_by_file(at: Place) -> str:
-    many = at.model.shared >= 4
-    if at.mix == "IQ3_XXS":
+def _value_by_file(at: _Position) -> str:
+    many = at.model.heads_per_kv_head >= 4
+    if at.file_type == "IQ3_XXS":
         return "Q4_K" if many else "IQ3_XXS" if at.imatrix else "IQ3_S"
-    if at.mix in ("Q4_K_M", "Q5_K_M"):
-        return "Q6_K" if at.more else at.base
+    if at.file_type in ("Q4_K_M", "Q5_K_M"):
+        return "Q6_K" if at.gets_more_bits else at.base
     first = {"Q3_K_M": (2, "Q5_K", "Q4_K"), "Q4_K_S": (4, "Q5_K", at.base)}
-    if at.mix in first:
-        n, early, late = first[at.mix]
+    if at.file_type in first:
+        n, early, late = first[at.file_type]
         return early if at.i < n else late
     always = {"Q2_K": "Q4_K" if many else "Q3_K", "IQ3_M": "Q4_K", "Q3_K_L": "Q5_K"}
     grouped = {"Q2_K_S": "Q4_K", "IQ3_XS": "Q4_K", "IQ3_S": "Q4_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"}
-    return always.get(at.mix) or (grouped.get(at.mix, at.base) if many else at.base)
+    return always.get(at.file_type) or (grouped.get(at.file_type, at.base) if many else at.base)
 
 
-def _key(at: Place) -> str:
+def _key(at: _Position) -> str:
     return "Q8_0" if at.model.experts == 8 else _query(at)
 
 
-def _query(at: Place) -> str:
-    return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(at.mix, at.base)
+def _query(at: _Position) -> str:
+    return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(at.file_type, at.base)
 
 
-def _out(at: Place) -> str:
-    if at.model.falcon:
-        return "Q4_K" if at.mix == "Q3_K_L" else at.base
+def _out(at: _Position) -> str:
+    if at.model.is_falcon:
+        return "Q4_K" if at.file_type == "Q3_K_L" else at.base
     if at.model.experts == 8:
         five = "Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS"
-        return "Q5_K" if at.mix in five.split() else at.base
-    return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}.get(at.mix, at.base)
+        return "Q5_K" if at.file_type in five.split() else at.base
+    return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}.get(at.file_type, at.base)
 
 
-def _down(at: Place) -> str:
-    if at.model.falcon and at.mix in DOWN_FALCON:
-        return DOWN_FALCON[at.mix](at)
-    return DOWN[at.mix](at) if at.mix in DOWN else at.base
+def _down(at: _Position) -> str:
+    if at.model.is_falcon and at.file_type in _DOWN_RULES_FALCON:
+        return _DOWN_RULES_FALCON[at.file_type](at)
+    return _DOWN_RULES[at.file_type](at) if at.file_type in _DOWN_RULES else at.base
 
 
-def _up(at: Place) -> str:
+def _up(at: _Position) -> str:
     """Gates and ups."""
-    return "IQ3_XXS" if at.mix == "IQ3_XS" and at.n // 8 <= at.i < 7 * at.n // 8 else at.base
+    return "IQ3_XXS" if at.file_type == "IQ3_XS" and at.n // 8 <= at.i < 7 * at.n // 8 else at.base
 
 
-def _sixteenth(at: Place, early: str, late: str) -> str:
+def _sixteenth(at: _Position, early: str, late: str) -> str:
     return early if at.i < at.n // 16 else late
 
 
-DOWN: dict[str, Rule] = {
+_DOWN_RULES: dict[str, _Rule] = {
     "Q2_K": lambda _: "Q3_K",
-    "Q2_K_S": lambda at: "Q4_K" if at.early else at.base,
-    "IQ3_XXS": lambda at: at.base if at.imatrix else "Q4_K" if at.early else "Q3_K",
+    "Q2_K_S": lambda at: "Q4_K" if at.is_in_first_eighth else at.base,
+    "IQ3_XXS": lambda at: at.base if at.imatrix else "Q4_K" if at.is_in_first_eighth else "Q3_K",
     "Q3_K_M": lambda at: _sixteenth(at, "Q5_K", "Q4_K"),
-    "IQ3_M": lambda at: "Q4_K" if at.early or (at.model.experts == 8 and at.more) else at.base,
+    "IQ3_M": lambda at: "Q4_K" if at.is_in_first_eighth or (at.model.experts == 8 and at.gets_more_bits) else at.base,
     "Q3_K_L": lambda _: "Q5_K",
-    "Q4_K_M": lambda at: "Q6_K" if at.more else at.base,
-    "Q5_K_M": lambda at: "Q6_K" if at.more else at.base,
-    "IQ4_NL": lambda at: "Q5_K" if at.early and not at.imatrix else at.base,
-    "IQ4_XS": lambda at: "Q5_K" if at.early and not at.imatrix else at.base,
-    "Q4_K_S": lambda at: "Q5_K" if at.early else at.base,
-    "Q4_0": lambda at: "Q4_1" if at.early and at.imatrix else at.base,
-    "Q5_0": lambda at: "Q5_1" if at.early and at.imatrix else at.base,
+    "Q4_K_M": lambda at: "Q6_K" if at.gets_more_bits else at.base,
+    "Q5_K_M": lambda at: "Q6_K" if at.gets_more_bits else at.base,
+    "IQ4_NL": lambda at: "Q5_K" if at.is_in_first_eighth and not at.imatrix else at.base,
+    "IQ4_XS": lambda at: "Q5_K" if at.is_in_first_eighth and not at.imatrix else at.base,
+    "Q4_K_S": lambda at: "Q5_K" if at.is_in_first_eighth else at.base,
+    "Q4_0": lambda at: "Q4_1" if at.is_in_first_eighth and at.imatrix else at.base,
+    "Q5_0": lambda at: "Q5_1" if at.is_in_first_eighth and at.imatrix else at.base,
 }
-DOWN_FALCON: dict[str, Rule] = {
-    "Q3_K_M": lambda at: _sixteenth(at, "Q5_K", "Q4_K" if at.more else "Q3_K"),
+_DOWN_RULES_FALCON: dict[str, _Rule] = {
+    "Q3_K_M": lambda at: _sixteenth(at, "Q5_K", "Q4_K" if at.gets_more_bits else "Q3_K"),
     "Q3_K_L": lambda _: "Q4_K",
-    "Q4_K_M": lambda at: _sixteenth(at, "Q6_K", "Q5_K" if at.more else "Q4_K"),
+    "Q4_K_M": lambda at: _sixteenth(at, "Q6_K", "Q5_K" if at.gets_more_bits else "Q4_K"),
     "Q4_K_S": lambda at: at.base,
 }
-RULES: dict[str, Rule] = {"value": _value, "key": _key, "query": _query, "out": _out, "down": _down, "up": _up, "gate": _up}
+_RULES: dict[str, _Rule] = {"value": _value, "key": _key, "query": _query, "out": _out, "down": _down, "up": _up, "gate": _up}

@@ -39,12 +39,12 @@ class Packing(NamedTuple):
     known: bool = True  # False: the headers leave open how many values a stored number holds, and stored numbers are counted
 
     @classmethod
-    def values(cls, kind: str, weight: str, shape: Shape) -> Self:
+    def of_values(cls, kind: str, weight: str, shape: Shape) -> Self:
         """The values of a weight of this shape."""
         return cls(kind, weight, "values", shape, prod(shape))
 
     @classmethod
-    def unknown(cls, kind: str, weight: str, x: Tensor) -> Self:
+    def of_unknown_length(cls, kind: str, weight: str, x: Tensor) -> Self:
         """The values of a weight, nobody knows how many."""
         return cls(kind, weight, "values", None, x.elements, known=False)
 

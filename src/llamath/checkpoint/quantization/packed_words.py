@@ -28,7 +28,7 @@ def grouped(found: Found, x: Tensor) -> None:
     if x.shape[1] == scale.shape[1] and turned is None:
         values = _gptq(found, x, scale, zero)
     elif shape := _awq(x, scale, turned if zero is None else zero):
-        values = Packing.values("awq", f"{base}weight", shape)
+        values = Packing.of_values("awq", f"{base}weight", shape)
     else:
         return
     found.add(x, values, {base + end: role for end, role in GROUPED.items()})
@@ -61,8 +61,8 @@ def _gptq(found: Found, x: Tensor, scale: Tensor, zero: Tensor | None) -> Packin
         said = {b for b, _ in found.declared()}
         bits = [b for b in bits if {b} == said]
     if len(bits) != 1 or (index is None and rows * word % bits[0]):
-        return Packing.unknown("gptq", f"{base}weight", x)
-    return Packing.values("gptq", f"{base}weight", (outputs, rows * word // bits[0] if index is None else index.elements))
+        return Packing.of_unknown_length("gptq", f"{base}weight", x)
+    return Packing.of_values("gptq", f"{base}weight", (outputs, rows * word // bits[0] if index is None else index.elements))
 
 
 def marlin(found: Found, x: Tensor) -> None:
@@ -72,7 +72,7 @@ def marlin(found: Found, x: Tensor) -> None:
     if scale is None or len(x.shape) != 2 or len(scale.shape) != 2:
         return
     if x.shape[1] in (2 * scale.shape[1], 4 * scale.shape[1]):
-        values = Packing.values("gptq", f"{base}weight", (scale.shape[1], 16 * x.shape[0]))
+        values = Packing.of_values("gptq", f"{base}weight", (scale.shape[1], 16 * x.shape[0]))
         found.add(x, values, {scale.name: "scale", f"{base}workspace": "meta"})
 
 
@@ -85,9 +85,9 @@ def compressed(found: Found, x: Tensor) -> None:
     lengths = _lengths(found, x, weight)
     if lengths is None:
         lengths = {y for bits, group in found.declared() if (y := _length(x.shape[-1], scale.shape[-1], bits, group))}
-    values = Packing.unknown("compressed-int", weight, x)
+    values = Packing.of_unknown_length("compressed-int", weight, x)
     if len(lengths) == 1 and (length := lengths.pop()):
-        values = Packing.values(f"compressed-int{32 * x.shape[-1] // length}", weight, (*x.shape[:-1], length))
+        values = Packing.of_values(f"compressed-int{32 * x.shape[-1] // length}", weight, (*x.shape[:-1], length))
     found.pack(x, values)
 
 
@@ -121,5 +121,7 @@ def mlx(found: Found, x: Tensor) -> None:
         group = next((g for b, g in scheme if g and b * g == 32 * each), 0)
     else:
         group = {2: 16, 4: 32, 8: 32}.get(each, 0) if scale.dtype == "U8" else 0
-    values = Packing.values("mlx", x.name, (*x.shape[:-1], scale.shape[-1] * group)) if group else Packing.unknown("mlx", x.name, x)
+    values = (
+        Packing.of_values("mlx", x.name, (*x.shape[:-1], scale.shape[-1] * group)) if group else Packing.of_unknown_length("mlx", x.name, x)
+    )
     found.add(x, values, {base + end: role for end, role in GROUPED.items()})

@@ -11,27 +11,33 @@ from collections.abc import Callable
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ..formats.dtypes import GGML, PLAIN, find_dtype
-from .gguf_mixes import FILE_TYPES, MEANT
+from .gguf_mixes import DEFAULT_VARIANTS, FILE_TYPES
 
 Bytes = Callable[[int, int], int]
 
 
-class Packer(Record):
+class WeightFormat(Record):
     """How weights are kept: those of linear maps as `bytes` of (rows, columns) says, all others in the plain type `rest`."""
 
     name: str
-    rest: str = "BF16"
-    codec: str = ""  # what the values are kept as, as `codec` names it
-    bytes: Bytes | None = None  # None: everything is in `rest`
+    unpacked_dtype: str = "BF16"
+    packing: str = ""  # what the values are kept as, as `codec` names it
+    matrix_bytes: Bytes | None = None  # None: everything is in `rest`
     formula: str = ""  # of the bytes of a matrix `[out, in]`
-    experts: bool = False  # of a mixture, the experts alone are packed
-    mix: str = ""  # a file type of GGUF instead, with llama.cpp's choice for every tensor
-    pure: bool = False  # of that file type: every matrix that is quantised has its type
+    experts_only: bool = False  # of a mixture, the experts alone are packed
+    gguf_file_type: str = ""  # a file type of GGUF instead, with llama.cpp's choice for every tensor
+    is_pure: bool = False  # of that file type: every matrix that is quantised has its type
 
     @property
-    def compute(self) -> str:
+    def compute_dtype(self) -> str:
         """The plain type that activations are in: what is not quantised, where that is floating."""
-        return "F32" if self.rest == "F32" and not self.mix else "F16" if self.mix or self.rest == "F16" else "BF16"
+        return (
+            "F32"
+            if self.unpacked_dtype == "F32" and not self.gguf_file_type
+            else "F16"
+            if self.gguf_file_type or self.unpacked_dtype == "F16"
+            else "BF16"
+        )
 
 
 def _over(n: int, by: int) -> int:
@@ -93,38 +99,38 @@ GROUPED = re.compile(r"(awq|gptq)(?:-([2348])bit)?(?:-g(\d{1,6}))?")
 GGUF = {
     **{f"gguf-{x.lower()}": x for x in ("F32", "F16", "BF16")},
     **{x.lower(): x for x in FILE_TYPES if x not in PLAIN},
-    **{x.lower(): to for x, to in MEANT.items()},
+    **{x.lower(): to for x, to in DEFAULT_VARIANTS.items()},
     "gguf-mxfp4": "MXFP4_MOE",
 }
 """Name → file type of GGUF."""
 PURE = tuple(x.name for x in GGML.values() if x.block > 1 and x.name not in ("Q8_1", "Q8_K"))
 """Block types that a whole file can be of; the two left out are for sums at run time."""
-NAMES = (*PLAINLY, *PACKED, "awq", "gptq", *GGUF, *(f"{x.lower()}-pure" for x in PURE))
+WEIGHT_FORMATS = (*PLAINLY, *PACKED, "awq", "gptq", *GGUF, *(f"{x.lower()}-pure" for x in PURE))
 
 
-def packer(name: str) -> Packer:
+def parse_weight_format(name: str) -> WeightFormat:
     """What a dtype or scheme is: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`, `q4_k-pure`."""
     word = name.strip().lower()
     word = ALSO.get(word, word)
     if (dtype := find_dtype(word)) is not None and dtype.name in PLAINLY.values():
-        return Packer(name=dtype.short_name, rest=dtype.name, codec=dtype.short_name)
+        return WeightFormat(name=dtype.short_name, unpacked_dtype=dtype.name, packing=dtype.short_name)
     if word in PACKED:
         rest, codec, size, formula, experts = PACKED[word]
-        return Packer(name=word, rest=rest, codec=codec, bytes=size, formula=formula, experts=experts)
+        return WeightFormat(name=word, unpacked_dtype=rest, packing=codec, matrix_bytes=size, formula=formula, experts_only=experts)
     if word in GGUF:
-        return Packer(name=GGUF[word] if not word.startswith("gguf") else word, rest="F32", mix=GGUF[word])
+        return WeightFormat(name=GGUF[word] if not word.startswith("gguf") else word, unpacked_dtype="F32", gguf_file_type=GGUF[word])
     if word.endswith("-pure") and word[:-5].upper() in PURE:
-        return Packer(name=word, rest="F32", mix=word[:-5].upper(), pure=True)
+        return WeightFormat(name=word, unpacked_dtype="F32", gguf_file_type=word[:-5].upper(), is_pure=True)
     if found := GROUPED.fullmatch(word):
         return _in_groups(word, found[1], int(found[2] or 4), int(found[3] or 128))
-    near = nearest(word, NAMES)
+    near = nearest(word, WEIGHT_FORMATS)
     hint = (
         f"did you mean {', '.join(near)}?" if near else "known: bf16, fp16, fp32, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q8_0, q4_k_m, …"
     )
     raise LlamathError(f"unknown dtype or quantization scheme {safe(repr(name), 60)}", hint=hint)
 
 
-def _in_groups(name: str, kind: str, bits: int, group: int) -> Packer:
+def _in_groups(name: str, kind: str, bits: int, group: int) -> WeightFormat:
     if kind == "awq" and bits != 4:
         raise LlamathError(f"AWQ has 4 bits, not {bits}", hint=f"gptq-{bits}bit")
     if not group or group % 32:
@@ -132,4 +138,4 @@ def _in_groups(name: str, kind: str, bits: int, group: int) -> Packer:
     zeros = "out/2" if bits == 4 else f"out·{bits}/8"
     formula = f"out·in·{bits}/8 + ⌈in/{group}⌉·(2·out + {zeros})" + (" + 4·in" if kind == "gptq" else "")
     size = _awq(group) if kind == "awq" else _gptq(bits, group)
-    return Packer(name=name, rest="F16", codec=kind, bytes=size, formula=formula)
+    return WeightFormat(name=name, unpacked_dtype="F16", packing=kind, matrix_bytes=size, formula=formula)

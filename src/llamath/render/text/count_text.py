@@ -58,7 +58,7 @@ def _row(report: Count, section: Section, row: WeightRow, times: int, scheme: Sc
     weight, copies = row.weight, times * int(row.copies)
     name = row.pattern
     if scheme:
-        name = scheme.stored(f"layers.{{l}}.{name}" if section.indices else name).removeprefix(scheme.prefix + scheme.layer)
+        name = scheme.stored_name(f"layers.{{l}}.{name}" if section.indices else name).removeprefix(scheme.prefix + scheme.layer)
     name = name.removesuffix(".weight")
     symbols, numbers = "×".join(x.symbol for x in weight.shape), "×".join(str(int(x)) for x in weight.shape)
     whole = int(weight.parameters) * copies

@@ -87,7 +87,7 @@ def _stored(side: Activations, path: str) -> str:
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
     path = leaf.weight.tied or path if leaf else path
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
-    return fill_pattern(side.scheme.stored(leaf.pattern), leaf.indices) if leaf else ""
+    return fill_pattern(side.scheme.stored_name(leaf.pattern), leaf.indices) if leaf else ""
 
 
 def _hints(found: LogitsComparison, a: Activations, b: Activations) -> Iterator[str]:

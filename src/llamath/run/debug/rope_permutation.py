@@ -12,7 +12,7 @@ from math import log
 from torch import Tensor
 
 from ...analysis.verify.logits_agreement import LogitsComparison
-from ...checkpoint.naming.rotary_layouts import halves, pairs
+from ...checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
 from ...core.blocks import Attention
 from ..weights.stored_layouts import reorder_rows
 from .activations import Activations
@@ -54,7 +54,7 @@ def _direction(a: Activations, b: Activations, path: str) -> int:
     size = int(block.head_dim)
     if size % 2 or _near(x, y):
         return 0
-    return 1 if _near(x, reorder_rows(y, pairs(size))) else -1 if _near(x, reorder_rows(y, halves(size))) else 0
+    return 1 if _near(x, reorder_rows(y, interleaved_order(size))) else -1 if _near(x, reorder_rows(y, half_split_order(size))) else 0
 
 
 def _near(x: Tensor, y: Tensor) -> bool:
@@ -63,5 +63,5 @@ def _near(x: Tensor, y: Tensor) -> bool:
 
 def _describe_permutation(side: Activations, way: int) -> str:
     """What it means that a model's rows are the right ones taken to halves (1) or to pairs (-1) once too often."""
-    turned = "rotary" in side.scheme.layout("layers.{l}.attn.q.weight")
+    turned = "rotary" in side.scheme.layout_of("layers.{l}.attn.q.weight")
     return "unpermuted" if (way > 0) == turned else "permuted twice"

@@ -21,17 +21,17 @@ def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]
         for leaf in leaves:
             stacked.setdefault(leaf.indices[1:], []).append(leaf)
         whole = tensors[name]
-        alone = "{e}" in scheme.stored(leaves[0].pattern) or len(leaves[0].indices) < 2
+        alone = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
         for e, parts in stacked.items():
             yield from _split_tensor(whole if alone else whole[e[0]], parts, scheme, _layout_params_at(tree, leaves[0]))
 
 
 def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, around: LayoutParams) -> Iterator[tuple[str, Tensor]]:
     shapes = [tuple(map(int, leaf.shape)) for leaf in leaves]
-    found = split_tensor(x, shapes, scheme.layout(leaves[0].pattern), around)
+    found = split_tensor(x, shapes, scheme.layout_of(leaves[0].pattern), around)
     for leaf, shape, part in zip(leaves, shapes, found, strict=True):
         module = leaf.path.split(".", 3)[-1]
-        yield leaf.path, undo_layout(part, scheme.layout(leaf.pattern), around, module).reshape(shape)
+        yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), around, module).reshape(shape)
 
 
 def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
@@ -39,7 +39,7 @@ def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
     found: dict[str, list[Leaf]] = {}
     for leaf in walk(tree):
         if not leaf.weight.tied:
-            found.setdefault(fill_pattern(scheme.stored(leaf.pattern), leaf.indices), []).append(leaf)
+            found.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
     return found
 
 

@@ -55,7 +55,7 @@ class LoadedModel(Record):
     def stored_name(self, path: str) -> str:
         """What the tensor is called that holds the weight at this path."""
         leaf = next(x for x in walk(self.model.tree) if x.path == path)
-        return fill_pattern(self.scheme.stored(leaf.pattern), leaf.indices)
+        return fill_pattern(self.scheme.stored_name(leaf.pattern), leaf.indices)
 
     def first_nonfinite_weight(self) -> str:
         """The first weight that holds a NaN or an infinity, in words; empty if none does. Reads all of them."""

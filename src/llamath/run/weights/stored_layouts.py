@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...checkpoint.naming.rotary_layouts import halves
+from ...checkpoint.naming.rotary_layouts import half_split_order
 from ...core.blocks import Attention, LatentAttention, RMSNorm
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block
@@ -64,7 +64,7 @@ def undo_layout(x: Tensor, layout: str, known: LayoutParams, leaf: str) -> Tenso
     """One weight with its own rows or numbers as the tree has them."""
     words = layout.split()
     if "rotary" in words:
-        x = reorder_rows(x, halves(known.size))
+        x = reorder_rows(x, half_split_order(known.size))
     if "shifted" in words:
         x = x - known.offset
     if "decay" in words:

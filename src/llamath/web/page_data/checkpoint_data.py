@@ -10,7 +10,7 @@ from ...analysis.verify.listing import Listing, find_packings, list_tensors
 from ...analysis.verify.naming_match import match_naming
 from ...analysis.verify.verify_tensors import Finding
 from ...checkpoint.formats.manifest import Manifest
-from ...checkpoint.naming.scheme import Part, Stored
+from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_url, names_checkpoint
 from ...core.errors import FormatError, safe
 from ...core.tree import Stack
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     """The bytes of a weight in the files, and in which layer it is."""
 
     layer: int | None
-    part: Part
+    part: StoredPart
     bytes: int
 
 
@@ -123,9 +123,12 @@ def _names(model: Checked) -> list[list[str]]:
     asked = ["names that the configuration asks for", f"{verdict.expected:,}"]
     if scheme is not None:
         tree = model.tree
-        outside = sum(len(list(scheme.outside_of(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
+        outside = sum(len(list(scheme.tensors_of_field(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
         kinds = [
-            (int(n), len(list(scheme.inside_of(field, x)))) for field, y in tree.children if isinstance(y, Stack) for x, n in y.distinct()
+            (int(n), len(list(scheme.tensors_of_block(field, x))))
+            for field, y in tree.children
+            if isinstance(y, Stack)
+            for x, n in y.distinct()
         ]
         if outside + sum(n * each for n, each in kinds) == verdict.expected:
             asked[:1] = [
@@ -170,10 +173,10 @@ def pieces(model: Checked) -> Iterator[Piece]:
     scheme = match_naming(expectation_of(model, model.check.checkpoint), dict.fromkeys(held, ())).scheme
     for field, child in tree.children:
         if not isinstance(child, Stack):
-            for x in scheme.outside_of(tree, field):
+            for x in scheme.tensors_of_field(tree, field):
                 yield from _shares(x, held.get(x.name), None)
             continue
-        inside = {id(x): scheme.inside_of(field, x) for x, _ in child.distinct()}
+        inside = {id(x): scheme.tensors_of_block(field, x) for x, _ in child.distinct()}
         for i, block in enumerate(child):
             for x in inside[id(block)]:
                 yield from _shares(x, held.get(x.name.replace("{l}", str(i))), i)
@@ -189,7 +192,7 @@ def _bytes(manifest: Manifest) -> Mapping[str, int]:
     return found
 
 
-def _shares(x: Stored, size: int | None, layer: int | None) -> Iterator[Piece]:
+def _shares(x: StoredTensor, size: int | None, layer: int | None) -> Iterator[Piece]:
     whole = sum(int(part.weight.size) for part in x.parts)
     if size is None or not whole:
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...analysis.diff.compare import compare
-from ...checkpoint.naming.scheme import Scheme, Unnamed
+from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
 from ...core.number_format import format_percent, format_ranges, short_count
@@ -184,6 +184,6 @@ def _share(n: int, model: Model) -> str:
 
 def _name(scheme: Scheme | None, path: str) -> str:
     try:
-        return scheme.stored(path) if scheme else ""
-    except Unnamed:
+        return scheme.stored_name(path) if scheme else ""
+    except UnnamedWeight:
         return ""

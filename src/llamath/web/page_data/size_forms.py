@@ -89,7 +89,7 @@ def _dtype(name: str, found: MemoryCalculator) -> dict[str, Any]:
         "bytes": str(sum(x.bytes for x in found.weights)),
         "of": [" + ".join(x.what for x in found.weights), " + ".join(x.formula for x in found.weights)],
         "codecs": _codecs(found),
-        "variables": {"a": str(DTYPES[found.packer.compute].bytes)},
+        "variables": {"a": str(DTYPES[found.packer.compute_dtype].bytes)},
         "rates": rates(found),
     }
 

@@ -48,7 +48,7 @@ def gpus() -> list[dict[str, Any]]:
 
 def rates(found: MemoryCalculator) -> list[str]:
     """The types that products may run in, best first."""
-    return list(compute_dtypes(found.packer.name, found.packer.compute))
+    return list(compute_dtypes(found.packer.name, found.packer.compute_dtype))
 
 
 def work(tree: Decoder) -> dict[str, Form]:

@@ -22,7 +22,7 @@ from .page_html import page_of
 KEPT, AT_ONCE, WAITING, SECONDS = 16, 2, 16, 20
 """Pages kept, pages made at once, requests that may wait for one, and how long."""
 HUB = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
-PATIENCE = Limits(connect=5, silence=10, answer=12, whole=15, redirects=3)
+PATIENCE = Limits(connect=5, read=10, response=12, session=15, redirects=3)
 LAYERS = 1000
 """The most layers that a page is made of for a configuration from the hub; time grows with them."""
 
