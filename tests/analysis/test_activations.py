@@ -85,7 +85,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("name, attention, dtype", cases())
-def test_what_transformers_keeps(name: str, attention: str, dtype: str) -> None:
+def test_saved_activations_match_transformers(name: str, attention: str, dtype: str) -> None:
     import torch
 
     from support.saved_tensors import causal_lm, step
@@ -102,7 +102,7 @@ def test_what_transformers_keeps(name: str, attention: str, dtype: str) -> None:
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_transformers_keeps_when_it_computes_layers_again(dtype: str) -> None:
+def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> None:
     import torch
 
     from support.saved_tensors import causal_lm, step
@@ -156,7 +156,7 @@ class Plain:
 
 @pytest.mark.parametrize("flash", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_torch_keeps_of_a_classic_layer(flash: bool, dtype: str) -> None:
+def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str) -> None:
     torch = pytest.importorskip("torch")
     from support.saved_tensors import kept
 
@@ -171,7 +171,7 @@ def test_what_torch_keeps_of_a_classic_layer(flash: bool, dtype: str) -> None:
     assert abs(expected - found) <= (0 if dtype == "float32" else 0.02 * found)
 
 
-def test_what_torch_keeps_of_a_layer_with_fused_kernels() -> None:
+def test_saved_activations_with_fused_kernels_match_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.nn import functional as f
 
@@ -231,7 +231,7 @@ def in_layer(tree: Any, layout: Layout, s: int) -> int:
         ("full", Layout(recompute="full")),
     ],
 )
-def test_the_formulas_of_korthikanti(formula: str, layout: Layout) -> None:
+def test_korthikanti_formulas(formula: str, layout: Layout) -> None:
     table = published("korthikanti")
     text = table["formulas"][formula]
     python = {"sbh(34+5as/h)": "s*b*h*(34+5*a*s/h)", "sbh(10+24/t+5as/(ht))": "s*b*h*(10+24/t+5*a*s/(h*t))", "sbh/t(34+5as/h)": "s*b*h/t*(34+5*a*s/h)",
@@ -243,7 +243,7 @@ def test_the_formulas_of_korthikanti(formula: str, layout: Layout) -> None:
         assert in_layer(classic(a, h, 1), one, table["configs"]["s"]) == expected
 
 
-def test_what_selective_recomputation_saves() -> None:
+def test_selective_recomputation_savings() -> None:
     table = published("korthikanti")
     rows = {row[0]: row for row in table["configs"]["rows"]}
     for model, name in (("175B", "GPT-3"), ("530B", "MT-NLG")):
@@ -255,7 +255,7 @@ def test_what_selective_recomputation_saves() -> None:
         assert f"{1 - less / full:.0%}" == table["facts"][f"saving {name}"]
 
 
-def test_a_pipeline_keeps_as_many_layers_on_its_first_stage_as_the_model_has() -> None:
+def test_first_stage_keeps_activations_of_all_layers() -> None:
     table = published("korthikanti")
     for _, a, h, layers, tp, pp, _, _, b in table["configs"]["rows"]:
         if layers % pp or pp == 1:
@@ -269,7 +269,7 @@ def test_a_pipeline_keeps_as_many_layers_on_its_first_stage_as_the_model_has() -
 
 
 @pytest.mark.parametrize("p, v", [(4, 2), (8, 3), (16, 7)])
-def test_interleaved_stages_keep_more_by_the_published_factor(p: int, v: int) -> None:
+def test_interleaving_keeps_more_by_the_published_factor(p: int, v: int) -> None:
     tree = classic(4, 64, p * v * 2)
     layout = Layout(pp=p, interleave=v, microbatches=4 * p)
     first, last = pipeline_stages(tree, layout)[0], pipeline_stages(tree, layout)[-1]
@@ -278,7 +278,7 @@ def test_interleaved_stages_keep_more_by_the_published_factor(p: int, v: int) ->
     assert sum(under_way(last, layout)) == (v - 1) * p + 1
 
 
-def test_few_microbatches_fill_no_pipeline() -> None:
+def test_few_microbatches_limit_activations() -> None:
     tree = classic(4, 64, 8)
     layout = Layout(pp=8, microbatches=3)
     assert [under_way(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]

@@ -25,7 +25,7 @@ def plain() -> list[Any]:
 
 
 @pytest.mark.parametrize("config", plain())
-def test_edges_keep_clear_of_boxes(config: dict[str, Any]) -> None:
+def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     for at in (prompt(5), *([following(5)] if reads_on(tree) else [])):
         for stage in walkthrough(tree, at).layers:
@@ -58,13 +58,13 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
         assert "http" not in drawn.replace("http://www.w3.org/2000/svg", "") and "prefers-color-scheme: dark" in drawn
 
 
-def test_heads_that_share_a_key_are_drawn() -> None:
+def test_grouped_heads_are_drawn() -> None:
     model = llamath.load("llama-3-8b")
     drawn = block_svg(model, walkthrough(model.tree, prompt(7)))
     assert drawn.count("<title>query head</title>") == 32 and drawn.count("<title>key and value head</title>") == 8
 
 
-def test_a_name_from_a_stranger_is_escaped(tmp_path: Any) -> None:
+def test_model_name_is_escaped(tmp_path: Any) -> None:
     config = next(iter(json.loads((TINY / "llama.json").read_text()).values()))
     model = llamath.load(config).replace(name="<script>&\u202e")
     drawn = block_svg(model, walkthrough(model.tree, prompt(3)))

@@ -42,7 +42,7 @@ def configs() -> list[Any]:
 
 
 @pytest.mark.parametrize("source", configs())
-def test_parts_sum_to_the_whole(source: Any) -> None:
+def test_flops_parts_sum_to_total(source: Any) -> None:
     model = llamath.load(source)
     report, p = model.count, model.parameters
     assert sum(report.groups.values()) == p.total

@@ -77,7 +77,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("number", "like", "words"), ASKED)
-def test_what_was_asked_has_the_right_answer_first(number: int, like: str, words: tuple[str, ...]) -> None:
+def test_known_questions_rank_the_right_answer_first(number: int, like: str, words: tuple[str, ...]) -> None:
     assert says(decode(str(number), like).candidates[0], *words)
 
 
@@ -95,23 +95,23 @@ def anywhere(number: int, catalogue: Catalogue) -> tuple[Candidate, ...]:
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
-def test_and_also_without_being_told_the_model(number: int, words: tuple[str, ...], catalogue: Catalogue) -> None:
+def test_known_questions_without_naming_the_model(number: int, words: tuple[str, ...], catalogue: Catalogue) -> None:
     assert says(anywhere(number, catalogue)[0], *words)
 
 
-def test_the_catalogue_is_asked_in_the_same_way(catalogue: Catalogue) -> None:
+def test_whole_catalog_is_searched(catalogue: Catalogue) -> None:
     number = 65_023_516_672
     assert decode(str(number)).candidates == anywhere(number, catalogue)
 
 
-def test_what_is_trained_beside_the_adapters() -> None:
+def test_fully_trained_tables_with_adapters() -> None:
     """Chinese Alpaca's log: 429,211,648 trainable: rank 8 everywhere, and both tables of 49,954 rows whole."""
     found = decode("429211648", "llama-1-7b").candidates[0]
     assert says(found, "vocabulary of 49,954", "adapters alone", "LoRA of rank 8 on all linear layers", "embedding and head trained whole")
     assert [x.value for x in found.terms] == [19_988_480, 2 * 49_954 * 4096]
 
 
-def test_a_name_of_few_digits() -> None:
+def test_rounded_number() -> None:
     for like in ("deepseek-v3", None):
         found = decode("685B", like)
         assert found.name == "685B" and found.bounds == (684_500_000_000, 686_000_000_000)
@@ -132,7 +132,7 @@ PRESETS = [x for x in SAMPLE if x != "gptj"]
 
 
 @pytest.mark.parametrize("slug", PRESETS)
-def test_a_base_is_its_tree(slug: str) -> None:
+def test_base_sums_match_the_tree(slug: str) -> None:
     p, x = llamath.load(slug).parameters, base(slug)
     assert (x.total, x.active) == (p.total, p.active)
     assert (x.total - x.elements("buffer")) == p.total - p.buffers
@@ -140,14 +140,14 @@ def test_a_base_is_its_tree(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", [x for x in PRESETS if x != "opt-350m"])  # whose head has a projection besides
-def test_the_counts_that_people_confuse_are_found(slug: str) -> None:
+def test_commonly_confused_counts_are_found(slug: str) -> None:
     p = llamath.load(slug).parameters
     for number in {p.active, p.tied_counted_twice, p.without_embeddings, p.without_head, p.blocks, p.total - p.buffers}:
         assert any(x.exact for x in within(slug, number)), number
 
 
 @pytest.mark.parametrize("slug", PRESETS)
-def test_terms_sum_to_what_the_search_found(slug: str) -> None:
+def test_terms_sum_to_the_hypothesis(slug: str) -> None:
     for i, way in enumerate(all_hypotheses(HypothesisSpace(base=base(slug), known_vocab_sizes={}, bits=20.0), 2)):
         if i % 7 == 0:
             assert sum(x.value for x in explanation_terms(way, {})) == way.value, way
@@ -172,7 +172,7 @@ changes = st.one_of(
 
 @settings(max_examples=30, deadline=None)
 @given(changes, changes, st.sampled_from([0, 8, 16, 64]), st.sampled_from([["q", "v"], ["attention"], ["all"]]))
-def test_what_was_done_to_a_model_is_found_again(one: dict[str, Any], other: dict[str, Any], rank: int, targets: list[str]) -> None:
+def test_random_changes_are_recovered(one: dict[str, Any], other: dict[str, Any], rank: int, targets: list[str]) -> None:
     """The truth is the tree of the changed configuration, not the search's own arithmetic."""
     if (rank and "num_hidden_layers" in one | other) or "num_key_value_heads" in one | other:
         rank = 0
@@ -186,34 +186,34 @@ def test_what_was_done_to_a_model_is_found_again(one: dict[str, Any], other: dic
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
-def test_one_rank_of_a_tensor_parallel_run(tp: int) -> None:
+def test_tensor_parallel_rank(tp: int) -> None:
     V, d, L, h, H, K, F = 128_256, 8192, 80, 128, 64, 8, 28_672
     one = (2 * V * d + L * (2 * d * H * h + 2 * d * K * h + 3 * d * F)) // tp + (2 * L + 1) * d
     assert says(within("llama-3.1-70b", one)[0], f"one of {tp} tensor-parallel ranks")
 
 
-def test_one_stage_of_a_pipeline() -> None:
+def test_pipeline_stage() -> None:
     tree, layout = llamath.load("llama-3.1-70b").tree, Layout(pp=4)
     for stage in pipeline_stages(tree, layout):
         number = sum(x.elements for x in weight_shards(tree, stage, layout))
         assert "of a pipeline of 4" in within("llama-3.1-70b", number)[0].summary
 
 
-def test_heads_copied_and_grouped_no_more() -> None:
+def test_expanded_kv_heads() -> None:
     total, kv = llamath.load("llama-3.1-8b").parameters.total, 2 * 32 * 1024 * 4096
     assert says(within("llama-3.1-8b", total + 3 * kv)[0], "as multi-head attention")
     assert says(within("llama-3.1-8b", total + kv)[0], "key/value heads copied for 16 tensor-parallel ranks")
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("AWQ", 0), ("GPTQ", 32 * (6 * 4096 + 11_008))])
-def test_what_files_of_awq_and_gptq_hold(kind: str, rows: int) -> None:
+def test_awq_and_gptq_files(kind: str, rows: int) -> None:
     """qweight and qzeros in 32-bit words, scales of groups of 128, GPTQ's g_idx: what the hub counts as 1.13B for Llama 2 7B."""
     linear, rest = 6_476_005_376, 262_410_240
     number = linear // 8 + linear // 128 + linear // 128 // 8 + rows + rest
     assert says(within("llama-2-7b", number)[0], f"packed by {kind}")
 
 
-def test_nothing_is_claimed_when_nothing_fits(catalogue: Catalogue) -> None:
+def test_no_explanation_when_nothing_fits(catalogue: Catalogue) -> None:
     for number in (123_456_789_013, 7_000_000_001, 3_456_789_123, 48_123_456_789):
         assert not any(x.exact for x in anywhere(number, catalogue))
     near = anywhere(8_030_257_153, catalogue)
@@ -221,7 +221,7 @@ def test_nothing_is_claimed_when_nothing_fits(catalogue: Catalogue) -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
-def test_numbers_without_a_cause_are_hardly_ever_explained(slug: str) -> None:
+def test_random_numbers_are_rarely_explained(slug: str) -> None:
     """Measured at 1 of 2,400 (bench/explain.py): at most one here, where the bound by bits would allow one in 2^MARGIN."""
     dice, about = random.Random(slug), base(slug)
     numbers = [int(about.total * 2 ** dice.uniform(-3, 1)) for _ in range(40)]
@@ -229,7 +229,7 @@ def test_numbers_without_a_cause_are_hardly_ever_explained(slug: str) -> None:
     assert len(found) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
 
 
-def test_a_candidate_saves_bits_over_its_number() -> None:
+def test_candidates_are_shorter_than_the_number() -> None:
     for number, like, _ in ASKED:
         assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in decode(str(number), like, everything=True).candidates)
 
@@ -256,7 +256,7 @@ def test_the_json_contract() -> None:
     "args",
     [("3540389888",), ("6889689088", "--like", "llama-2-7b"), ("685B", "--like", "deepseek-v3"), ("8030257153",), ("123456789013",)],
 )
-def test_the_printed_explanation_is_golden_and_narrow(args: tuple[str, ...]) -> None:
+def test_golden_explanation_fits_the_terminal(args: tuple[str, ...]) -> None:
     text, path = run("explain", *args), GOLDEN / f"explain-{'-'.join(x.strip('-') for x in args)}.txt"
     if os.environ.get("LLAMATH_GOLDEN"):
         path.write_text(text)
@@ -269,7 +269,7 @@ def test_all_lists_more() -> None:
     assert len(every["candidates"]) > len(some["candidates"]) and every["candidates"][: len(some["candidates"])] == some["candidates"]
 
 
-def test_like_takes_what_every_model_argument_takes(tmp_path: Path) -> None:
+def test_like_accepts_any_model(tmp_path: Path) -> None:
     """llama2.c's own configuration, as Meta's params.json."""
     params = {"dim": 288, "n_layers": 6, "n_heads": 6, "vocab_size": 32_000, "multiple_of": 32, "norm_eps": 1e-5}
     (tmp_path / "params.json").write_text(json.dumps(params))
@@ -278,11 +278,11 @@ def test_like_takes_what_every_model_argument_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "abc", "12x", "1.5", "", "7B7", "1e-3"])
-def test_what_is_no_count_is_refused(text: str) -> None:
+def test_invalid_count_is_refused(text: str) -> None:
     with pytest.raises(llamath.LlamathError):
         decode(text)
 
 
-def test_the_ends_of_the_range() -> None:
+def test_smallest_and_largest_counts() -> None:
     for text in ("1", "2", "999999999999999999999999999999"):
         assert not any(x.exact for x in decode(text).candidates)

@@ -73,7 +73,7 @@ def published(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
-def test_parts_sum_to_the_whole(source: Any) -> None:
+def test_flops_parts_sum_to_total(source: Any) -> None:
     model = llamath.load(source)
     found = flops(model, FlopsRequest(context=57, batch=3))
     tokens = 57 * 3
@@ -98,7 +98,7 @@ def test_parts_sum_to_the_whole(source: Any) -> None:
     st.one_of(st.none(), st.integers(1, 70)),
     st.booleans(),
 )
-def test_pairs_are_those_of_the_mask(before: int, tokens: int, window: int | None, chunk: int | None, causal: bool) -> None:
+def test_attended_pairs_match_the_mask(before: int, tokens: int, window: int | None, chunk: int | None, causal: bool) -> None:
     if window is not None or not causal:
         chunk = None
     if not causal:
@@ -118,20 +118,20 @@ def test_pairs_are_those_of_the_mask(before: int, tokens: int, window: int | Non
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(["llama-3-8b", "gemma-3-1b", "llama-4-scout", "deepseek-v2-lite", "qwen3-next-80b-a3b"]), st.integers(1, 20_000))
-def test_a_prompt_is_as_many_decoded_tokens(slug: str, tokens: int) -> None:
+def test_prefill_equals_decode_steps(slug: str, tokens: int) -> None:
     tree = llamath.load(slug).tree
     prompt, first = forward_flops(tree, ForwardPass.prefill(tokens)), forward_flops(tree, ForwardPass.prefill(tokens + 1))
     assert first.total - prompt.total == forward_flops(tree, ForwardPass.decode(tokens + 1)).total
 
 
-def test_a_stack_of_experts_counts_those_a_token_passes() -> None:
+def test_only_active_experts_are_counted() -> None:
     tree = llamath.load("mixtral-8x7b").tree
     (experts,) = [x for y in fold_blocks(tree) for x in [getattr(y.block, "experts", None)] if isinstance(x, Stack)]
     one = forward_flops(experts[0], ForwardPass.prefill(5)).total
     assert forward_flops(experts, ForwardPass.prefill(5)).total == 2 * one == 2 * 2 * 5 * 3 * 4096 * 14336
 
 
-def test_nanogpt_prints_the_same_for_gpt_2() -> None:
+def test_gpt2_flops_match_nanogpt() -> None:
     """karpathy/nanoGPT, transformer_sizing.ipynb: GPT-2 at 1,024 tokens, attention over all pairs."""
     found = report("gpt2", 1024, masked=False)
     assert (found.forward.total, found.training.backward, found.training.model) == (291648307200, 583296614400, 874944921600)
@@ -140,13 +140,13 @@ def test_nanogpt_prints_the_same_for_gpt_2() -> None:
     assert 1024 * (int(palm.train) - 6 * biases) == 879894724608
 
 
-def test_megatron_s_formulas_are_exact_for_its_models() -> None:
+def test_megatron_formulas_are_exact() -> None:
     for _, heads, hidden, layers, *_ in published("megatron_sc21_table1")["rows"]:
         found = counted(report(megatron(heads, hidden, layers), 2048, masked=False, recompute="full"))
         assert found["hardware"][1] == found["megatron"][1] and found["exact"][1] == found["megatron-model"][1]
 
 
-def test_megatron_sc21_table_1_multiplies_out() -> None:
+def test_megatron_sc21_table_1() -> None:
     for billions, heads, hidden, layers, _, _, gpus, _, rate, share, whole in published("megatron_sc21_table1")["rows"]:
         model = megatron(heads, hidden, layers)
         assert model.parameters.total / 1e9 == pytest.approx(billions, abs=0.06)
@@ -159,14 +159,14 @@ def test_megatron_sc21_table_1_multiplies_out() -> None:
         assert float(used.rate * gpus) / 1e15 == pytest.approx(whole, abs=0.05 + 0.5 * gpus / 1000)
 
 
-def test_megatron_turing_s_speeds_give_the_printed_teraflops() -> None:
+def test_megatron_turing_throughput() -> None:
     """Smith et al. 2022, arXiv:2201.11990, §3.2: 60.1, 50.2 and 44.4 s a batch of 1,920 on 280, 350, 420 servers: 126, 121, 113."""
     worth = a_token(report(megatron(128, 20480, 105), 2048))
     for servers, seconds, printed in ((280, 60.1, 126), (350, 50.2, 121), (420, 44.4, 113)):
         assert 1920 * 2048 * worth["megatron"] / seconds / (8 * servers) / 1e12 == pytest.approx(printed, rel=0.005)
 
 
-def test_palm_s_table_3() -> None:
+def test_palm_table_3() -> None:
     """Chowdhery et al. 2022, §4.1: PaLM 45.7 % without attention, 46.2 % with; Megatron-Turing 29.7 % and 30.2 %."""
     palm = llamath.load(PALM)
     assert round(palm.parameters.total / 1e9, 2) == 540.36 or round(palm.parameters.total / 1e9, 1) == 540.4
@@ -178,7 +178,7 @@ def test_palm_s_table_3() -> None:
         assert tuple(round(100 * rate * worth[x] / peak, 1) for x in ("6n", "palm")) == printed
 
 
-def test_korthikanti_s_utilisation() -> None:
+def test_korthikanti_utilization() -> None:
     """The times are printed to a hundredth of a second, so the 22B row is known to half a percent."""
     facts = published("korthikanti")
     for (_, heads, hidden, layers, _, _, gpus, batch, _), row in zip(facts["configs"]["rows"], facts["end_to_end"]["rows"], strict=True):
@@ -190,7 +190,7 @@ def test_korthikanti_s_utilisation() -> None:
         assert worth["megatron-selective"] * used == pytest.approx(hfu, abs=slack)
 
 
-def test_deepseek_v3_s_utilisation_both_ways() -> None:
+def test_deepseek_v3_utilization() -> None:
     """Zhao et al. 2025 (ISCA), table 4: 272.80 billion tokens a day on 2,048 H800: 432 and 385 TFLOP/s, 43.73 % and 38.94 %; no router."""
     found, rate = report("deepseek-v3", 4096), 272.80e9 / 86400 / 2048
     router = 3 * found.forward.of("router") / found.tokens
@@ -201,13 +201,13 @@ def test_deepseek_v3_s_utilisation_both_ways() -> None:
     assert round(100 * rate * worth["megatron-lm"] / H800, 2) == 38.94
 
 
-def test_llama_3_s_budget() -> None:
+def test_llama_3_training_budget() -> None:
     """Llama 3, §3.2: 3.8·10²⁵ FLOPs for 405B and 15.6T tokens."""
     assert round(a_token(report("llama-3.1-405b", 8192))["6n"] * 15.6e12 / 1e24) == 38
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "granite-3.0-8b"])
-def test_megatron_lm_s_formula(slug: str) -> None:
+def test_megatron_lm_formula(slug: str) -> None:
     """As it is written in megatron/training/training.py, term by term."""
     model = llamath.load(slug)
     c, T = model.config.data, 4096
@@ -220,7 +220,7 @@ def test_megatron_lm_s_formula(slug: str) -> None:
     assert int(found.train) == 12 * L * d * d * (attention + mlp + logit)
 
 
-def test_latent_attention_is_dear_to_read_and_cheap_to_write_absorbed() -> None:
+def test_absorbed_latent_attention_trades_prefill_for_decode() -> None:
     model = llamath.load("deepseek-v3")
     naive, absorbed = (forward_flops(model.tree, ForwardPass.decode(4096, absorbed=x)) for x in (False, True))
     assert naive.weights == absorbed.weights
@@ -232,7 +232,7 @@ def test_latent_attention_is_dear_to_read_and_cheap_to_write_absorbed() -> None:
         assert found.writing[-1].flops == absorbed.total
 
 
-def test_recomputation_repeats_the_layers_but_not_the_head() -> None:
+def test_recomputation_repeats_only_layers() -> None:
     tree, at = llamath.load("llama-3-8b").tree, ForwardPass.prefill(2048)
     whole = forward_flops(tree, at)
     none, selective, full = (train_flops(tree, at, recompute=x) for x in ("none", "selective", "full"))
@@ -243,12 +243,12 @@ def test_recomputation_repeats_the_layers_but_not_the_head() -> None:
     assert 2 * fused.rescored == 3 * whole.mixed and fused.model == 3 * none.model
 
 
-def test_a_batch_touches_more_experts_and_never_more_than_there_are() -> None:
+def test_expected_experts_grow_with_the_batch() -> None:
     assert touched(8, 2, 1) == 2 and touched(8, 8, 1) == 8
     assert touched(256, 8, 1) < touched(256, 8, 2) < touched(256, 8, 64) < touched(256, 8, 10**9) == 256
 
 
-def test_intensity_of_a_dense_decode_is_one_flop_a_byte() -> None:
+def test_dense_decode_intensity() -> None:
     found = report("llama-3-8b", 4096, dtype="bf16")
     inner = {x.group: x for x in found.writing}
     assert inner["mlp"].ratio == inner["head"].ratio == 1
@@ -292,14 +292,14 @@ def test_json_keeps_its_contract() -> None:
     assert sum(x["weights"] + x["mixing"] for x in groups) == found["forward"]
 
 
-def test_csv_and_markdown_tell_the_same_products() -> None:
+def test_csv_and_markdown_match() -> None:
     rows = list(csv.DictReader(io.StringIO(run("flops", "gemma-3-1b", "--context", "8192", "--csv"))))
     found = report("gemma-3-1b", 8192)
     assert sum(int(x["forward"]) for x in rows) == found.forward.total and sum(int(x["decode"]) for x in rows) == found.decode.total
     assert len(run("flops", "gemma-3-1b", "--markdown").splitlines()) == len(rows) + 2
 
 
-def test_one_speed_is_many_mfus() -> None:
+def test_mfu_by_every_convention() -> None:
     told = json.loads(
         run("flops", "llama-3.1-405b", "--context", "8k", "--gpu", "16384xh100", "--tflops", "400", "--counted-by", "6n", "--json")
     )
@@ -315,7 +315,7 @@ def test_one_speed_is_many_mfus() -> None:
     assert "16,384" in text and "MFU" in text
 
 
-def test_conventions_say_their_source() -> None:
+def test_conventions_cite_sources() -> None:
     text = run("flops", "llama-3-8b", "--conventions")
     for x in report("llama-3-8b", 8192).conventions:
         assert x.name in text and f"{int(x.train):,}" in text
@@ -336,7 +336,7 @@ def test_conventions_say_their_source() -> None:
         (("--kv-dtype", "fp99"), "fp99"),
     ],
 )
-def test_mistakes_are_said(args: tuple[str, ...], says: str) -> None:
+def test_invalid_options_are_refused(args: tuple[str, ...], says: str) -> None:
     with pytest.raises(LlamathError) as caught:
         run("flops", "llama-3-8b", *args)
     assert says in f"{caught.value} {caught.value.hint}"
@@ -351,11 +351,11 @@ def test_mistakes_are_said(args: tuple[str, ...], says: str) -> None:
         ("--gpu", "h100", "--tflops", "1", "--tokens-per-second", "1"),
     ],
 )
-def test_an_mfu_needs_one_speed(args: tuple[str, ...]) -> None:
+def test_mfu_needs_one_throughput(args: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError):
         run("flops", "llama-3-8b", *args)
 
 
-def test_a_context_beyond_the_model_s_is_said() -> None:
+def test_context_beyond_the_model_is_noted() -> None:
     assert "beyond the model's context of 8,192" in run("flops", "llama-3-8b", "--context", "128k")
     assert "beyond" not in run("flops", "llama-3-8b", "--context", "8k")

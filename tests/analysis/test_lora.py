@@ -31,7 +31,7 @@ def test_published_trainable_counts(slug: str, rank: int, targets: list[str], pu
     assert trained(slug, rank, targets) == published
 
 
-def test_the_share_that_peft_prints() -> None:
+def test_trainable_share_matches_peft() -> None:
     total = llamath.load("llama-2-7b").parameters.total
     assert f"{100 * 4_194_304 / (total + trained('llama-2-7b', 8, ['q', 'v'])):.4f}" == "0.0622"
 
@@ -48,11 +48,11 @@ def test_the_share_that_peft_prints() -> None:
         (["q", "q_proj", "qv"], ["q", "v"]),
     ],
 )
-def test_every_name_means_the_same(a: list[str], b: list[str]) -> None:
+def test_target_names_are_equivalent(a: list[str], b: list[str]) -> None:
     assert trained("llama-3-8b", 4, a) == trained("llama-3-8b", 4, b)
 
 
-def test_what_is_stored_as_one_gets_one_adapter() -> None:
+def test_fused_matrices_get_one_adapter() -> None:
     gpt2 = llamath.load("gpt2")
     d, L = 768, 12
     assert lora(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (d + 3 * d + 2 * d)
@@ -61,27 +61,27 @@ def test_what_is_stored_as_one_gets_one_adapter() -> None:
     assert lora(gpt2.tree, 1, ["attention"]).parameters == L * 8 * d
 
 
-def test_experts_have_adapters_each_and_routers_none() -> None:
+def test_experts_get_adapters_and_routers_do_not() -> None:
     d, F, h, K = 4096, 14336, 4096, 1024
     one = 32 * ((d + h) * 2 + (d + K) * 2 + 8 * 3 * (d + F))
     assert trained("mixtral-8x7b", 1, ["all"]) == one
     assert trained("mixtral-8x7b", 1, ["all", "router"]) == one + 32 * (d + 8)
 
 
-def test_what_is_trained_whole_comes_on_top() -> None:
+def test_fully_trained_modules_are_added() -> None:
     V, d = 32000, 4096
     assert trained("llama-2-7b", 8, ["qv"], ["embed_tokens", "lm_head"]) == 4_194_304 + 2 * V * d
     assert trained("llama-2-7b", 8, ["embed"]) == 8 * (V + d)
 
 
 @pytest.mark.parametrize("target", ["q_prj", "nowhere", "", "proj", "layers"])
-def test_a_target_that_names_nothing_is_an_error(target: str) -> None:
+def test_unknown_target_is_an_error(target: str) -> None:
     with pytest.raises(llamath.LlamathError, match="nothing in this model") as error:
         trained("llama-2-7b", 8, ["q", target])
     assert error.value.hint
 
 
-def test_no_target_and_no_rank_are_errors() -> None:
+def test_missing_target_or_rank_is_an_error() -> None:
     tree = llamath.load("llama-2-7b").tree
     for rank, targets in ((8, []), (0, ["q"])):
         with pytest.raises(llamath.LlamathError):
@@ -90,7 +90,7 @@ def test_no_target_and_no_rank_are_errors() -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gpt2", "phi-3-mini", "deepseek-v2-lite", "gpt-oss-20b", "opt-350m", "qwen3-next-80b-a3b"])
-def test_stored_matrices_hold_the_same_numbers(slug: str) -> None:
+def test_stored_matrices_have_the_same_size(slug: str) -> None:
     model = llamath.load(slug)
     ours, theirs = matrices(model.tree), matrices(model.tree, model.family.hf)
     assert sum(x.whole * x.copies for x in ours) == sum(x.whole * x.copies for x in theirs)

@@ -62,7 +62,7 @@ def test_published_runs_are_predicted_with_one_set_of_constants(table: Any, with
         assert x.plan.memory <= x.room, x.name
 
 
-def test_the_counts_of_published_runs_multiply_out() -> None:
+def test_published_runs_are_consistent() -> None:
     for gpus, tp, cp, pp, dp, *_ in DATA["llama3"]["rows"]:
         assert gpus == tp * cp * pp * dp or (cp == 16 and gpus == 2 * tp * cp * pp * dp)
     palm = DATA["palm"]
@@ -70,12 +70,12 @@ def test_the_counts_of_published_runs_multiply_out() -> None:
 
 
 @pytest.mark.parametrize("row", DATA["llama3"]["rows"], ids=lambda x: f"{x[0]}-{x[5]}")
-def test_llama_3_s_plan_is_among_the_first_ten(row: list[Any]) -> None:
+def test_llama_3_layout_ranks_in_the_top_ten(row: list[Any]) -> None:
     found = rank(row)
     assert found is not None and found <= 10
 
 
-def test_what_is_counted_equals_what_is_printed() -> None:
+def test_reported_numbers_match_printed_text() -> None:
     for rows in (accuracy.caches(), accuracy.indexes(), accuracy.adapters(), accuracy.operations(), accuracy.activations()):
         found = list(rows)
         assert found and all(printed == here for _, printed, here in found)
@@ -101,7 +101,7 @@ LAYOUTS = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), LAYOUTS)
-def test_memory_is_exactly_that_of_training(name: str, layout: Layout) -> None:
+def test_plan_memory_equals_training_memory(name: str, layout: Layout) -> None:
     model, context = MODELS[name], 1024
     assume(not layout_problems(model.tree, layout, context))
     request = TrainRequest(dtype="bf16", context=context, gradients="fp32", fused=True, layout=layout)
@@ -110,7 +110,7 @@ def test_memory_is_exactly_that_of_training(name: str, layout: Layout) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), st.sampled_from([1, 2, 3, 6, 8, 12, 16, 48, 64]), st.sampled_from([1024, 4096, 8192]))
-def test_every_layout_is_admissible_and_takes_all_gpus(name: str, gpus: int, context: int) -> None:
+def test_every_layout_uses_all_gpus(name: str, gpus: int, context: int) -> None:
     model = MODELS[name]
     n = sequences_per_step(None, context, gpus)
     space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=context, sequences=n))
@@ -130,7 +130,7 @@ def test_plans_are_ranked_and_fit() -> None:
         assert all(x.memory <= report.device.memory and 0 < x.mfu < 1 for x in report.plans)
 
 
-def test_the_search_finds_what_looking_at_all_finds() -> None:
+def test_plan_search_agrees_with_brute_force() -> None:
     model, (gpus, device) = MODELS["llama-3-8b"], hardware.parse_devices("4xh100")
     report = ask("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
     run = TrainingCostModel(model, TrainRequest(context=4096, gradients="fp32", fused=True, dtype="bf16"), device)
@@ -155,17 +155,17 @@ def test_the_search_finds_what_looking_at_all_finds() -> None:
         ("gpt2", "5xa100", "TP 5", "12 heads"),
     ],
 )
-def test_what_is_not_possible_says_why(name: str, on: str, what: str, why: str) -> None:
+def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) -> None:
     found = {x.what: x.why for x in ask(name, on, top=1).rejected}
     assert why in found[what]
 
 
-def test_more_ranks_than_sequences() -> None:
+def test_data_parallel_degree_exceeding_the_batch() -> None:
     found = {x.what: x.why for x in ask("llama-3-8b", "64xh100", batch_tokens=8 * 4096).rejected}
     assert found["DP 64"] == found["DP 16"] == "8 sequences per step" and "DP 8" not in found
 
 
-def test_a_tensor_parallel_layer_shares_what_megatron_s_does() -> None:
+def test_tensor_parallel_volume_matches_megatron() -> None:
     """Korthikanti et al. 2022, §4.2: a layer gathers s·b·h four times and sums it four times, forward and backward; f and f̄ of Megatron."""
     a, h, layers, s, b = 16, 1024, 6, 2048, 2
     layout = Layout(tp=4, microbatch=b, microbatches=3, flash=False)
@@ -175,14 +175,14 @@ def test_a_tensor_parallel_layer_shares_what_megatron_s_does() -> None:
     assert sent.context == sent.expert == sent.pipeline == sent.data == 0
 
 
-def test_side_by_side_branches_share_once() -> None:
+def test_parallel_branches_communicate_once() -> None:
     model = llamath.load("command-r")
     layout = Layout(tp=8, microbatches=1)
     assert timed(model, layout).plan(layout).timing.sent.tensor == (4 * 40 + 4) * 2048 * 8192 * 2
 
 
 @pytest.mark.parametrize("zero, times", [(0, 2), (1, 2), (2, 2), (3, 3)])
-def test_zero_shares_what_its_paper_says(zero: int, times: int) -> None:
+def test_zero_volume_matches_its_paper(zero: int, times: int) -> None:
     """Rajbhandari et al. 2019, §7: 2Ψ numbers for plain data parallelism, ZeRO-1 and 2, 3Ψ for ZeRO-3, with gradients in 16 bits."""
     model = MODELS["llama-3-8b"]
     layout = Layout(dp=8, zero=zero, microbatches=1)
@@ -190,7 +190,7 @@ def test_zero_shares_what_its_paper_says(zero: int, times: int) -> None:
 
 
 @pytest.mark.parametrize("m, v, rounds", [(8, 1, 8), (8, 2, 2), (4, 4, 1)])
-def test_zero_2_sums_as_often_as_a_run_of_layers_is_done(m: int, v: int, rounds: int) -> None:
+def test_zero_2_reduces_gradients_per_chunk(m: int, v: int, rounds: int) -> None:
     model = classic(16, 1024, 16)
     layout = Layout(pp=4, dp=2, zero=2, interleave=v, microbatches=m)
     run = timed(model, layout)
@@ -199,7 +199,7 @@ def test_zero_2_sums_as_often_as_a_run_of_layers_is_done(m: int, v: int, rounds:
 
 
 @pytest.mark.parametrize("p, m, v", [(4, 8, 1), (4, 8, 2), (8, 8, 1), (2, 32, 4)])
-def test_the_bubble_is_megatron_s(p: int, m: int, v: int) -> None:
+def test_pipeline_bubble_matches_megatron(p: int, m: int, v: int) -> None:
     """Narayanan et al. 2021, §2.2: (p − 1)/(v·m) of the time without it."""
     layout = Layout(pp=p, microbatches=m, interleave=v)
     timing = timed(classic(16, 1024, 16), layout).plan(layout).timing
@@ -208,14 +208,14 @@ def test_the_bubble_is_megatron_s(p: int, m: int, v: int) -> None:
     assert timing.sent.pipeline == m * v * 2 * 2048 * 1024 * 2
 
 
-def test_context_parallelism_gathers_keys_and_values_of_all_layers() -> None:
+def test_context_parallelism_gathers_keys_and_values() -> None:
     """Llama 3, §3.3.2: K and V are gathered; here twice more for the backward pass, whose gradients are summed."""
     layout = Layout(cp=4, microbatches=2)
     sent = timed(MODELS["llama-3-8b"], layout, 8192).plan(layout).timing.sent
     assert sent.context == 2 * 3 * 32 * 2 * 8 * 128 * 8192 * 2
 
 
-def test_experts_get_each_token_as_often_as_it_chooses() -> None:
+def test_expert_volume_is_top_k_per_token() -> None:
     layout = Layout(dp=8, ep=8, etp=1, microbatches=2)
     sent = timed(MODELS["mixtral-8x7b"], layout).plan(layout).timing.sent
     assert sent.expert == 2 * 2 * 2 * 32 * 2 * 2048 * 4096 * 2  # microbatches, both passes, there and back, layers, two experts
@@ -223,14 +223,14 @@ def test_experts_get_each_token_as_often_as_it_chooses() -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 16))
-def test_groups_are_whole(size: int, stride: int, node: int) -> None:
+def test_rank_groups_cover_all_ranks(size: int, stride: int, node: int) -> None:
     found = rank_group(size, stride, node)
     assert found.size == size and (found.per_node == 1 or (found.per_node - 1) * stride < node)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 6), st.floats(1, 1e12))
-def test_a_ring_takes_as_long_as_its_bytes(near: int, far: int, whole: float) -> None:
+def test_ring_time_follows_its_volume(near: int, far: int, whole: float) -> None:
     wires, n = Network(4e11, 4e10), 2**near
     assert wires.all_gather_seconds(rank_group(n, 1, n), whole) == pytest.approx((n - 1) / n * whole / 4e11)
     far = 2**far
@@ -242,7 +242,7 @@ def test_a_ring_takes_as_long_as_its_bytes(near: int, far: int, whole: float) ->
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), LAYOUTS, st.sampled_from(["bandwidth", "link", "network"]), st.integers(2, 5))
-def test_no_machine_is_slower_for_having_more(name: str, layout: Layout, what: str, times: int) -> None:
+def test_better_hardware_is_never_slower(name: str, layout: Layout, what: str, times: int) -> None:
     model = MODELS[name]
     assume(not layout_problems(model.tree, layout, 1024))
     better = H100.replace(**{what: times * getattr(H100, what)})
@@ -254,7 +254,7 @@ def test_no_machine_is_slower_for_having_more(name: str, layout: Layout, what: s
 
 @settings(deadline=None)
 @given(st.integers(1, 500), st.sampled_from([1024, 4096, 131072]))
-def test_a_step_that_nobody_asked_for_divides_well(gpus: int, context: int) -> None:
+def test_default_batch_divides_evenly(gpus: int, context: int) -> None:
     n = sequences_per_step(None, context, gpus)
     assert n * context >= min(4 * 2**20, 1024 * gpus)
     odd = gpus // (gpus & -gpus)
@@ -262,17 +262,17 @@ def test_a_step_that_nobody_asked_for_divides_well(gpus: int, context: int) -> N
     assert divisors(gpus) == [i for i in range(1, gpus + 1) if gpus % i == 0]
 
 
-def test_a_vocabulary_that_is_padded_is_a_note() -> None:
+def test_padded_vocabulary_is_noted() -> None:
     assert "TP 4 pads the vocabulary from 50,257 to 50,260 rows" in run("gpt2", "--gpus", "4xh100", "--layout", "tp=4").stdout
 
 
-def test_serving_on_three_cards_takes_a_pipeline() -> None:
+def test_serving_on_three_gpus_uses_a_pipeline() -> None:
     """vllm#596: 52 heads do not go on three cards; 20 + 20 + 20 layers do."""
     done = run("llama-1-30b", "--gpus", "3xa100", "--serve")
     assert "TP 3: 52 heads" in done.stdout and "PP 3: 20 + 20 + 20 layers" in done.stdout and "TP can be 1, 2, 4" in done.stdout
 
 
-def test_serving_has_the_ceilings_of_fit() -> None:
+def test_serving_limits_match_fit() -> None:
     model = llamath.load("llama-3.1-70b")
     sizes = MemoryCalculator(model, MemoryRequest(context=8192))
     report = plan_serving(model, sizes, hardware.parse_devices("16xh100"))
@@ -308,7 +308,7 @@ def test_golden(name: str) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_shares_of_the_time_sum_to_the_whole() -> None:
+def test_time_shares_sum_to_one() -> None:
     for name in ("plan-llama-3-8b", "plan-llama-3.1-405b", "plan-mixtral-8x7b"):
         lines = (GOLDEN / f"{name}.txt").read_text().splitlines()
         start = next(i for i, x in enumerate(lines) if x.startswith("plan 1"))
@@ -327,7 +327,7 @@ def test_the_json_contract() -> None:
     assert served["plans"][0]["decode_ceiling"] == pytest.approx(8 * served["plans"][0]["decode_ceiling_per_gpu"])
 
 
-def test_a_model_that_no_plan_holds_exits_with_1() -> None:
+def test_no_plan_exits_with_1() -> None:
     for args in (("llama-3.1-405b", "--gpus", "8xh100"), ("llama-3.1-405b", "--gpus", "2xh100", "--serve")):
         done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["plan", *args])
         assert done.exit_code == 1 and "no " in done.stdout
@@ -363,7 +363,7 @@ def test_a_model_that_no_plan_holds_exits_with_1() -> None:
         (("llama-3-8b", "--gpus", "8xh100", "--serve", "--latency", "soon"), "is no latency"),
     ],
 )
-def test_what_cannot_be_is_refused(args: tuple[str, ...], message: str) -> None:
+def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:
     done = run(*args)
     assert isinstance(done.exception, LlamathError | ClickException)
     assert message in (done.exception.format_message() if isinstance(done.exception, ClickException) else str(done.exception))

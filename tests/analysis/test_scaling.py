@@ -21,20 +21,20 @@ TABLE_A3_3 = (9.2e9, 27.1e9, 410.1e9, 4.1e12, 12.0e12, 20.1e12, 43.5e12, 94.1e12
 
 
 @pytest.mark.parametrize(("name", "printed"), [("hoffmann-1", TABLE_3), ("hoffmann-2", TABLE_A3_2)])
-def test_the_printed_tokens_follow_from_the_printed_compute(name: str, printed: tuple[float, ...]) -> None:
+def test_tokens_follow_from_compute(name: str, printed: tuple[float, ...]) -> None:
     for n, d in zip(SIZES, printed, strict=True):
         assert LAWS[name].tokens(n) == pytest.approx(d, rel=0.05)  # 1.5 trillion is printed to two digits
         assert LAWS[name].for_compute(6 * n * LAWS[name].tokens(n)) == pytest.approx(n, rel=1e-6)
 
 
-def test_the_unrounded_parametric_fit_is_near_its_table_and_the_rounded_one_is_not() -> None:
+def test_unrounded_fit_is_closer_to_the_table() -> None:
     rounded = parametric(406.4, 410.7, 0.34, 0.28)
     for n, d in zip(SIZES, TABLE_A3_3, strict=True):
         assert 1.05 < LAWS["hoffmann-3"].tokens(n) / d < 1.19
         assert 1.5 < exp(rounded(log(n))) / d < 2.3
 
 
-def test_what_hoffmann_et_al_say_of_both_at_1e21_operations() -> None:
+def test_hoffmann_optimum_at_1e21_flops() -> None:
     assert LAWS["kaplan"].for_compute(1e21) == pytest.approx(4.68e9, rel=0.002)
     assert LAWS["hoffmann-1"].for_compute(1e21) == pytest.approx(2.86e9, rel=0.002)
 
@@ -42,13 +42,13 @@ def test_what_hoffmann_et_al_say_of_both_at_1e21_operations() -> None:
 @pytest.mark.parametrize(
     ("name", "exponent"), [("hoffmann-1", 0.50), ("hoffmann-2", 0.49), ("hoffmann-3", 0.46), ("besiroglu", 0.51), ("kaplan", 0.73)]
 )
-def test_the_exponents_are_those_published(name: str, exponent: float) -> None:
+def test_exponents_are_published(name: str, exponent: float) -> None:
     found = law(name)
     low, high = found.for_compute(1e20), found.for_compute(1e26)
     assert log(high / low) / log(1e6) == pytest.approx(exponent, abs=0.0075)
 
 
-def test_the_replication_agrees_with_twenty_tokens_a_parameter() -> None:
+def test_replication_gives_twenty_tokens_per_parameter() -> None:
     found = law("besiroglu")
     n = found.for_compute(5.76e23)  # Chinchilla's
     assert 15 < found.tokens(n) / n < 25
@@ -56,14 +56,14 @@ def test_the_replication_agrees_with_twenty_tokens_a_parameter() -> None:
 
 
 @given(st.sampled_from(list(LAWS)), st.floats(6, 13))
-def test_a_law_can_be_read_in_every_direction(name: str, digits: float) -> None:
+def test_law_is_invertible(name: str, digits: float) -> None:
     found, n = law(name), 10**digits
     assert found.for_compute(6 * n * found.tokens(n)) == pytest.approx(n, rel=1e-6)
     if name != "kaplan" or digits < 13:
         assert found.for_tokens(found.tokens(n)) == pytest.approx(n, rel=1e-6)
 
 
-def test_a_budget_is_six_times_parameters_times_tokens() -> None:
+def test_budget_is_6nd() -> None:
     one = budget(8_030_261_248, law("hoffmann-1"), tokens=15 * 10**12)
     assert one.flops == 6 * 8_030_261_248 * 15 * 10**12 and one.per_parameter == pytest.approx(1867.93, abs=0.01)
     other = budget(8_030_261_248, law("hoffmann-1"), flops=one.flops)
@@ -71,7 +71,7 @@ def test_a_budget_is_six_times_parameters_times_tokens() -> None:
     assert not law("hoffmann-1").extrapolates(8e9) and law("hoffmann-1").extrapolates(405e9)
 
 
-def test_an_unknown_law_has_a_hint() -> None:
+def test_unknown_law_has_a_hint() -> None:
     with pytest.raises(LlamathError) as error:
         law("hofmann-1")
     assert "hoffmann-1" in error.value.hint

@@ -40,7 +40,7 @@ def digits(value: int, like: float) -> float:
     return float((Decimal(value) / 10**9).quantize(places, ROUND_HALF_UP))
 
 
-def test_the_first_figure_of_zero_to_its_printed_digits() -> None:
+def test_zero_figure_1() -> None:
     figure = published("zero_fig1")
     for zero, name in enumerate(("baseline", "Pos", "Pos+g", "Pos+g+p")):
         assert digits(states(int(figure["psi"]), zero, figure["Nd"]), figure["GB"][name]) == figure["GB"][name]
@@ -50,7 +50,7 @@ def test_the_first_figure_of_zero_to_its_printed_digits() -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "llama-3-70b", "mixtral-8x7b"])
-def test_sixteen_bytes_a_parameter_before_activations(slug: str) -> None:
+def test_sixteen_bytes_per_parameter(slug: str) -> None:
     model = llamath.load(slug)
     (stage,) = training(model).stages
     assert stage.weights + stage.gradients + stage.master + stage.optimizer == 16 * model.parameters.total
@@ -64,11 +64,11 @@ def test_buffers_are_not_trained() -> None:
     assert stage.gradients == 2 * (model.parameters.total - 14_848) and stage.weights == 2 * model.parameters.total
 
 
-def test_a_packed_model_is_trained_in_what_it_computes_in() -> None:
+def test_packed_model_trains_in_compute_dtype() -> None:
     assert "training in bf16" in run("gpt-oss-20b", "--train").stdout
 
 
-def test_the_lines_sum_to_the_total_and_to_the_kinds() -> None:
+def test_lines_sum_to_totals() -> None:
     for slug in ("llama-3-8b", "deepseek-v3", "gemma-2-2b", "gpt2"):
         for layout in (
             Layout(),
@@ -89,7 +89,7 @@ def pieces_of(config: Any) -> list[WeightShard]:
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("name", [x for x in OPTIMIZERS if x != "adamw8bit"])
-def test_what_torch_keeps_for_each_optimiser(name: str) -> None:
+def test_optimizer_states_match_torch(name: str) -> None:
     import torch
 
     from support.saved_tensors import causal_lm
@@ -115,7 +115,7 @@ def test_what_torch_keeps_for_each_optimiser(name: str) -> None:
     assert sum(OPTIMIZERS[name].states(x, 4) * x.copies for x in pieces_of(LLAMA)) == found
 
 
-def test_eight_bit_states_have_a_constant_for_each_block() -> None:
+def test_8bit_states_have_a_scale_per_block() -> None:
     states = OPTIMIZERS["adamw8bit"].states
     piece = of(1).pieces[0]
     assert states(piece._replace(shape=(100, 130)), 2) == 2 * (13000 + 4 * 51)  # as bitsandbytes 0.50 allocates it
@@ -128,7 +128,7 @@ PEAK = LLAMA | {"vocab_size": 4000, "hidden_size": 128, "intermediate_size": 352
 @pytest.mark.transformers
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("recompute, vocab, tolerance", [("none", 4000, 0.001), ("full", 4000, 0.001), ("full", 200, 0.03)])
-def test_the_peak_of_a_step_is_what_torch_counts(recompute: Any, vocab: int, tolerance: float, dtype: str) -> None:
+def test_peak_memory_matches_torch(recompute: Any, vocab: int, tolerance: float, dtype: str) -> None:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
@@ -157,13 +157,13 @@ def test_the_peak_of_a_step_is_what_torch_counts(recompute: Any, vocab: int, tol
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 10**6), st.integers(1, 64))
-def test_zero_never_takes_more_and_ranks_hold_the_whole(numbers: int, ranks: int) -> None:
+def test_zero_shards_cover_the_model(numbers: int, ranks: int) -> None:
     found = [states(numbers, zero, ranks) for zero in range(4)]
     assert found == sorted(found, reverse=True) and found[0] == 16 * numbers
     assert 0 <= found[3] * ranks - found[0] <= 5 * ranks
 
 
-def test_llama_3_fits_its_cards_as_it_was_trained() -> None:
+def test_llama_3_training_fits_its_gpus() -> None:
     paper, tree = published("llama3_paper")["table4"], llamath.load("llama-3.1-405b")
     for gpus, tp, cp, pp, dp, seq, batch, *_ in paper["rows"]:
         layout = Layout(tp=tp, cp=cp, pp=pp, dp=8 if gpus == 16384 and cp == 16 else dp, zero=2, microbatches=batch)
@@ -174,7 +174,7 @@ def test_llama_3_fits_its_cards_as_it_was_trained() -> None:
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "gemma-2-9b", "mixtral-8x7b"])
 @pytest.mark.parametrize("layout", [Layout(pp=4), Layout(pp=8, dp=2, zero=1), Layout(pp=2, interleave=3, microbatches=8, recompute="full")])
-def test_the_fullest_stage_is_found_without_looking_at_all(slug: str, layout: Layout) -> None:
+def test_largest_stage_agrees_with_brute_force(slug: str, layout: Layout) -> None:
     job = Job(llamath.load(slug), TrainRequest())
     some, every = job.at(layout).report(every=False), training(job.model, TrainRequest(layout=layout))
     assert some.fullest.total == every.fullest.total and len(some.stages) <= len(every.stages)
@@ -193,7 +193,7 @@ TARGETS = {
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("name, targets", [(name, x) for name, (_, sets) in TARGETS.items() for x in sets])
-def test_adapters_are_those_of_peft(name: str, targets: list[str]) -> None:
+def test_adapters_match_peft(name: str, targets: list[str]) -> None:
     peft = pytest.importorskip("peft")
     import torch
     import transformers
@@ -219,7 +219,7 @@ def test_adapters_are_those_of_peft(name: str, targets: list[str]) -> None:
 
 
 @pytest.mark.parametrize("layout", [Layout(tp=2), Layout(tp=4, pp=2), Layout(dp=4, zero=3)])
-def test_adapters_are_shared_out_as_their_matrices_are(layout: Layout) -> None:
+def test_adapters_are_sharded_like_their_matrices(layout: Layout) -> None:
     model = llamath.load("llama-3-8b")
     report = training(model, TrainRequest(rank=16, targets=("all",), layout=layout))
     assert report.adapted is not None
@@ -228,7 +228,7 @@ def test_adapters_are_shared_out_as_their_matrices_are(layout: Layout) -> None:
     assert whole / layout.gpus <= max(adapters) < whole
 
 
-def test_lora_on_llama_2_7b_is_what_peft_prints() -> None:
+def test_lora_on_llama_2_7b_matches_peft() -> None:
     found = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapted
     assert found is not None and found.trainable == 4_194_304
     assert f"{100 * found.trainable / found.everything:.4f}" == "0.0622"
@@ -240,7 +240,7 @@ def test_lora_on_llama_2_7b_is_what_peft_prints() -> None:
 @pytest.mark.parametrize(
     "targets", ["q_proj v_proj", "q_proj k_proj v_proj o_proj", "gate_proj up_proj down_proj", "q_proj o_proj down_proj"]
 )
-def test_what_torch_keeps_beside_adapters(targets: str, attention: str, dtype: str) -> None:
+def test_saved_activations_with_adapters_match_torch(targets: str, attention: str, dtype: str) -> None:
     peft = pytest.importorskip("peft")
     import torch
 
@@ -258,7 +258,7 @@ def test_what_torch_keeps_beside_adapters(targets: str, attention: str, dtype: s
     assert total((*flow.kept, *flow.loss), layout, tokens) + 4 == found  # 4: the number of tokens, which the mean of the losses keeps
 
 
-def test_qlora_keeps_the_base_in_four_bits() -> None:
+def test_qlora_base_weights_are_4bit() -> None:
     (stage,) = training(llamath.load("llama-2-7b"), TrainRequest(dtype="bnb-nf4", rank=8, targets=("qv",))).stages
     packed, plain, tables = 6_476_005_376, 6_738_415_616 - 6_476_005_376, 7 * 32 * 64
     assert stage.weights == packed // 2 + packed // 64 * 4 + tables + 2 * plain + 4 * 4_194_304
@@ -303,7 +303,7 @@ def run(*args: str) -> Any:
         (("llama-1-30b", "--train", "--layout", "tp=3"), "TP 3: 52 heads"),
     ],
 )
-def test_what_cannot_be_is_refused(args: tuple[str, ...], message: str) -> None:
+def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:
     done = run(*args)
     assert done.exception is not None and message in str(getattr(done.exception, "message", done.exception)) + str(done.exception)
     assert isinstance(done.exception, LlamathError) or hasattr(done.exception, "format_message")
@@ -317,7 +317,7 @@ def test_the_json_contract() -> None:
     assert all(set(x) == {"what", "bytes", "formula", "exact"} for x in made["lines"])
 
 
-def test_what_fits() -> None:
+def test_training_fits_or_exits_with_1() -> None:
     made = json.loads(run("llama-3-8b", "--lora", "r=8", "--in", "80GiB", "--context", "2048", "--json").stdout)
     assert made["fits"] and made["max_batch"] >= 2
     text = run("llama-3-8b", "--train", "--in", "80GB").stdout
@@ -332,7 +332,7 @@ def test_what_fits() -> None:
         ("llama-2-7b", "--lora", "r=8,targets=q,v", "--dtype", "bnb-nf4-dq"),
     ],
 )
-def test_tables_fit_the_terminal_and_say_their_sum(args: tuple[str, ...]) -> None:
+def test_tables_fit_the_terminal(args: tuple[str, ...]) -> None:
     done = run(*args)
     assert done.exception is None, done.exception
     lines = done.stdout.splitlines()

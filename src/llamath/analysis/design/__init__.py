@@ -1,1 +1,1 @@
-"""Dimensions for a target number of parameters: the grid, the search, the habits by which candidates are ranked."""
+"""Find the dimensions of a model with a target number of parameters."""

@@ -1,4 +1,4 @@
-"""`Candidate`: dimensions read back through their family, so that the total is the tree's."""
+"""`Candidate`: a design that is built through its family, so that its total is counted on the tree."""
 
 from __future__ import annotations
 
@@ -16,71 +16,71 @@ from .family_shape import FamilyShape
 
 
 class Candidate(Record):
-    """One answer."""
+    """One design that meets the request."""
 
     model: Model
     config: Mapping[str, Any]  # HF keys
     ranked: RankedDesign
     active: int
-    error: Fraction  # of the target
-    cost: float  # the distance from the habits
+    error: Fraction  # relative to the target
+    cost: float  # the distance from the series' habits
     reasons: tuple[str, ...]
-    kv_bytes: int  # for each token, in bfloat16
-    rounding: tuple[int, float | None] | None = None  # Meta's multiple_of and ffn_dim_multiplier that give the feed-forward width
+    kv_bytes: int  # KV-cache bytes per token in bfloat16
+    rounding: tuple[int, float | None] | None = None  # Meta's multiple_of and ffn_dim_multiplier that give the FFN width
 
     @property
     def layers(self) -> int:
-        """How many."""
+        """The number of layers."""
         return self.ranked.layers
 
     @property
     def width(self) -> int:
-        """Of the stream."""
+        """The hidden size."""
         return self.ranked.outer.d
 
     @property
     def ffn(self) -> int:
-        """The feed-forward width, of one expert where there are experts."""
+        """The FFN width, of one expert for MoE models."""
         return self.ranked.ffn
 
     @property
     def heads(self) -> int:
-        """Query heads."""
+        """The number of query heads."""
         return self.ranked.outer.H
 
     @property
     def kv_heads(self) -> int:
-        """Key/value heads."""
+        """The number of key/value heads."""
         return self.ranked.outer.K
 
     @property
     def head_dim(self) -> int:
-        """The size of one."""
+        """The size of a head."""
         return self.ranked.outer.h
 
     @property
     def total(self) -> int:
-        """Its parameters."""
+        """The parameters."""
         return self.ranked.total
 
     @property
     def aspect(self) -> float:
-        """Width over layers."""
+        """The aspect ratio: hidden size over number of layers."""
         return self.width / self.layers
 
     @property
     def ppm(self) -> float:
-        """The error in millionths of the target."""
+        """The error in parts per million of the target."""
         return float(round(self.error * 10**6, 1))
 
     @property
     def weight_bytes(self) -> int:
-        """Of the weights in bfloat16."""
+        """The bytes of the weights in bfloat16."""
         return BF16_BYTES * self.total
 
 
 def build_candidate(one: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
-    """Build a candidate through its family and count its tree."""
+    """Build a design through its family and count its tree."""
     x, sizes = one.outer, dict(design_dims(one, shape.ffn))
     if shape.ffn == "Fe" and "F" in shape.keys:
         sizes["F"] = dense_ffn_width(shape, x.d)

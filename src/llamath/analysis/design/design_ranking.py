@@ -1,4 +1,4 @@
-"""Ranking: what a candidate costs, and the best of many without looking at those that cannot be among them."""
+"""Rank designs by their distance from a series' habits, without scoring those that cannot be among the best."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .grid import Grid, OuterDims
 from .habits import INDIVISIBLE_COST, ROUNDNESS_COST, UNUSUAL_COST, Choice, Habits, divides, odd_bits
 
 HEADS_SCATTER = 0.15
-"""Of the width of all heads over the stream's, where that is free."""
+"""The expected scatter of (heads × head_dim) / width, where that ratio is free."""
 
 MAX_COMPARED = 12
-"""So many feed-forward widths of a row are compared one by one; of more the whole order is kept."""
+"""Ranges of at most this many FFN widths are scored one by one; for longer ranges, all widths are sorted once."""
 
 
 class RankedDesign(NamedTuple):
-    """A candidate with its place: the smaller key is the better one."""
+    """A design with its sort key; smaller keys rank higher."""
 
     key: tuple[float, float]
     outer: OuterDims
@@ -30,7 +30,7 @@ class RankedDesign(NamedTuple):
 
 
 class HabitCosts:
-    """What dimensions cost under some habits; each number is worked out once."""
+    """The costs of dimensions under given habits, cached."""
 
     def __init__(self, known: Habits) -> None:
         self.habits = known
@@ -38,7 +38,7 @@ class HabitCosts:
         self._order: dict[int, list[tuple[float, int]]] = {}
 
     def outer(self, x: OuterDims) -> float:
-        """Width, heads and KV heads."""
+        """The cost of width, heads and KV heads."""
         known = self.habits
         cost = ROUNDNESS_COST * max(odd_bits(x.d) - known.width_bits, 0.0) + _choice_cost(x.h, known.head_dims)
         usual = x.K == x.H if known.multi_head else x.K in known.kv_heads.usual
@@ -48,13 +48,13 @@ class HabitCosts:
         return cost + (INDIVISIBLE_COST if known.multiples_of_8 and not divides(8, x.d, x.H) else 0.0)
 
     def depth(self, d: int, layers: int) -> float:
-        """Aspect ratio and evenness."""
+        """The cost of the depth: aspect ratio and parity."""
         known = self.habits
         cost = 0.5 * ((log(d / layers) - known.aspect.value) / known.aspect.scatter) ** 2
         return cost + (INDIVISIBLE_COST if known.even and layers % 2 else 0.0)
 
     def ffn(self, d: int, ffn: int) -> float:
-        """Feed-forward ratio and roundness."""
+        """The cost of the FFN width: its ratio to the width, and roundness."""
         known = self.habits
         if (round_ := self._ffn.get(ffn)) is None:
             round_ = self._ffn[ffn] = ROUNDNESS_COST * max(odd_bits(ffn) - known.ffn_bits, 0.0) + (
@@ -63,7 +63,7 @@ class HabitCosts:
         return round_ + 0.5 * ((log(ffn / d) - known.ffn.value) / known.ffn.scatter) ** 2
 
     def in_order(self, d: int, grid: Grid) -> list[tuple[float, int]]:
-        """All feed-forward widths that go with a width, the best first."""
+        """Return all admissible FFN widths for a width, cheapest first."""
         if d not in self._order:
             low, high = grid.ffn(d)
             self._order[d] = sorted((self.ffn(d, x), x) for x in range(low, high + 1, grid.step))
@@ -75,7 +75,7 @@ def _choice_cost(n: int, among: Choice) -> float:
 
 
 def rank_best(found: Iterable[FfnRange], costs: HabitCosts, request: DesignRequest, grid: Grid, keep: int) -> list[RankedDesign]:
-    """The best candidates, one for each row: of those that differ in the feed-forward width alone only the best is wanted."""
+    """Return the best designs; of those that differ only in the FFN width, only the best is kept."""
     heap: list[tuple[tuple[float, float], int, RankedDesign]] = []
     outer: dict[OuterDims, float] = {}
     for serial, row in enumerate(found):
@@ -113,6 +113,6 @@ def _by_error(row: FfnRange, costs: HabitCosts, request: DesignRequest, step: in
 
 
 def design_dims(one: RankedDesign, ffn: str) -> Mapping[str, int]:
-    """A candidate's dimensions by letter."""
+    """Return the dimensions of a design by letter."""
     x = one.outer
     return {"L": one.layers, "d": x.d, "H": x.H, "K": x.K, "h": x.h, ffn: one.ffn}

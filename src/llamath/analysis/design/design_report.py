@@ -1,4 +1,4 @@
-"""`design`: dimensions for a target number of parameters, found exactly over a whole grid and ranked by the habits of a series."""
+"""`design`: search a whole grid of dimensions for a target number of parameters, and rank the results by the habits of a series."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from .series import Series, find_series
 MAX_TARGET = 10**13
 
 MAX_PLOTTED = 240
-"""So many candidates are kept beside those shown: for the picture."""
+"""The number of ranked designs that are kept for the plot."""
 
 MOE_COUNTERPARTS = {"llama": "mixtral", "mistral": "mixtral"}
-"""Model type → the type of the same layers with experts in place of the feed-forward, where the keys are the same."""
+"""Model type → its MoE counterpart with the same config keys."""
 
 
 class DesignReport(Record):
-    """What was found."""
+    """The designs that were found, or why there are none."""
 
     request: DesignRequest
     series: Series
     habits: Habits
     grid: Grid
     family: str  # of the candidates
-    searched: int  # points of the grid, each decided
-    rows: int  # intervals worked out for that
-    within: int  # points that meet every demand
+    searched: int  # grid points decided
+    rows: int  # intervals computed to decide them
+    within: int  # grid points that meet every constraint
     candidates: tuple[Candidate, ...]
-    ranked: tuple[RankedDesign, ...]  # the candidates and those after them
-    misses: NearMisses | None = None  # where there is no candidate
+    ranked: tuple[RankedDesign, ...]  # the candidates and the designs ranked after them
+    misses: NearMisses | None = None  # the nearest designs, if there is no candidate
     notes: tuple[str, ...] = ()
 
 
 def design(request: DesignRequest) -> DesignReport:
-    """Search, rank, and read the best back through their family."""
+    """Search the grid, rank the designs, and build the best ones through their family."""
     if not 1 <= request.target <= MAX_TARGET:
-        raise LlamathError(f"{request.target:.3g} parameters are beyond what is searched, {MAX_TARGET:.0e}", hint="say 405B, 1.5e9 or 500M")
+        raise LlamathError(f"the target {request.target:.3g} exceeds the limit of {MAX_TARGET:.0e} parameters", hint="such as 405B or 500M")
     like, made = prepare(request)
     known = learn_habits(like.members, _habit_size(request, like), made.ffn)
     admissible = build_grid(request, made, known)
     if (v := made.vocab) % request.bounds.tensor_parallel:
         n = request.bounds.tensor_parallel
-        raise LlamathError(f"a vocabulary of {v:,} does not divide by {n}", hint=f"--vocab {-(-v // n) * n}")
+        raise LlamathError(f"the vocabulary size {v:,} is not divisible by {n}", hint=f"vocab {-(-v // n) * n}")
     tally, costs = SearchStats(), HabitCosts(known)
     found = rank_best(
         find_ranges(search_space(request, made, admissible), tally), costs, request, admissible, max(MAX_PLOTTED, request.limit)
@@ -76,7 +76,7 @@ def design(request: DesignRequest) -> DesignReport:
 
 
 def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
-    """The series, and the shape of its family with what the request fixes besides dimensions."""
+    """Return the series of a request, and the shape of its family with the request's vocabulary, experts and tying."""
     fixed = request.fixed
     sparse = fixed.experts is not None or request.bounds.active is not None
     like = find_series(request.like, request.target, sparse, request.exclude)
@@ -92,20 +92,20 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
     if fixed.tied is not None:
         changes["tie_word_embeddings"] = fixed.tied
     if (k := fixed.top_k or made.sizes.get("k", 0)) > (E := fixed.experts or made.sizes.get("E", k)):
-        raise LlamathError(f"--top-k {k} of {E} experts: a token cannot pass through more than there are")
+        raise LlamathError(f"top_k {k} exceeds the number of experts, {E}")
     return like, family_shape(like.template, changes) if changes else made
 
 
 def _with_experts(template: Model, fixed: FixedDims) -> dict[str, Any]:
     kind = MOE_COUNTERPARTS.get(template.family.name)
     if kind is None or fixed.experts is None:
-        hint = "--like mixtral, or another family that has them" if kind is None else "say how many: --experts 8 --top-k 2"
+        hint = "like mixtral, or another MoE series" if kind is None else "give their number, such as experts 8 and top_k 2"
         raise LlamathError(f"{template.name} has no experts", hint=hint)
     return {"model_type": kind, "architectures": None, "num_local_experts": fixed.experts, "num_experts_per_tok": fixed.top_k or 2}
 
 
 def _habit_size(request: DesignRequest, like: Series) -> int:
-    """The size whose habits are wanted: of a dense series what a token passes through."""
+    """The size at which habits are looked up: the active parameters if an MoE design follows a dense series."""
     fixed = request.fixed
     if like.sparse or (fixed.experts is None and request.bounds.active is None):
         return request.target
@@ -118,14 +118,14 @@ def _build(one: RankedDesign, made: FamilyShape, request: DesignRequest, costs: 
 
 
 def _notes(request: DesignRequest, made: FamilyShape, like: Series) -> list[str]:
-    """What was taken from the template without being asked for."""
-    said = [f"vocabulary {made.vocab:,}"] * (request.fixed.vocab is None)
+    """Note what was taken from the template model by default."""
+    defaults = [f"vocabulary {made.vocab:,}"] * (request.fixed.vocab is None)
     tied = bool(made.data.get("tie_word_embeddings", False))
-    said += ["head tied" if tied else "head of its own"] * (request.fixed.tied is None)
-    found = [f"from {like.template.name}: {', '.join([*said, 'and the keys that are no dimensions'])}"]
+    defaults += ["tied head" if tied else "untied head"] * (request.fixed.tied is None)
+    found = [f"from {like.template.name}: {', '.join([*defaults, 'and all other config keys'])}"]
     if like.borrowed:
-        found.append(f"no {like.name} is published: habits are those of the {len(like.members)} published sizes with the same matrices")
+        found.append(f"no {like.name} model is published: habits come from {len(like.members)} published models with the same matrices")
     sizes = [x.total for x in like.members]
     if not min(sizes) <= (size := _habit_size(request, like)) <= max(sizes) and abs(log(size / max(sizes))) > 0.05:
-        found.append(f"habits are known from {min(sizes):,} to {max(sizes):,} parameters; beyond that they are held constant")
+        found.append(f"habits are known from {min(sizes):,} to {max(sizes):,} parameters and kept constant beyond")
     return found

@@ -1,4 +1,4 @@
-"""What is asked of a design: the target, what is fixed, what is bounded, and how candidates are ranked."""
+"""The request of a design: the target, fixed dimensions, constraints, and the ranking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOLERANCE = Fraction(1, 200)
 
 
 class FixedDims(Record):
-    """Dimensions that the user gives, each as (least, most); None leaves them to the search."""
+    """Dimensions fixed by the user, each as (min, max); None leaves a dimension to the search."""
 
     layers: IntRange | None = None
     width: IntRange | None = None
@@ -26,19 +26,19 @@ class FixedDims(Record):
 
 
 class DesignBounds(Record):
-    """What every candidate must keep to."""
+    """Constraints that every candidate must meet."""
 
-    aspect: FloatRange | None = None  # width over layers
-    ffn_ratio: FloatRange | None = None  # feed-forward width over width
-    multiple_of: int | None = None  # of the feed-forward width
-    tensor_parallel: int = 1  # width, heads, KV heads, feed-forward and vocabulary divide by it
-    active: int | None = None  # parameters that a token passes through, within the tolerance
+    aspect: FloatRange | None = None  # width / layers
+    ffn_ratio: FloatRange | None = None  # FFN width / width
+    multiple_of: int | None = None  # divides the FFN width
+    tensor_parallel: int = 1  # divides width, heads, KV heads, FFN width and vocabulary
+    active: int | None = None  # active parameters, within the tolerance
     max_kv_per_token: int | None = None  # bytes
     max_memory: int | None = None  # bytes of the weights
 
 
 class DesignRequest(Record):
-    """One question to `design`."""
+    """The request of one design."""
 
     target: int
     like: str = "llama-3"
@@ -47,4 +47,4 @@ class DesignRequest(Record):
     tolerance: Fraction = TOLERANCE
     by_error: bool = False
     limit: int = 10
-    exclude: frozenset[str] = frozenset()  # presets that must not teach the habits
+    exclude: frozenset[str] = frozenset()  # presets that are not used to learn the habits

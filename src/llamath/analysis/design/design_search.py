@@ -1,8 +1,8 @@
-"""The search: every point of the grid is decided, most of them by the score, because the total grows with layers and feed-forward width.
+"""The search: every grid point is decided, most of them by intervals, because the total grows with layers and FFN width.
 
-With everything but these two given, the total is a + b·L + c·F + e·L·F with coefficients from the tree. So the depths that can meet the
-target at all are an interval, and for each of them the feed-forward widths are one: a row of the search costs the same however many
-candidates it decides. What is in no interval is outside of the tolerance, exactly.
+With all other dimensions given, the total is a + b·L + c·F + e·L·F with coefficients from the tree. So the depths that can reach the
+target form an interval, and for each depth so do the FFN widths: one range costs the same however many designs it contains. Everything
+outside the intervals is outside the tolerance, exactly.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .grid import Grid, OuterDims
 from .polynomial import Plane
 
 BF16_BYTES = 2
-"""Of a number in bfloat16: weights, keys and values."""
+"""Bytes per element of weights, keys and values."""
 
 
 class FfnRange(NamedTuple):
-    """Candidates that differ in the feed-forward width alone; all of them meet the target."""
+    """Designs that differ only in the FFN width; all of them meet the target."""
 
     outer: OuterDims
     layers: int
@@ -31,26 +31,26 @@ class FfnRange(NamedTuple):
 
 
 class SearchSpace(Record):
-    """One search: what is admissible, and what has to be met."""
+    """One search: the grid, and the range of totals to meet."""
 
     request: DesignRequest
     shape: FamilyShape
     grid: Grid
-    low: int  # the least total
-    high: int  # and the greatest
+    low: int  # the smallest admissible total
+    high: int  # the largest admissible total
 
 
 class SearchStats:
-    """What a search has looked at."""
+    """Counters of a search."""
 
     def __init__(self) -> None:
-        self.points = 0  # of the grid, each decided
-        self.rows = 0  # intervals worked out for that
-        self.within = 0  # points that meet every demand
+        self.points = 0  # grid points decided
+        self.rows = 0  # intervals computed to decide them
+        self.within = 0  # grid points that meet every constraint
 
 
 def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> SearchSpace:
-    """The totals that are within the tolerance, and fit the memory."""
+    """Return the search space: the totals within the tolerance and the memory limit."""
     slack = int(request.target * request.tolerance)
     low, high = request.target - slack, request.target + slack
     if request.bounds.max_memory is not None:
@@ -59,7 +59,7 @@ def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> Sear
 
 
 def find_ranges(where: SearchSpace, tally: SearchStats) -> Iterator[FfnRange]:
-    """Every row with a candidate in it."""
+    """Yield every range of FFN widths that contains a design."""
     for d, planes in possible_widths(where):
         ffn = where.grid.ffn(d)
         for outer, total in planes:
@@ -67,7 +67,7 @@ def find_ranges(where: SearchSpace, tally: SearchStats) -> Iterator[FfnRange]:
 
 
 def possible_widths(where: SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
-    """The widths at which some depth and feed-forward meet the target (or those that are given), with everything that goes with them."""
+    """Yield the widths at which some depth and FFN width meet the target, with the other dimensions and the total as a plane."""
     grid, step = where.grid, where.grid.width_step
     first, last = grid.fixed.width or (step, where.high)
     d = step * -(-first // step)
@@ -84,7 +84,7 @@ def possible_widths(where: SearchSpace) -> Iterator[tuple[int, list[tuple[OuterD
 
 
 def plane_of(shape: FamilyShape, outer: OuterDims) -> Plane:
-    """The total over layers and feed-forward width."""
+    """Return the total as a function of layers and FFN width."""
     return shape.total.plane(_values(shape, outer), shape.ffn)
 
 
@@ -96,7 +96,7 @@ def _values(shape: FamilyShape, outer: OuterDims) -> dict[str, int]:
 
 
 def dense_ffn_width(shape: FamilyShape, d: int) -> int:
-    """The width of the dense layers beside experts: the template's share of the width, in multiples of 64."""
+    """Return the FFN width of an MoE model's dense layers: the template's ratio to the width, rounded to multiples of 64."""
     return max(64 * round(shape.sizes["F"] * d / shape.sizes["d"] / 64), 64)
 
 
@@ -131,7 +131,7 @@ def _active_plane(where: SearchSpace, outer: OuterDims) -> Plane | None:
 
 
 def _max_depth(where: SearchSpace, outer: OuterDims) -> int:
-    """The depth at which the cache of a token reaches its bound."""
+    """The largest depth within the limit on KV-cache bytes per token."""
     most = where.request.bounds.max_kv_per_token
     if most is None:
         return where.high
@@ -139,11 +139,11 @@ def _max_depth(where: SearchSpace, outer: OuterDims) -> int:
 
 
 def _depth_reaching(total: Plane, goal: int, ffn: int, up: bool) -> int:
-    """The first depth that reaches a total at a feed-forward width, or the last that does not pass it."""
+    """The smallest depth that reaches a total at an FFN width (up), or the largest that does not exceed it."""
     short, each = goal - total.a - total.c * ffn, total.b + total.e * ffn
     return -(-short // each) if up else short // each
 
 
 def _interval(ffn: IntRange, goal: IntRange, slope: int) -> IntRange:
-    """The part of an interval of feed-forward widths where slope · F is between two numbers."""
+    """The part of a range of FFN widths in which slope · F lies between two totals."""
     return max(ffn[0], -(-goal[0] // slope)), min(ffn[1], goal[1] // slope)

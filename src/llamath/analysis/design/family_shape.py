@@ -1,4 +1,4 @@
-"""`Shape`: a family as the search sees it: the config key of each letter, and the total as a polynomial that is held against the tree."""
+"""`FamilyShape`: the config key of each dimension of a family, and its total as a polynomial that is checked against the tree."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from .polynomial import Polynomial, active_polynomial, total_polynomial
 DIM_LETTERS = ("L", "d", "H", "K", "h", "F", "Fe")
 REQUIRED_LETTERS = ("L", "d", "H")
 LAYER_ORDER_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
-"""Keys that list the layers one by one: without them the family has an order of its own for any number."""
+"""Config keys that list the layers one by one; without them, the family's own order applies to any depth."""
 
 
 class FamilyShape(Record):
-    """What a design of a family can change, and what its total is then."""
+    """The dimensions of a family that a design can change, and the total as their function."""
 
-    data: Mapping[str, Any]  # HF keys that every candidate starts from
-    keys: Mapping[str, str]  # letter → HF key
-    sizes: Mapping[str, int]  # of the template
-    ffn: str  # the letter of the feed-forward width that is searched
+    data: Mapping[str, Any]  # the Hugging Face config that every candidate starts from
+    keys: Mapping[str, str]  # letter → Hugging Face key
+    sizes: Mapping[str, int]  # the template's dimensions
+    ffn: str  # the letter of the FFN width that is searched
     total: Polynomial
     active: Polynomial
-    cached: tuple[int, bool]  # elements remembered for a token: so many for each layer, or for each layer, KV head and number of a head
+    cached: tuple[int, bool]  # cached elements per token and layer; True: multiplied by KV heads and head_dim
 
     @property
     def grouped(self) -> bool:
-        """Whether KV heads have a key of their own."""
+        """Whether the number of KV heads has its own config key."""
         return "K" in self.keys and self.keys["K"] != self.keys["H"]
 
     @property
     def vocab(self) -> int:
-        """The rows of the embedding."""
+        """The vocabulary size."""
         return self.sizes["V"]
 
     def config(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """The HF keys of a candidate; the size of a head is left out where it is width / heads."""
+        """Return the Hugging Face config of a design; head_dim is left out where it is width / heads."""
         made = {**self.data, **{self.keys[letter]: n for letter, n in sizes.items() if letter in self.keys and letter != "h"}}
         if "h" in self.keys and "h" in sizes and (sizes["H"] * sizes["h"] != sizes["d"] or made.get("head_dim") is not None):
             made["head_dim"] = sizes["h"]
         return made
 
     def kv_elements(self, layers: int, kv_heads: int, head_dim: int) -> int:
-        """Numbers remembered for each token."""
+        """Return the cached elements per token."""
         per, by_head = self.cached
         return per * layers * (kv_heads * head_dim if by_head else 1)
 
 
 def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
-    """The shape of a model's family, with some keys changed; refused where the total is no polynomial that could be searched."""
+    """Return the shape of a model's family with some keys changed; an error if the total is not a searchable polynomial."""
     data = {**{key: value for key, value in model.config.data.items() if key not in LAYER_ORDER_KEYS}, **changes}
     base = _load_base(model, data)
     letters = base.count.formula.letters
@@ -89,7 +89,7 @@ def _load_base(model: Model, data: Mapping[str, Any]) -> Model:
 
 
 def _check_against_tree(found: FamilyShape, base: Model) -> None:
-    """Hold the polynomial against the tree at points of its own."""
+    """Check the polynomial against the tree at several points."""
     if not (found.total.linear(found.ffn) and found.active.linear(found.ffn)):
         raise _unsearchable(base)
     v = {letter: found.sizes[letter] for letter in DIM_LETTERS if letter in found.sizes}
@@ -108,7 +108,7 @@ def _check_against_tree(found: FamilyShape, base: Model) -> None:
 
 
 def _doubled(v: Mapping[str, int]) -> dict[str, int]:
-    """Twice the width with twice the heads."""
+    """Double the width and the heads."""
     return {**v, **{letter: 2 * v[letter] for letter in ("d", "H", "K") if letter in v}}
 
 
@@ -117,12 +117,12 @@ def _predicted_kv_elements(found: FamilyShape, sizes: Mapping[str, int]) -> int:
 
 
 def _tree_kv_elements(model: Model) -> int:
-    """Numbers that one more token leaves behind, in all layers together, as long as no window is full."""
+    """The cached elements of one more token in all layers, while no sliding window is full."""
     return sum(int(x.layers) * sum(map(int, x.rows)) for x in cache_specs(model.tree))
 
 
 def _cached(base: Model) -> tuple[int, bool]:
-    """What the tree's cache is proportional to."""
+    """Return `FamilyShape.cached` of the tree."""
     v = base.count.formula.letters
     whole, layers = _tree_kv_elements(base), v.get("L", 1)
     each = v.get("K", 0) * v.get("h", 0)
@@ -132,6 +132,6 @@ def _cached(base: Model) -> tuple[int, bool]:
 
 def _unsearchable(base: Model) -> LlamathError:
     return LlamathError(
-        f"design cannot search the {base.family.name} family: its total is not affine in layers and feed-forward width, each from one key",
-        hint="--like llama-3, qwen3, gemma-3, mixtral, deepseek-v3 or classic can be searched",
+        f"design cannot search the {base.family.name} family: its total is not affine in layers and FFN width, each from one config key",
+        hint="llama-3, qwen3, gemma-3, mixtral, deepseek-v3 and classic can be searched",
     )

@@ -1,4 +1,4 @@
-"""`Grid`: the admissible dimensions of a design: every width, head, KV head, depth and feed-forward width that a candidate may have."""
+"""`Grid`: the admissible dimensions of a design: widths, heads, KV heads, depths and FFN widths."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .family_shape import FamilyShape
 from .habits import Habits
 
 ASPECT_MARGIN, FFN_MARGIN, HEADS_MARGIN = 2.0, 1.5, 1.25
-"""How far beyond what its series has published a candidate may go, unless the user says otherwise: half to twice the aspect ratio, …"""
+"""The default margins around the published range of a series: half to twice the aspect ratio, and so on."""
 
 MAX_DIM, MAX_HEAD_DIM = 2**40, 1024
 MAX_FFN_STEP = 256
-"""The feed-forward width is a multiple of this, or of a smaller power of two where the width is small."""
+"""The FFN width is a multiple of this, or of a smaller power of two for small widths."""
 
 
 class OuterDims(NamedTuple):
-    """All dimensions but layers and feed-forward width."""
+    """All dimensions except layers and FFN width."""
 
     d: int
     h: int
@@ -35,28 +35,28 @@ class Grid(Record):
     bounds: DesignBounds
     aspect: FloatRange | None
     ratio: FloatRange
-    step: int  # of the feed-forward width
+    step: int  # of the FFN width
     width_step: int
     head_dims: tuple[int, ...]
     square: bool
-    share: FloatRange  # of the width that the heads take, where that is free
-    kv_heads: tuple[int, ...] | None  # None: as many as heads
+    share: FloatRange  # heads × head_dim / width, where that is free
+    kv_heads: tuple[int, ...] | None  # None: equal to the number of heads
     grouped: bool
 
     @property
     def one_width(self) -> bool:
-        """Whether the width is given."""
+        """Whether the width is fixed."""
         return _is_single(self.fixed.width)
 
     def layers(self, d: int) -> IntRange:
-        """The depths that go with a width."""
+        """Return the range of depths for a width."""
         low, high = self.fixed.layers or (1, MAX_DIM)
         if self.aspect:
             low, high = max(low, ceil(d / self.aspect[1])), min(high, floor(d / self.aspect[0]))
         return low, high
 
     def ffn(self, d: int) -> IntRange:
-        """The least and greatest feed-forward width that go with a width, both multiples of the step."""
+        """Return the range of FFN widths for a width; both ends are multiples of the step."""
         low, high = self.ratio
         if low == high:
             one = max(self.step * floor(low * d / self.step + 0.5), self.step)
@@ -64,7 +64,7 @@ class Grid(Record):
         return max(self.step * ceil(low * d / self.step), self.step), self.step * floor(high * d / self.step)
 
     def outer(self, d: int) -> Iterator[OuterDims]:
-        """Everything that goes with a width, but for depth and feed-forward."""
+        """Yield the combinations of heads, head_dim and KV heads for a width."""
         n = self.bounds.tensor_parallel
         for h, H in sorted(set(self._heads(d))):
             for K in self._kv_heads(H):
@@ -83,7 +83,7 @@ class Grid(Record):
             yield from ((d // H, H) for H in range(low, min(high, d) + 1) if d % H == 0 and d // H % 8 == 0)
 
     def _head_counts(self, d: int, h: int) -> range:
-        """The numbers of heads whose common width has an admissible share of the width: all, or the multiples of a power of two."""
+        """Return the head counts for which heads × head_dim / width is admissible: all, or multiples of a power of two."""
         low, high = ceil(self.share[0] * d / h), floor(self.share[1] * d / h)
         step = 1 << max(0, (max(high - low, 1) - 1).bit_length() - 4)
         if self.fixed.heads and _is_single(self.fixed.heads):
@@ -101,7 +101,7 @@ class Grid(Record):
 
 
 def build_grid(request: DesignRequest, shape: FamilyShape, known: Habits) -> Grid:
-    """The grid of a request, by the habits where it says nothing."""
+    """Build the grid of a request, with defaults from the habits."""
     fixed, bounds = request.fixed, request.bounds
     n = bounds.tensor_parallel
     dims = _head_dims(fixed.head_dim) if fixed.head_dim else known.head_dims.known
@@ -123,7 +123,7 @@ def build_grid(request: DesignRequest, shape: FamilyShape, known: Habits) -> Gri
 
 
 def _kv_choices(known: Habits, n: int) -> tuple[int, ...]:
-    """The family's own numbers of KV heads, and the powers of two; with tensor parallelism n times those too."""
+    """The series' own numbers of KV heads and powers of two, and with tensor parallelism n times those."""
     twos = (1, 2, 4, 8, 16, 32)
     return tuple(sorted({*known.kv_heads.known, *twos, *(n * x for x in twos)}))
 
@@ -133,22 +133,22 @@ def _is_single(span: IntRange | None) -> bool:
 
 
 def _head_dims(span: IntRange) -> tuple[int, ...]:
-    """The sizes of a head in a range: one, or the multiples of 8."""
+    """The head sizes in a range: a single one, or the multiples of 8."""
     return span[:1] if _is_single(span) else tuple(range(8 * -(-span[0] // 8), min(span[1], MAX_HEAD_DIM) + 1, 8))
 
 
 def _typical_width(target: int, known: Habits) -> float:
-    """About how wide a model of this size is: 12·d² parameters a layer."""
+    """The approximate width of a model of this size, with 12·d² parameters per layer."""
     return max(exp((log(target / 12) + known.aspect.value) / 3), 2.0)
 
 
 def _ffn_step(target: int, known: Habits) -> int:
-    """A power of two that is an eighth of the width or less."""
+    """A power of two of at most an eighth of the width."""
     return min(MAX_FFN_STEP, 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 3, 0))
 
 
 def _width_step(fixed: FixedDims, dims: tuple[int, ...], known: Habits, target: int) -> int:
-    """What goes into every width: the sizes of a head, and a power of two that is less than a hundredth of the width."""
+    """The step of the widths: a common multiple of the head sizes and of a power of two below a hundredth of the width."""
     if _is_single(fixed.width):
         return 1
     coarse = 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 7, 0)

@@ -1,8 +1,8 @@
-"""`Habits`: what a series does at a given size, and how far a candidate is from it.
+"""`Habits`: the typical proportions of a series at a given size, and the cost of deviating from them.
 
-Aspect ratio, feed-forward ratio and the share of the width that the heads take are interpolated over the published sizes, straight lines
-between logarithms, constant beyond the ends; how much weight a deviation has is told by how well the series' own members are foretold by
-the others. The distance is a sum of costs, each ½ (deviation / scatter)² or a stated number; it orders candidates and means nothing else.
+The aspect ratio, the FFN ratio and heads × head_dim / width are interpolated linearly between published sizes on logarithmic scales, and
+constant beyond. The weight of a deviation follows from a leave-one-out prediction of the series' own members. The distance is a sum of
+costs, each ½ (deviation / scatter)² or a fixed number; it only orders candidates.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from ...core.record_type import Record
 from .series import Member
 
 MIN_SCATTER = 0.1
-"""A series is not held to be more regular than this (10 %)."""
+"""The smallest scatter that is assumed of a series (10 %)."""
 
 ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
-"""Costs: of a bit of roundness that the family's own dimensions do not lack, of another head size or KV count, of what does not divide."""
+"""Costs of a missing bit of roundness, of a head size or KV head count that the series does not have, and of an indivisible dimension."""
 
 Points = Sequence[tuple[float, float]]
 
 
 class Trend(Record):
-    """A ratio over size: what is expected of a size, and how far the members scatter about it."""
+    """A ratio as a function of model size, with the scatter of the members around it."""
 
     points: tuple[tuple[float, float], ...]  # (ln parameters, ln ratio)
     scatter: float
 
     def expected(self, parameters: int) -> float:
-        """The ratio's logarithm."""
+        """Return the logarithm of the expected ratio."""
         return _interpolate(self.points, log(parameters))
 
     def at(self, parameters: int) -> Expected:
-        """What to expect of a size, with the scatter and the range of the members."""
+        """Return the expected ratio at a size, with the scatter and the range of the members."""
         values = [y for _, y in self.points]
         return Expected(self.expected(parameters), self.scatter, (min(values), max(values)))
 
 
 class Expected(NamedTuple):
-    """What a ratio should be at a size, in logarithms."""
+    """The expected value of a ratio at a size, in logarithms."""
 
     value: float
     scatter: float
@@ -49,14 +49,14 @@ class Expected(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The numbers that a series has, those of the nearest sizes first."""
+    """The values that a series uses, those of the nearest sizes first."""
 
     known: tuple[int, ...]
-    near: int  # so many of them are those of the two nearest
+    near: int  # the first `near` values belong to the two nearest sizes
 
     @property
     def usual(self) -> tuple[int, ...]:
-        """Those of the two nearest."""
+        """The values of the two nearest sizes."""
         return self.known[: self.near]
 
 
@@ -65,16 +65,16 @@ class Habits(Record):
 
     aspect: Expected  # width / layers
     ffn: Expected  # feed-forward width / width
-    heads: Expected  # all heads' width / width
-    square: bool  # the heads are together as wide as the stream
+    heads: Expected  # heads × head_dim / width
+    square: bool  # heads × head_dim = width
     head_dims: Choice
     kv_heads: Choice
-    has_kv_heads: bool  # KV heads are counted at all
+    has_kv_heads: bool  # the config has a number of KV heads
     multi_head: bool  # as many KV heads as heads
-    width_bits: float  # the bits of roundness that its widths lack on average
+    width_bits: float  # the mean odd_bits of its widths
     ffn_bits: float
-    even: bool  # all its depths are even
-    multiples_of_8: bool  # width, heads and feed-forward all divide by 8
+    even: bool  # all depths are even
+    multiples_of_8: bool  # width, heads and FFN width are all multiples of 8
 
 
 def learn_habits(members: Sequence[Member], target: int, ffn: str) -> Habits:
@@ -99,12 +99,12 @@ def learn_habits(members: Sequence[Member], target: int, ffn: str) -> Habits:
 
 
 def ffn_width(letters: dict[str, int], ffn: str) -> int:
-    """The feed-forward width, of an expert where that is searched and the member has experts."""
+    """Return the FFN width, of one expert if that is searched and the member has experts."""
     return letters.get(ffn) or letters.get("F") or letters["Fe"]
 
 
 def trend(points: Iterable[tuple[int, float]]) -> Trend:
-    """A trend over the members; where several have one size, their mean."""
+    """Fit the trend of the members; members of the same size are averaged."""
     by_size: dict[float, list[float]] = {}
     for n, ratio in points:
         by_size.setdefault(log(n), []).append(log(ratio))
@@ -114,12 +114,12 @@ def trend(points: Iterable[tuple[int, float]]) -> Trend:
 
 
 def odd_bits(n: int) -> float:
-    """How far a number is from being round: log2 of what is left of it without its powers of two."""
+    """Return log2 of the odd part of a number: 0 for a power of two, larger for less round numbers."""
     return log(n // (n & -n)) / log(2)
 
 
 def divides(n: int, *sizes: int) -> bool:
-    """Whether all of them divide by n."""
+    """Whether n divides all sizes."""
     return all(x % n == 0 for x in sizes)
 
 

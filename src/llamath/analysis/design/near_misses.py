@@ -1,4 +1,4 @@
-"""When nothing meets the demands: what comes nearest, and which demand stands in the way."""
+"""The nearest designs when nothing meets the constraints, and the constraints that rule everything out."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ OPTIONS = {"max_kv_per_token": "--max-kv-per-token", "max_memory": "--max-memory
 
 
 class BindingDemand(Record):
-    """A demand without which there would be candidates."""
+    """A constraint without which there would be candidates."""
 
     option: str
     within: int
 
 
 class NearMisses(Record):
-    """Why there is none."""
+    """The nearest designs, and the binding constraints."""
 
     nearest: tuple[RankedDesign, ...]
     binding: tuple[BindingDemand, ...]
 
 
 def find_near_misses(request: DesignRequest, shape: FamilyShape, known: Habits, most: int = 3) -> NearMisses:
-    """The nearest totals under the same demands, and the demands that bind."""
+    """Find the nearest totals under the same constraints, and the constraints that bind."""
     tolerance, nearest = request.tolerance, list[RankedDesign]()
     while not nearest and tolerance < MAX_TOLERANCE:
         tolerance = max(4 * tolerance, Fraction(1, 1000))

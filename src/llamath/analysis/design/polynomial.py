@@ -1,4 +1,4 @@
-"""A family's total as a polynomial of its letters, read off the tree: what the search evaluates in place of a second formula."""
+"""A family's total as a polynomial of its dimensions, read off the tree; the search evaluates it instead of a second formula."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Term = tuple[int, tuple[tuple[str, int], ...]]
 
 
 class Plane(NamedTuple):
-    """a + b·L + c·F + e·L·F: the total once everything but layers and feed-forward width is given."""
+    """The total a + b·L + c·F + e·L·F when all other dimensions are given."""
 
     a: int
     b: int
@@ -24,22 +24,22 @@ class Plane(NamedTuple):
     e: int
 
     def line(self, layers: int) -> tuple[int, int]:
-        """(start, slope): the total as start + slope · F."""
+        """Return (start, slope) of the total as start + slope · F at a depth."""
         return self.a + self.b * layers, self.c + self.e * layers
 
     def at(self, layers: int, ffn: int) -> int:
-        """The total itself."""
+        """Return the total."""
         return self.a + self.b * layers + (self.c + self.e * layers) * ffn
 
 
 class Polynomial(NamedTuple):
-    """Coefficients by monomial: letters with their powers."""
+    """Coefficients by monomial; a monomial is a tuple of letters with powers."""
 
     terms: tuple[Term, ...]
 
     @classmethod
     def of(cls, value: Dim, free: Iterable[str]) -> Polynomial:
-        """The polynomial of a Dim in these letters; all others keep their values."""
+        """Return a Dim as a polynomial in these letters; all other letters are replaced by their values."""
         made: Counter[tuple[tuple[str, int], ...]] = Counter()
         letters = set(free)
         for monomial, k in value.terms.items():
@@ -51,7 +51,7 @@ class Polynomial(NamedTuple):
         return cls(tuple((k, monomial) for monomial, k in made.items() if k))
 
     def plane(self, values: Mapping[str, int], ffn: str) -> Plane:
-        """What is left when all letters but L and the feed-forward's have values."""
+        """Substitute values for all letters except L and the FFN width."""
         parts = [0, 0, 0, 0]
         for k, monomial in self.terms:
             at = 0
@@ -66,17 +66,17 @@ class Polynomial(NamedTuple):
         return Plane(*parts)
 
     def linear(self, ffn: str) -> bool:
-        """Whether layers and feed-forward width occur in the first power alone."""
+        """Whether layers and FFN width occur only in the first power."""
         return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
 
 
 def total_polynomial(report: Count) -> Dim:
-    """The total with its letters."""
+    """Return the total as a formula."""
     return total(product((Dim.const(x.times), x.formula)) for x in report.sections)
 
 
 def active_polynomial(report: Count, tree: Decoder) -> Dim:
-    """What a token passes through, with the letters of the total; experts are as many as one token is sent to."""
+    """Return the active parameters as a formula, with as many experts as a token is routed to."""
     shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(
         product((Dim.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))

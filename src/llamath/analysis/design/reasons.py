@@ -1,4 +1,4 @@
-"""Reasons: how near a candidate is to the habits of its series, one short sentence for each habit."""
+"""One short sentence for each habit of the series, saying how well a design matches it."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from .habits import Choice, Habits, divides
 from .series import Member
 
 AS_EXPECTED = 0.03
-"""A ratio this close to the one expected is it."""
+"""Ratios within this relative difference count as expected."""
 
 
 def list_reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> tuple[str, ...]:
-    """What speaks for a candidate, and against it."""
+    """List how a design compares with the habits of its series."""
     return tuple(_reasons(one, known, members))
 
 
 def _reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> Iterator[str]:
     x = one.outer
     if twin := next((m for m in members if _same(one, m)), None):
-        yield f"the dimensions of {twin.model.name}"
+        yield f"same dimensions as {twin.model.name}"
     yield _ratio("width/layers", x.d / one.layers, exp(known.aspect.value), 0)
     yield _ratio("ffn/width", one.ffn / x.d, exp(known.ffn.value), 2)
     if not known.square:
         yield _ratio("heads/width", x.H * x.h / x.d, exp(known.heads.value), 2)
     yield f"heads of {x.h}" + _usual(x.h, known.head_dims, {m.head_dim: m.model.name for m in members})
     if known.has_kv_heads and known.multi_head:
-        yield "as many KV heads as heads" if x.K == x.H else f"{x.K} KV heads: the family has as many as heads"
+        yield "as many KV heads as heads" if x.K == x.H else f"{x.K} KV heads: the series has as many as heads"
     elif known.has_kv_heads:
         names = {m.kv_heads: m.model.name for m in members}
         yield f"{x.K} KV head{'s' * (x.K > 1)}" + _usual(x.K, known.kv_heads, names)
     yield f"width {factor_out_twos(x.d)}"
     yield f"ffn {factor_out_twos(one.ffn)}"
     if known.multiples_of_8 and not divides(8, x.d, x.H, one.ffn):
-        yield "not all divide by 8, as the family's do"
+        yield "not all multiples of 8, unlike the series"
     if known.even and one.layers % 2:
-        yield "an odd number of layers, as none of the family has"
+        yield "an odd number of layers, unlike the series"
 
 
 def _same(one: RankedDesign, member: Member) -> bool:
@@ -56,11 +56,11 @@ def _ratio(what: str, found: float, expected: float, digits: int) -> str:
 def _usual(n: int, among: Choice, names: Mapping[int, str]) -> str:
     if n in among.usual:
         return " as usual"
-    return f" as in {names[n]}" if n in names else ", as none of the family has"
+    return f" as in {names[n]}" if n in names else ", unlike the series"
 
 
 def factor_out_twos(n: int) -> str:
-    """A number as an odd one times a power of two: 13·2¹²."""
+    """Write a number as an odd factor times a power of two, such as 13·2¹²."""
     twos = (n & -n).bit_length() - 1
     odd = n >> twos
     if not twos:

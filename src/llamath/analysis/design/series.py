@@ -1,4 +1,4 @@
-"""`Series`: the published models whose habits a design follows, found by the name of a series, of a family, or of one model."""
+"""`Series`: the published models whose habits a design follows, found by the name of a series, a family or a single model."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ from ...model import Model
 
 
 class Member(Record):
-    """A published model as a point: its size and its dimensions."""
+    """A published model with its size and dimensions."""
 
     slug: str
     model: Model
 
     @property
     def letters(self) -> dict[str, int]:
-        """Its dimensions."""
+        """The dimensions by letter."""
         return dict(self.model.count.formula.letters)
 
     @property
     def head_dim(self) -> int:
-        """Numbers in a head; of latent attention, in the values of one."""
+        """The head size; for latent attention, that of the values."""
         v = self.letters
         return v.get("h") or v.get("v") or v["d"] // v["H"]
 
     @property
     def kv_heads(self) -> int:
-        """KV heads; as many as heads where none are counted apart."""
+        """The number of KV heads; the number of heads if the config has no other."""
         return self.letters.get("K", self.letters["H"])
 
     @property
     def total(self) -> int:
-        """Its parameters."""
+        """The parameters."""
         return self.model.parameters.total
 
 
 class Series(Record):
-    """Models that share their habits; `template` gives the keys that are no dimensions."""
+    """Models that share their habits; `template` provides the config keys that are not dimensions."""
 
     name: str
     members: tuple[Member, ...]
     template: Model
-    borrowed: bool = False  # none of its own is published: these are models built like it
+    borrowed: bool = False  # the series has no published model; these have the same matrices
 
     @property
     def sparse(self) -> bool:
-        """Whether its models have experts."""
+        """Whether the models have experts."""
         return "experts" in self.template.count.groups
 
 
 def find_series(name: str, target: int, sparse: bool = False, without: frozenset[str] = frozenset()) -> Series:
-    """The series of a name; of models with experts, if that is asked for and there are some."""
+    """Find a series by name; with `sparse`, only its MoE models, if there are any."""
     found = _presets(name, without)
     if found is None:
         one = load(name)
         return Series(name=one.name, members=(Member(slug="", model=one),), template=one)
     if not found:
-        raise LlamathError(f"no published size of {safe(name)} is left to learn habits from")
+        raise LlamathError(f"no published model of {safe(name)} is left to learn habits from")
     members = [_member(x) for x in found]
     members = [x for x in members if ("experts" in x.model.count.groups) == sparse] or members
     template = min(members, key=lambda x: abs(log(x.total / target))).model
@@ -76,7 +76,7 @@ def find_series(name: str, target: int, sparse: bool = False, without: frozenset
 
 
 def _presets(name: str, without: frozenset[str]) -> list[Preset] | None:
-    """The presets that a name stands for, all of one model type; None where it names one model by itself."""
+    """Return the presets of a series, all of one model type; None if the name stands for a single model."""
     if os.path.lexists(name) or "/" in name or name.endswith(".json") or name == "-":
         return None
     wanted = name.lower().replace("_", "-").replace(" ", "-")
@@ -96,13 +96,13 @@ def _presets(name: str, without: frozenset[str]) -> list[Preset] | None:
 
 
 def _refuse_unless_known(name: str) -> None:
-    """An error that knows series and families too, where `load` would know presets alone."""
+    """Raise an error that suggests series and families as well as presets."""
     try:
         load(name)
     except UnknownModel as error:
         near = nearest(name, {*MODEL_TYPES, *(x.rpartition("-")[0] for x in slugs()), *slugs()})
         hint = f"did you mean {', '.join(near)}?" if near else error.hint
-        raise UnknownModel(f"--like {safe(name)!r} is no series of presets, no family and no MODEL", hint=hint) from None
+        raise UnknownModel(f"unknown series, family or model {safe(name)!r}", hint=hint) from None
 
 
 def _type(preset: Preset) -> str:
@@ -115,7 +115,7 @@ def _member(preset: Preset) -> Member:
 
 
 def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
-    """One of those with the same dimensions, by size; a vocabulary alone makes no other size."""
+    """Keep one member for each set of dimensions, ordered by size; the vocabulary size does not count."""
     made: dict[tuple[int, ...], Member] = {}
     for x in members:
         letters = x.letters
@@ -124,7 +124,7 @@ def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
 
 
 def _similar_models(template: Model, without: frozenset[str]) -> Iterator[Member]:
-    """The published models with the same matrices, letter by letter."""
+    """Yield the published models whose matrices have the same shapes in letters."""
     mine = _matrices(template)
     many = Member(slug="", model=template)
     every = many.kv_heads == many.letters["H"]

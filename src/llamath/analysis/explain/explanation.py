@@ -76,7 +76,7 @@ class Explanation(Record):
 def explain_number(number: int, bases: Sequence[BaseModel], models: int, known: Mapping[int, str], most: int = MAX_LISTED) -> Explanation:
     """Explain an exact count.
 
-    `models` is the number of models that the bases stand for, `known` maps vocabulary sizes to model names, `most` limits the list (0: all).
+    `models` is the number of models behind the bases, `known` maps vocabulary sizes to model names, `most` limits the list (0: all).
     """
     room = log2(max(number, 2)) - MIN_BITS_SAVED
     spaces = [HypothesisSpace(base=x, known_vocab_sizes=known, bits=room - _model_bits(x, models)) for x in bases]

@@ -1,4 +1,4 @@
-"""A design on a terminal: the candidates with their reasons, or what comes nearest and which demand binds."""
+"""Designs as text: the candidates with reasons, or the nearest designs and the binding constraints."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .cause_text import cause_label
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
 RIGHT = range(len(HEADER))
-LOOKED = "looked at: every point of the grid of admissible dimensions is decided, most by the interval that the tree's formula puts them in"
+SEARCHED = "every point of the grid of admissible dimensions is decided, most of them by intervals computed from the formula of the total"
 
 
 def design_text(found: DesignReport) -> str:
-    """The whole answer."""
+    """Return the report as text."""
     lines = [bold(x) for x in wrap(_head(found), "")]
     lines += [dim(x) for x in wrap(_grid(found), "")]
     lines += ["", *(_table(found.candidates, found) if found.candidates else _misses(found)), ""]
-    notes = (LOOKED, _order(found), *found.notes) if found.candidates else (LOOKED, *found.notes)
+    notes = (SEARCHED, _order(found), *found.notes) if found.candidates else (SEARCHED, *found.notes)
     lines += [dim(x) for note in notes for x in wrap(f"note: {note}", "")]
     return "\n".join(lines)
 
@@ -33,8 +33,8 @@ def design_text(found: DesignReport) -> str:
 def _head(found: DesignReport) -> str:
     request = found.request
     what = "candidate" if found.searched == 1 else "candidates"
-    looked = f"{found.searched:,} {what} looked at, {found.within:,} within {float(100 * request.tolerance):g} %"
-    return f"{request.target:,} parameters like {safe(found.series.name)}: {looked}"
+    searched = f"{found.searched:,} {what} searched, {found.within:,} within {float(100 * request.tolerance):g} %"
+    return f"{request.target:,} parameters like {safe(found.series.name)}: {searched}"
 
 
 def _grid(found: DesignReport) -> str:
@@ -46,13 +46,13 @@ def _grid(found: DesignReport) -> str:
 
 def _order(found: DesignReport) -> str:
     if found.request.by_error:
-        return "in order of the error; of those that differ in the feed-forward width alone only the best"
+        return "ordered by error; of designs that differ only in the FFN width, only the best is listed"
     names = ", ".join(x.model.name for x in found.series.members)
-    return f"in order of distance from the habits of {names}; of those that differ in the feed-forward width alone only the best"
+    return f"ordered by distance from the habits of {names}; of designs that differ only in the FFN width, only the best is listed"
 
 
 def _table(candidates: Sequence[Candidate], found: DesignReport) -> Iterator[str]:
-    """A line for each candidate, below it what it has not in common with the others."""
+    """One row per candidate, followed by the reasons that not all candidates share."""
     rows = [HEADER, *(_row(i, x) for i, x in enumerate(candidates, 1))]
     lines = align(rows, right=RIGHT, gap=2)
     if max(map(len, lines)) > terminal_width():
@@ -61,8 +61,8 @@ def _table(candidates: Sequence[Candidate], found: DesignReport) -> Iterator[str
     yield bold(lines[0])
     for line, x in zip(lines[1:], candidates, strict=True):
         yield line
-        said = (*(y for y in x.reasons if y not in shared), *_besides(x, found))
-        yield from (dim(y) for y in (wrap("; ".join(said), "    ") if said else ()))
+        remarks = (*(y for y in x.reasons if y not in shared), *_constrained(x, found))
+        yield from (dim(y) for y in (wrap("; ".join(remarks), "    ") if remarks else ()))
     if shared:
         yield from (dim(y) for y in wrap(f"all: {'; '.join(shared)}", "    "))
 
@@ -72,13 +72,13 @@ def _row(i: int, x: Candidate) -> tuple[str, ...]:
     return (str(i), *map(str, sizes), f"{x.total:,}", format_signed(round(x.ppm)), f"{x.aspect:.1f}")
 
 
-def _besides(x: Candidate, found: DesignReport) -> Iterator[str]:
-    """What was asked for besides the total."""
+def _constrained(x: Candidate, found: DesignReport) -> Iterator[str]:
+    """The values that the request constrains besides the total."""
     bounds = found.request.bounds
     if x.active != x.total:
         yield f"{x.active:,} active"
     if bounds.max_kv_per_token is not None:
-        yield f"{x.kv_bytes:,} bytes of cache a token"
+        yield f"{x.kv_bytes:,} bytes of KV cache per token"
     if bounds.max_memory is not None:
         yield f"{x.weight_bytes:,} bytes of weights in bfloat16"
 
@@ -86,14 +86,14 @@ def _besides(x: Candidate, found: DesignReport) -> Iterator[str]:
 def _misses(found: DesignReport) -> Iterator[str]:
     missed = found.misses
     if missed is None or not missed.nearest:
-        yield "no candidate: the grid is empty under these demands"
+        yield "no candidate: the grid is empty under these constraints"
     else:
         yield bold("no candidate; nearest")
         yield from (f"  {x}" for x in align([_near(x, found.request.target) for x in missed.nearest], right=(0, 1)))
     for x in missed.binding if missed else ():
-        yield f"{x.option} binds: without it there are {x.within:,}"
+        yield f"{x.option} rules out every design: without it, {x.within:,} remain"
     if missed and not missed.binding:
-        yield "no demand alone stands in the way: ease several, or raise --tolerance"
+        yield "no single constraint rules out every design: relax several, or raise --tolerance"
 
 
 def _near(one: RankedDesign, target: int) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _near(one: RankedDesign, target: int) -> tuple[str, ...]:
 
 
 def contrast_text(best: Model, other: Model, like: str, found: ModelDiff) -> str:
-    """How a design of another series and of the same size differs."""
+    """Compare with a design of the same size in another series."""
     v = other.count.formula.letters
     sizes = f"{v['L']} layers, width {v['d']:,}, {v['H']} heads, {v.get('K', v['H'])} KV heads"
     lines = [bold(x) for x in wrap(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
@@ -117,21 +117,21 @@ def contrast_text(best: Model, other: Model, like: str, found: ModelDiff) -> str
 
 
 def budget_text(found: Budget) -> str:
-    """Training compute, and what the laws say."""
+    """Return the training compute and the optima of the scaling laws as text."""
     law = found.law
     lines = [bold(f"compute, by {law.name}")]
-    lines += wrap(f"{found.tokens:,} tokens, {found.per_parameter:.1f} for each of the {found.parameters:,} parameters that a token passes")
+    lines += wrap(f"{found.tokens:,} tokens, {found.per_parameter:.1f} per active parameter ({found.parameters:,})")
     lines += wrap(f"C = 6·N·D = {found.flops:.3g} floating-point operations")
     lines += wrap(
         f"{law.name}: {short_count(round(found.optimal_tokens))} tokens are optimal for this size, "
         f"{short_count(round(found.optimal_parameters))} parameters for this compute"
     )
-    rows = [("law", "optimal tokens", "each", "compute"), *(_law(x, found.parameters) for x in LAWS)]
+    rows = [("law", "optimal tokens", "per parameter", "compute"), *(_law(x, found.parameters) for x in LAWS)]
     first, *rest = align(rows, right=(1, 2, 3))
     lines += ["", dim(f"  {first}"), *(f"  {x}" for x in rest)]
-    said = f"{law.name}: {law.says}; {law.source}; {law.trained}"
-    beyond = "; this size is beyond that: an extrapolation" if law.extrapolates(found.parameters) else ""
-    return "\n".join(["", *lines, *(dim(x) for x in wrap(f"note: {said}{beyond}", ""))])
+    basis = f"{law.name}: {law.says}; {law.source}; {law.trained}"
+    beyond = "; this size is an extrapolation" if law.extrapolates(found.parameters) else ""
+    return "\n".join(["", *lines, *(dim(x) for x in wrap(f"note: {basis}{beyond}", ""))])
 
 
 def _law(name: str, parameters: int) -> tuple[str, ...]:
