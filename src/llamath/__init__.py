@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .analysis.count.count_report import CountReport, StoredNamesReport
-    from .analysis.design.design_report import Design
+    from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import ModelDiff
     from .analysis.explain.explanation import Explanation
     from .analysis.flops.flops_report import FlopsReport
@@ -51,7 +51,7 @@ __all__ = [
     "ConvertError",
     "CountReport",
     "Decoder",
-    "Design",
+    "DesignReport",
     "Device",
     "DeviceList",
     "Dim",
@@ -113,7 +113,7 @@ _MODULES = {
     "analysis.count.count_report": "CountReport StoredNamesReport",
     "analysis.diff.model_diff": "ModelDiff",
     "analysis.explain.explanation": "Explanation",
-    "analysis.design.design_report": "Design",
+    "analysis.design.design_report": "DesignReport",
     "analysis.inference.inference_memory": "MemoryReport",
     "analysis.training.training_memory": "TrainReport",
     "analysis.parallel_layout": "Layout",

@@ -23,13 +23,13 @@ def main(folder: Path) -> None:
     smallest: str = llamath.fit(model).gpus[0].device.name
     mfu: list[float] = [x.mfu for x in llamath.plan(model, on="64xh100", top=2).plans]
     replicas: list[int] = [x.replicas for x in llamath.plan(model, on="8xh100", serve=True, latency="50ms").plans]
-    stored: list[str] = [x.name for x in llamath.names(model, scheme="gguf").tensors]
+    stored: list[str] = [x.name for x in llamath.names(model, names="gguf").tensors]
     patterns: list[str] = [x.pattern for x in llamath.names(model).weights]
     presets: list[str] = [x.preset for x in llamath.models("qwen")]
     gpus: list[llamath.Device] = list(llamath.gpus("h100"))
     tensors: int = llamath.inspect(folder).total.tensors
     ok: bool = llamath.verify(folder).verdict.ok
-    files: list[str] = list(llamath.convert(folder, folder.parent / "gguf", to="gguf", dry_run=True).files)
+    files: list[str] = list(llamath.convert(folder, folder.parent / "gguf", names="gguf", dry_run=True).files)
     report: llamath.Report = memory
     print(report, report.to_json()["total"], total, parameters.total, delta, exact, widths, kv_cache, optimizer, forward, fits, smallest)
     print(mfu, replicas, len(stored), len(patterns), presets, gpus[0].name, tensors, ok, files)
