@@ -373,7 +373,7 @@ def test_opening_a_large_file_takes_no_memory(tmp_path: Path, monkeypatch: pytes
     assert resident() - before < 50 << 20
     assert sum(x.numel() for x in found.module.parameters()) == model.parameters.total > 8e8
     need = f"{4 * model.parameters.total:,}"
-    with pytest.raises(LlamathError, match=rf"float32 takes {need} bytes \(3\.1 GiB\), but 2,147,483,648 \(2\.0 GiB\) are free on cpu"):
+    with pytest.raises(LlamathError, match=rf"float32 need {need} bytes \(3\.1 GiB\), but 2,147,483,648 \(2\.0 GiB\) are free on cpu"):
         open_model(str(tmp_path), "float32")
 
 
