@@ -27,6 +27,8 @@ _SUPPORTED = frozenset({"llama", "qwen2"})
 _FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index"})
 """Codes of findings of `verify` that do not apply to the converted files."""
 _NOT_ABOUT_WEIGHTS = frozenset({"vocabulary"})
+_KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed")
+"""Beginnings of the model's notes that matter to a conversion."""
 TensorsByName = Mapping[str, list[Tensor]]
 
 
@@ -71,7 +73,7 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     _check_dtypes(tensors)
     if head not in expected and head in tensors:
         _check_tied_head(tensors[scheme.stored_name("embed.weight")], tensors.pop(head), reader)
-    notes += [x for x in model.notes if x.startswith(("not read", "not in GGUF"))]
+    notes += [x for x in model.notes if x.startswith(_KEPT_NOTES)]
     return ConversionSource(
         folder=checkpoint.folder or ".",
         format=checkpoint.manifest.format,
