@@ -29,12 +29,12 @@ lint: $(VENV)/.oracles
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/docs.py --check
-	$(BIN)/python tools/glossary.py --check
+	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
 
 docs: $(VENV)/.oracles
 	$(BIN)/python tools/docs.py
-	$(BIN)/python tools/glossary.py
+	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/accuracy.py
 
 bench: $(VENV)/.oracles

@@ -1,9 +1,10 @@
 """llamath: know a Llama down to its last weight, and run it.
 
 >>> import llamath
->>> model = llamath.load("llama-3-8b")
->>> model.parameters.total
+>>> llamath.count("llama-3-8b").total
 8030261248
+>>> llamath.memory("llama-3.1-70b", context="128k", dtype="q4_k_m")
+<MemoryReport: Llama 3.1 70B in Q4_K_M, 1 sequence of 131,072 tokens: 86.69 GB (80.73 GiB)>
 """
 
 from __future__ import annotations
@@ -12,18 +13,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analysis.flops.flops_report import FlopsReport, FlopsRequest, flops
-    from .analysis.inference.inference_memory import MemoryReport, MemoryRequest, memory
-    from .analysis.memory_line import MemoryLine
+    from .analysis.count.count_report import CountReport, StoredNamesReport
+    from .analysis.design.design_report import DesignReport
+    from .analysis.diff.model_diff import ModelDiff
+    from .analysis.explain.explanation import Explanation
+    from .analysis.flops.flops_report import FlopsReport
+    from .analysis.inference.fit_report import FitReport
+    from .analysis.inference.gpu_ranking import GPURanking
+    from .analysis.inference.inference_memory import MemoryReport
     from .analysis.parallel_layout import Layout
-    from .analysis.plan import PlanReport, PlanRequest, plan
-    from .analysis.training.training_memory import TrainReport, TrainRequest, training
+    from .analysis.plan.plan_ranking import PlanReport
+    from .analysis.plan.serving_plan import ServeReport
+    from .analysis.preset_list import PresetList
+    from .analysis.training.training_memory import TrainReport
+    from .analysis.verify.check_checkpoint import VerifyReport
+    from .analysis.verify.listing import Listing
+    from .analysis.verify.weight_names import NamesReport
+    from .api import convert, count, design, diff, explain, fit, flops, gpus, inspect, memory, models, names, plan, verify
+    from .conversion.convert_checkpoint import ConversionReport
     from .core.blocks import Decoder
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .core.expr import Dim
     from .core.meta_args import ModelArgs
-    from .core.parameter_count import Count, Parameters, count_parameters
+    from .core.parameter_count import Parameters
+    from .core.report import Report
     from .core.tree import Block, Leaf, Stack, Weight, walk
+    from .hardware import Device, DeviceList
     from .loading import load
     from .model import Model
 
@@ -32,63 +47,96 @@ __version__ = "0.1.0"
 __all__ = [
     "Block",
     "ConfigError",
+    "ConversionReport",
     "ConvertError",
-    "Count",
+    "CountReport",
     "Decoder",
+    "DesignReport",
+    "Device",
+    "DeviceList",
     "Dim",
+    "Explanation",
+    "FitReport",
     "FlopsReport",
-    "FlopsRequest",
     "FormatError",
+    "GPURanking",
     "Layout",
     "Leaf",
+    "Listing",
     "LlamathError",
-    "MemoryLine",
     "MemoryReport",
-    "MemoryRequest",
     "MissingExtra",
     "Model",
     "ModelArgs",
+    "ModelDiff",
+    "NamesReport",
     "Parameters",
     "PlanReport",
-    "PlanRequest",
+    "PresetList",
     "RemoteError",
+    "Report",
+    "ServeReport",
     "Stack",
+    "StoredNamesReport",
     "TrainReport",
-    "TrainRequest",
     "UnknownModel",
+    "VerifyReport",
     "Weight",
-    "count_parameters",
+    "convert",
+    "count",
+    "design",
+    "diff",
+    "explain",
+    "fit",
     "flops",
+    "gpus",
+    "inspect",
     "load",
     "memory",
+    "models",
+    "names",
     "plan",
-    "training",
+    "verify",
     "walk",
 ]
 
-_ROOMS = {
-    "core.meta_args": "ModelArgs",
-    "core.blocks": "Decoder",
-    "core.expr": "Dim",
-    "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
+_MODULES = {
+    "api": "count diff explain design memory flops fit plan inspect verify names convert models gpus",
     "loading": "load",
     "model": "Model",
+    "core.meta_args": "ModelArgs",
+    "core.blocks": "Decoder",
     "core.tree": "Block Leaf Stack Weight walk",
-    "core.parameter_count": "Count Parameters count_parameters",
-    "analysis.memory_line": "MemoryLine",
-    "analysis.inference.inference_memory": "MemoryReport MemoryRequest memory",
+    "core.expr": "Dim",
+    "core.parameter_count": "Parameters",
+    "core.report": "Report",
+    "analysis.count.count_report": "CountReport StoredNamesReport",
+    "analysis.diff.model_diff": "ModelDiff",
+    "analysis.explain.explanation": "Explanation",
+    "analysis.design.design_report": "DesignReport",
+    "analysis.inference.inference_memory": "MemoryReport",
+    "analysis.training.training_memory": "TrainReport",
     "analysis.parallel_layout": "Layout",
-    "analysis.plan": "PlanReport PlanRequest plan",
-    "analysis.training.training_memory": "TrainReport TrainRequest training",
-    "analysis.flops.flops_report": "FlopsReport FlopsRequest flops",
+    "analysis.flops.flops_report": "FlopsReport",
+    "analysis.inference.fit_report": "FitReport",
+    "analysis.inference.gpu_ranking": "GPURanking",
+    "analysis.plan.plan_ranking": "PlanReport",
+    "analysis.plan.serving_plan": "ServeReport",
+    "analysis.verify.listing": "Listing",
+    "analysis.verify.check_checkpoint": "VerifyReport",
+    "analysis.verify.weight_names": "NamesReport",
+    "analysis.preset_list": "PresetList",
+    "hardware": "Device DeviceList",
+    "conversion.convert_checkpoint": "ConversionReport",
+    "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
 }
-"""Where each public name lives; it is imported when it is first asked for, because a command needs few of them."""
+"""Module → its public names, imported when they are first used: a command needs few of them."""
 
 
 def __getattr__(name: str) -> object:
-    for room, names in _ROOMS.items():
+    for module, names in _MODULES.items():
         if name in names.split():
-            globals()[name] = value = getattr(import_module(f"{__name__}.{room}"), name)
+            globals()[name] = value = getattr(import_module(f"{__name__}.{module}"), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

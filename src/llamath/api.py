@@ -466,16 +466,16 @@ def verify(path: str | os.PathLike[str], *, against: ModelSource | None = None, 
 
 
 @overload
-def names(model: ModelSource, *, scheme: None = None) -> NamesReport: ...
+def names(model: ModelSource, *, names: None = None) -> NamesReport: ...
 @overload
-def names(model: ModelSource, *, scheme: Scheme) -> StoredNamesReport: ...
-def names(model: ModelSource, *, scheme: Scheme | None = None) -> NamesReport | StoredNamesReport:
-    """Return the names of each weight in HF, Meta and GGUF files; with a `scheme`, every tensor as such files have it."""
+def names(model: ModelSource, *, names: Scheme) -> StoredNamesReport: ...
+def names(model: ModelSource, *, names: Scheme | None = None) -> NamesReport | StoredNamesReport:
+    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it."""
     loaded = load(model)
-    if scheme is not None:
+    if names is not None:
         from .analysis.count.count_report import stored_names
 
-        return stored_names(loaded, scheme)
+        return stored_names(loaded, names)
     from .analysis.verify.weight_names import NamesReport, weight_names
 
     return NamesReport(model=loaded, weights=weight_names(loaded.tree, tuple(loaded.family.schemes.values())))
@@ -485,7 +485,7 @@ def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    to: Scheme,
+    names: Scheme,
     dtype: str = "",
     max_shard_size: Size = "5GB",
     changes: Mapping[str, Any] | None = None,
@@ -500,7 +500,7 @@ def convert(
     from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     options = ConvertOptions(
-        to=_choice("to", to, ("hf", "meta", "gguf")),
+        to=_choice("names", names, ("hf", "meta", "gguf")),
         dtype=dtype,
         max_shard_size=_size("max_shard_size", max_shard_size),
         changes=dict(changes or {}),

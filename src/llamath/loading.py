@@ -259,7 +259,7 @@ def _config_notes(config: Config, unread: list[str]) -> list[str]:
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
     if unread:
-        from .glossary import NOTHING as NO_EFFECT
+        from .config_keys import NO_EFFECT
 
         if unknown := [safe(key, 60) for key in unread if key not in NO_EFFECT and not key.startswith("_")]:
             notes.append(f"ignored config keys: {', '.join(unknown)}")

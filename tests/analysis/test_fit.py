@@ -318,7 +318,7 @@ def test_per_gpu_of_a_pipeline_lists_every_gpu() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("llama-3.1-8b --on h1000", "no GPU of the catalogue"), ("llama-3.1-8b --on 2xh100 --tp 3", "3 GPUs, not 2"),
+        ("llama-3.1-8b --on h1000", "unknown GPU"), ("llama-3.1-8b --on 2xh100 --tp 3", "3 GPUs, not 2"),
         ("llama-3.1-8b --on 3xh100 --tp 3", "TP 3: 32 heads"), ("llama-3.1-8b --on 3xh100 --pp 2", "not 3"), ("llama-3.1-8b --on h100 --tp 0", "TP 0"),
         ("llama-3.1-8b --on h100 --tp -1", "TP -1"), ("llama-3.1-8b --on 33xh100 --pp 33", "32 layers"), ("llama-3.1-8b --on 1000xh100", "1,000 GPUs"),
         ("llama-3.1-8b --on h100 --context 0", "0"), ("llama-3.1-8b --on h100 --context=-5", "negative"), ("llama-3.1-8b --on h100 --batch 0", "batch should be from 1"),

@@ -1,8 +1,10 @@
-"""Conversions: bit for bit there and back, read by the packages that others have, and the same logits by an independent forward."""
+"""Conversions: bit-identical round trips, files that other packages read, and the same logits by an independent forward pass."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import pickletools
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -18,9 +21,11 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import llamath  # noqa: E402
 from llamath.checkpoint.formats import checkpoint_files as checkpoint  # noqa: E402
+from llamath.cli import cli  # noqa: E402
 from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint  # noqa: E402
 from llamath.conversion.float_cast import cast_floats  # noqa: E402
-from llamath.conversion.write_pth import pickle_tensors  # noqa: E402
+from llamath.conversion.tensor_plan import OutputTensor  # noqa: E402
+from llamath.conversion.write_meta import pickle_tensors  # noqa: E402
 from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
 from llamath.core.meta_args import LLAMA3_ROPE_SCALING  # noqa: E402
 
@@ -92,13 +97,13 @@ def meta(path: Path) -> dict[str, Any]:
     return found
 
 
-# ── there and back ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── round trips ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("dtype", list(TYPES))
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.parametrize("kind", ["meta", "gguf", "hf"])
-def test_there_and_back_is_bit_for_bit(kind: str, name: str, dtype: str, model: Make, tmp_path: Path) -> None:
+def test_round_trips_are_bit_identical(kind: str, name: str, dtype: str, model: Make, tmp_path: Path) -> None:
     source = model(name, dtype)
     there = to(kind, source, tmp_path / ("there.gguf" if kind == "gguf" else "there"))
     context = {} if kind != "meta" else {"max_position_embeddings": MODELS[name].get("max_position_embeddings", 64)}
@@ -121,7 +126,7 @@ def test_there_and_back_is_bit_for_bit(kind: str, name: str, dtype: str, model: 
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_transformers_computes_the_same_from_what_came_back(name: str, model: Make, tmp_path: Path) -> None:
+def test_transformers_gives_the_same_logits_after_round_trips(name: str, model: Make, tmp_path: Path) -> None:
     source = model(name, "F32")
     there = to("gguf", source, tmp_path / "there.gguf")
     back = to("hf", to("meta", source, tmp_path / "meta"), tmp_path / "back")
@@ -134,7 +139,7 @@ def test_transformers_computes_the_same_from_what_came_back(name: str, model: Ma
             assert torch.equal(load(tmp_path, gguf_file=there.name, dtype=torch.float32)(tokens).logits, right)
 
 
-def test_meta_to_gguf_is_what_hf_to_gguf_is(model: Make, tmp_path: Path) -> None:
+def test_meta_and_hf_sources_give_the_same_gguf(model: Make, tmp_path: Path) -> None:
     for name in MODELS:
         source = model(name)
         context = {"max_position_embeddings": MODELS[name].get("max_position_embeddings", 64)}
@@ -149,7 +154,7 @@ def test_meta_to_gguf_is_what_hf_to_gguf_is(model: Make, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["Mixtral", "Qwen2"])
-def test_mixtures_and_qwen_go_to_gguf_and_back(kind: str, tmp_path: Path) -> None:
+def test_mixtral_and_qwen2_round_trip_through_gguf(kind: str, tmp_path: Path) -> None:
     source = made(tmp_path / "hf", kind=kind, **({"num_local_experts": 3, "num_experts_per_tok": 2} if kind == "Mixtral" else {}))
     there = to("gguf", source, tmp_path / "there.gguf")
     back = to("hf", there, tmp_path / "back", changes={"rope_theta": 10000.0})
@@ -161,11 +166,11 @@ def test_mixtures_and_qwen_go_to_gguf_and_back(kind: str, tmp_path: Path) -> Non
         assert torch.equal(load(back, dtype=torch.float32)(tokens).logits, right)
         if kind == "Qwen2":
             assert torch.equal(load(tmp_path, gguf_file=there.name, dtype=torch.float32)(tokens).logits, right)
-    with pytest.raises(ConvertError, match="llama family alone"):
+    with pytest.raises(ConvertError, match="only the llama family"):
         to("meta", source, tmp_path / "meta")
 
 
-# ── an independent forward over Meta's files ────────────────────────────────────────────────────────────────────────
+# ── an independent forward pass over Meta's files ───────────────────────────────────────────────────────────────────
 
 
 def turned(x: Any, theta: float, scaled: bool) -> Any:
@@ -207,7 +212,7 @@ def logits(folder: Path, tokens: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_an_independent_forward_over_metas_files_agrees(name: str, model: Make, tmp_path: Path) -> None:
+def test_independent_forward_pass_over_meta_files_agrees(name: str, model: Make, tmp_path: Path) -> None:
     source = model(name, "F32")
     tokens = torch.arange(40) * 7 % 97
     with torch.no_grad():
@@ -216,11 +221,11 @@ def test_an_independent_forward_over_metas_files_agrees(name: str, model: Make, 
     assert right.abs().max() > 1 and (found - right).abs().max() < 1e-4 * right.abs().max()
 
 
-# ── GGUF as others read it ──────────────────────────────────────────────────────────────────────────────────────────
+# ── GGUF by the gguf package ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("dtype", list(TYPES))
-def test_gguf_is_what_the_gguf_package_and_llama_cpp_expect(dtype: str, model: Make, tmp_path: Path) -> None:
+def test_gguf_file_matches_the_gguf_package(dtype: str, model: Make, tmp_path: Path) -> None:
     source = model("Llama 3.1's positions", dtype)
     reader = gguf.GGUFReader(to("gguf", source, tmp_path / "x.gguf"))
     found = {x.name: x for x in reader.tensors}
@@ -269,7 +274,7 @@ def expected_divisors(h: int) -> Any:
     return 1 / (500000.0 ** (np.arange(0, h, 2) / h)) / scaled.numpy()
 
 
-# ── Meta's sets of several files ────────────────────────────────────────────────────────────────────────────────────
+# ── Meta's sharded checkpoints ──────────────────────────────────────────────────────────────────────────────────────
 
 CUT = {"wq": 0, "wk": 0, "wv": 0, "w1": 0, "w3": 0, "output": 0, "wo": 1, "w2": 1}
 """Which axis the reference's parallel layers cut, by name; what is not here is in every file."""
@@ -294,7 +299,7 @@ def cut(folder: Path, target: Path, n: int, embedding: int, copies: int = 1) -> 
 
 @pytest.mark.parametrize("embedding", [0, 1], ids=["by rows (Llama 3)", "by columns (Llama 1 and 2)"])
 @pytest.mark.parametrize("n", [2, 4])
-def test_sets_of_several_files_are_joined_axis_by_axis(n: int, embedding: int, tmp_path: Path) -> None:
+def test_sharded_meta_checkpoints_are_merged(n: int, embedding: int, tmp_path: Path) -> None:
     source = made(tmp_path / "hf", vocab_size=96, num_attention_heads=8, num_key_value_heads=4, hidden_size=64)
     whole = to("meta", source, tmp_path / "meta")
     parts = cut(whole, tmp_path / "parts", n, embedding)
@@ -304,7 +309,7 @@ def test_sets_of_several_files_are_joined_axis_by_axis(n: int, embedding: int, t
     assert [x.data.tobytes() for x in gguf.GGUFReader(a).tensors] == [x.data.tobytes() for x in gguf.GGUFReader(b).tensors]
 
 
-def test_more_files_than_key_heads_hold_copies(tmp_path: Path) -> None:
+def test_repeated_key_value_heads_are_merged_once(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", vocab_size=96, num_attention_heads=8, num_key_value_heads=2, hidden_size=64)
     whole = to("meta", source, tmp_path / "meta")
     parts = cut(whole, tmp_path / "parts", 4, 0, copies=2)
@@ -317,7 +322,7 @@ def spoiled(parts: Path, file: str, change: Callable[[dict[str, Any]], None]) ->
     torch.save(tensors, parts / file)
 
 
-def test_parts_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+def test_inconsistent_meta_shards_are_refused(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", vocab_size=96, num_attention_heads=8, num_key_value_heads=2, hidden_size=64)
     whole = to("meta", source, tmp_path / "meta")
 
@@ -338,7 +343,7 @@ def test_parts_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         to("hf", parts, tmp_path / "never")
 
 
-def test_a_vocabulary_that_params_leaves_open_is_the_matrix_s(model: Make, tmp_path: Path) -> None:
+def test_missing_vocab_size_is_taken_from_the_embedding(model: Make, tmp_path: Path) -> None:
     folder = to("meta", model(), tmp_path / "meta")
     params = json.loads((folder / "params.json").read_text())
     (folder / "params.json").write_text(json.dumps({**params, "vocab_size": -1}))
@@ -346,7 +351,7 @@ def test_a_vocabulary_that_params_leaves_open_is_the_matrix_s(model: Make, tmp_p
     assert json.loads((back / "config.json").read_text())["vocab_size"] == 97
 
 
-def test_a_tied_matrix_is_stored_once_and_named_twice(model: Make, tmp_path: Path) -> None:
+def test_tied_matrix_is_stored_once_with_two_names(model: Make, tmp_path: Path) -> None:
     source = model("tied")
     folder = to("meta", source, tmp_path / "meta")
     found = meta(folder)
@@ -362,16 +367,16 @@ def test_a_tied_matrix_is_stored_once_and_named_twice(model: Make, tmp_path: Pat
     assert same(weights(to("hf", twice, tmp_path / "once")), weights(source))
     untied["lm_head.weight"][0, 0] += 1
     save_file(untied, twice / "model.safetensors")
-    with pytest.raises(ConvertError, match=r"share one matrix, and lm_head.weight is another"):
+    with pytest.raises(ConvertError, match=r"ties embedding and head, but lm_head.weight differs"):
         to("gguf", twice, tmp_path / "never.gguf")
     kept = weights(to("hf", twice, tmp_path / "both", changes={"tie_word_embeddings": False}))
     assert same(kept, untied)
 
 
-# ── shards, torch's own files, strides ──────────────────────────────────────────────────────────────────────────────
+# ── shards, .pth and .bin files, strides ────────────────────────────────────────────────────────────────────────────
 
 
-def test_shards_in_and_out(tmp_path: Path) -> None:
+def test_sharded_source_and_target(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", shard="40KB")
     assert len(list(source.glob("*.safetensors"))) > 2
     back = to("hf", to("meta", source, tmp_path / "meta"), tmp_path / "back", max_shard_size=40_000)
@@ -390,7 +395,7 @@ def test_shards_in_and_out(tmp_path: Path) -> None:
     assert len(list(to("hf", source, tmp_path / "each", max_shard_size=1).glob("*.safetensors"))) == len(weights(source))
 
 
-def test_mixed_types_stay_and_lie_aligned(model: Make, tmp_path: Path) -> None:
+def test_mixed_dtypes_are_kept_and_aligned(model: Make, tmp_path: Path) -> None:
     source = tmp_path / "mixed"
     source.mkdir()
     (source / "config.json").write_bytes((model() / "config.json").read_bytes())
@@ -401,7 +406,7 @@ def test_mixed_types_stay_and_lie_aligned(model: Make, tmp_path: Path) -> None:
         assert same(weights(there if kind == "hf" else to("hf", there, tmp_path / "back")), mixed)
 
 
-def test_a_bin_file_with_strides_and_views(model: Make, tmp_path: Path) -> None:
+def test_bin_file_with_strided_tensors(model: Make, tmp_path: Path) -> None:
     source = tmp_path / "bin"
     source.mkdir()
     (source / "config.json").write_bytes((model() / "config.json").read_bytes())
@@ -422,8 +427,7 @@ def test_a_bin_file_with_strides_and_views(model: Make, tmp_path: Path) -> None:
     assert same(weights(to("hf", again, tmp_path / "back")), {name: x.contiguous() for name, x in odd.items()})
 
 
-def test_the_archive_is_one_that_torch_would_write(model: Make, tmp_path: Path) -> None:
-    import pickletools
+def test_archive_has_the_layout_of_torch_save(model: Make, tmp_path: Path) -> None:
     import zipfile
 
     folder = to("meta", model(), tmp_path / "meta")
@@ -441,17 +445,14 @@ def test_the_archive_is_one_that_torch_would_write(model: Make, tmp_path: Path) 
     assert all(x.start % 64 == 0 for x in checkpoint.read_checkpoint(str(folder)).tensors)
 
 
-def test_integers_of_any_size_are_pickled() -> None:
-    import pickle
-
-    from llamath.conversion import write_pth
-
-    for value in (0, 255, 2**31 - 1, 2**31, 2**40):
-        assert pickle.loads(b"\x80\x02" + write_pth._integer(value) + b".") == value
+def test_large_integers_are_pickled() -> None:
+    for size in (0, 255, 2**31 - 1, 2**31, 2**40):
+        stream = pickle_tensors([(OutputTensor("x", "F32", (size,)), 0)])
+        assert size in {argument for _, argument, _ in pickletools.genops(stream) if type(argument) is int}
     assert pickle.loads(pickle_tensors([])) == {}
 
 
-# ── number types ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── dtypes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def every(dtype: str) -> Any:
@@ -459,7 +460,7 @@ def every(dtype: str) -> Any:
 
 
 @pytest.mark.parametrize("source", ["F16", "BF16"])
-def test_widening_is_torch_s_for_every_number(source: str) -> None:
+def test_widening_equals_torch_for_every_number(source: str) -> None:
     x = every(source)
     assert cast_floats(x.view(torch.uint8).numpy().tobytes(), source, "F32") == x.float().view(torch.uint8).numpy().tobytes()
 
@@ -475,7 +476,7 @@ def floats() -> Any:
 
 @pytest.mark.parametrize("target", ["F16", "BF16"])
 @pytest.mark.parametrize("source", ["F32", "F16", "BF16"])
-def test_narrowing_is_torch_s_bit_for_bit(source: str, target: str) -> None:
+def test_narrowing_equals_torch_bit_for_bit(source: str, target: str) -> None:
     x = floats() if source == "F32" else every(source)
     right = x.to(TYPES[target])
     held = ~(right.isinf() & ~x.float().isinf())
@@ -489,10 +490,10 @@ def test_narrowing_is_torch_s_bit_for_bit(source: str, target: str) -> None:
         assert torch.equal(bits(found), bits(right))  # NaN's payload too
 
 
-def test_numbers_too_large_are_refused_and_infinities_stay() -> None:
+def test_overflow_is_refused_and_infinity_is_kept() -> None:
     for value, target in ((65520.0, "F16"), (-1e30, "F16"), (3.4e38, "BF16")):
         assert torch.tensor(value).to(TYPES[target]).isinf()
-        with pytest.raises(ConvertError, match=f"{target} cannot hold"):
+        with pytest.raises(ConvertError, match=f"{target} cannot represent"):
             cast_floats(struct.pack("<f", value), "F32", target)
     assert cast_floats(struct.pack("<f", 65519.0), "F32", "F16") == b"\xff\x7b"
     assert cast_floats(struct.pack("<2f", np.inf, -np.inf), "F32", "F16") == b"\x00\x7c\x00\xfc"
@@ -500,7 +501,7 @@ def test_numbers_too_large_are_refused_and_infinities_stay() -> None:
 
 @pytest.mark.parametrize("dtype", list(TYPES))
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
-def test_a_type_that_is_asked_for(kind: str, dtype: str, model: Make, tmp_path: Path) -> None:
+def test_requested_dtype_is_written(kind: str, dtype: str, model: Make, tmp_path: Path) -> None:
     source = model("grouped", "F32")
     there = to(kind, source, tmp_path / ("x.gguf" if kind == "gguf" else "x"), dtype=dtype)
     back = there if kind == "hf" else to("hf", there, tmp_path / "back", dtype=dtype)
@@ -510,20 +511,20 @@ def test_a_type_that_is_asked_for(kind: str, dtype: str, model: Make, tmp_path: 
     assert (config.get("dtype") or config.get("torch_dtype")) == name
 
 
-def test_a_number_that_the_type_cannot_hold_is_named_and_nothing_is_left(model: Make, tmp_path: Path) -> None:
+def test_overflowing_tensor_is_named_and_nothing_is_written(model: Make, tmp_path: Path) -> None:
     source = tmp_path / "large"
     source.mkdir()
     (source / "config.json").write_bytes((model() / "config.json").read_bytes())
     large = {name: x.float() for name, x in weights(model()).items()}
     large["model.layers.1.mlp.down_proj.weight"][3, 3] = -1e6
     save_file(large, source / "model.safetensors")
-    with pytest.raises(ConvertError, match=r"model.layers.1.mlp.down_proj.weight: F16 cannot hold -1e\+06"):
+    with pytest.raises(ConvertError, match=r"model.layers.1.mlp.down_proj.weight: F16 cannot represent -1e\+06"):
         to("hf", source, tmp_path / "never", dtype="F16")
     assert not (tmp_path / "never").exists()
     to("hf", source, tmp_path / "fits", dtype="BF16")
 
 
-def test_vectors_that_gguf_widened_stay_wide_if_they_do_not_fit(model: Make, tmp_path: Path) -> None:
+def test_vectors_stay_f32_if_narrowing_would_change_them(model: Make, tmp_path: Path) -> None:
     source = tmp_path / "mixed"
     source.mkdir()
     (source / "config.json").write_bytes((model() / "config.json").read_bytes())
@@ -532,27 +533,27 @@ def test_vectors_that_gguf_widened_stay_wide_if_they_do_not_fit(model: Make, tmp
     assert same(weights(to("hf", to("gguf", source, tmp_path / "x.gguf"), tmp_path / "back")), mixed)
 
 
-# ── what is refused, and what is said ───────────────────────────────────────────────────────────────────────────────
+# ── refusals and notes ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def refusals() -> Iterator[Any]:
     def without(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
         return lambda tensors, _: tensors.__delitem__(name)
 
-    yield pytest.param(without("model.layers.1.mlp.up_proj.weight"), "hf", "is not what its configuration says: .*missing", id="missing")
-    yield pytest.param(lambda t, _: t.update(extra=torch.zeros(3)), "hf", "is not what its configuration says: 1 tensors", id="extra")
-    yield pytest.param(lambda _, c: c.update(num_key_value_heads=3), "gguf", "is not what its configuration says", id="mis-shaped")
+    yield pytest.param(without("model.layers.1.mlp.up_proj.weight"), "hf", "does not match its config: .*missing", id="missing")
+    yield pytest.param(lambda t, _: t.update(extra=torch.zeros(3)), "hf", "does not match its config: 1 tensors", id="extra")
+    yield pytest.param(lambda _, c: c.update(num_key_value_heads=3), "gguf", "does not match its config", id="mis-shaped")
     yield pytest.param(
         lambda t, _: t.update({"lm_head.weight": t["lm_head.weight"].to(torch.float8_e4m3fn)}), "hf", "only F32, F16, BF16", id="FP8"
     )
     yield pytest.param(
-        lambda _, c: c.update(model_type="gemma", head_dim=8), "gguf", "of the gemma family, which is not converted", id="family"
+        lambda _, c: c.update(model_type="gemma", head_dim=8), "gguf", "of the gemma family, which cannot be converted", id="family"
     )
     yield pytest.param(lambda _, c: c.update(hidden_act="gelu"), "meta", "hidden_act is gelu", id="activation")
     yield pytest.param(lambda _, c: c.update(hidden_act="gelu"), "gguf", "SwiGLU", id="activation in GGUF")
     yield pytest.param(lambda _, c: c.update(rope_parameters={"rope_type": "linear", "factor": 2.0}), "meta", "only Llama 3.1", id="linear")
     yield pytest.param(
-        lambda _, c: c.update(rope_parameters={**TURNED, "low_freq_factor": 2.0}), "meta", "cannot say .*low_freq", id="other ramp"
+        lambda _, c: c.update(rope_parameters={**TURNED, "low_freq_factor": 2.0}), "meta", "cannot express .*low_freq", id="other ramp"
     )
 
 
@@ -571,17 +572,17 @@ def test_bad_sources_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_the_target_cannot_say_is_said(tmp_path: Path) -> None:
+def test_limits_of_the_target_format_are_noted(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", kind="Mistral", sliding_window=16)
     done: list[ConversionReport] = [
         convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind)) for kind in ("meta", "gguf")
     ]
-    assert all(any("no sliding window: it is the same model for up to 16 tokens" in note for note in x.notes) for x in done)
+    assert all(any("no sliding window: up to 16 tokens the model is the same" in note for note in x.notes) for x in done)
     far = made(tmp_path / "far", rope_parameters={**TURNED, "factor": 32.0})
     assert any("scaling factor 32" in x for x in convert_checkpoint(str(far), str(tmp_path / "far-meta"), ConvertOptions(to="meta")).notes)
 
 
-def test_biases_and_heads_of_another_size_go_to_gguf_and_back(tmp_path: Path) -> None:
+def test_biases_and_head_dim_round_trip_through_gguf(tmp_path: Path) -> None:
     source = made(tmp_path / "hf", attention_bias=True, mlp_bias=True, head_dim=12)
     there = to("gguf", source, tmp_path / "x.gguf")
     assert same(weights(to("hf", there, tmp_path / "back")), weights(source))
@@ -594,7 +595,7 @@ def test_biases_and_heads_of_another_size_go_to_gguf_and_back(tmp_path: Path) ->
         to("meta", source, tmp_path / "meta")
 
 
-def test_other_scalings_of_positions_come_back_from_gguf(tmp_path: Path) -> None:
+def test_rope_scalings_round_trip_through_gguf(tmp_path: Path) -> None:
     for i, scaling in enumerate(
         [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}]
     ):
@@ -602,3 +603,73 @@ def test_other_scalings_of_positions_come_back_from_gguf(tmp_path: Path) -> None
         back = to("hf", to("gguf", source, tmp_path / f"{i}.gguf"), tmp_path / f"back{i}")
         a, b = (llamath.load(str(x)).tree.layers[0].attn.rope for x in (source, back))  # type: ignore[attr-defined]
         assert a == b
+
+
+GROUP = 16
+
+
+def packed_linear(weight: Any, method: str) -> dict[str, Any]:
+    """Zeros in the shapes that a quantizer stores for a weight, without its prefix."""
+    outputs, inputs = weight.shape
+    if method == "gptq":
+        return {
+            "qweight": torch.zeros(inputs // 8, outputs, dtype=torch.int32),
+            "qzeros": torch.zeros(inputs // GROUP, outputs // 8, dtype=torch.int32),
+            "scales": torch.zeros(inputs // GROUP, outputs, dtype=torch.float16),
+            "g_idx": torch.zeros(inputs, dtype=torch.int32),
+        }
+    if method == "awq":
+        return {
+            "qweight": torch.zeros(inputs, outputs // 8, dtype=torch.int32),
+            "qzeros": torch.zeros(inputs // GROUP, outputs // 8, dtype=torch.int32),
+            "scales": torch.zeros(inputs // GROUP, outputs, dtype=torch.float16),
+        }
+    return {
+        "weight_packed": torch.zeros(outputs, inputs // 8, dtype=torch.int32),
+        "weight_scale": torch.zeros(outputs, inputs // GROUP, dtype=torch.bfloat16),
+        "weight_shape": torch.tensor([outputs, inputs]),
+    }
+
+
+QUANTIZATION: dict[str, dict[str, Any]] = {
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"},
+    "compressed-tensors": {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "group", "group_size": GROUP}}},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
+@pytest.mark.parametrize("method", list(QUANTIZATION))
+def test_packed_quantization_is_refused(method: str, kind: str, model: Make, tmp_path: Path) -> None:
+    source = tmp_path / "quantized"
+    source.mkdir()
+    tensors: dict[str, Any] = {}
+    for name, x in weights(model()).items():
+        stem = name.removesuffix("weight")
+        tensors |= {f"{stem}{part}": y for part, y in packed_linear(x, method).items()} if "_proj" in name else {name: x}
+    save_file(tensors, source / "model.safetensors")
+    config = json.loads((model() / "config.json").read_text()) | {"quantization_config": QUANTIZATION[method]}
+    (source / "config.json").write_text(json.dumps(config))
+    args = ["convert", str(source), str(tmp_path / "out"), "--to", kind]
+    done = CliRunner().invoke(cli, args, standalone_mode=False)
+    assert isinstance(done.exception, ConvertError)
+    assert f"is quantized ({method})" in str(done.exception) and "unquantized" in done.exception.hint
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "fp16", "float16", "torch.float16", "half", "F16"])
+def test_dtype_in_any_spelling(dtype: str, model: Make, tmp_path: Path) -> None:
+    args = ["convert", str(model()), str(tmp_path / "out"), "--to", "hf", "--dtype", dtype]
+    assert CliRunner().invoke(cli, args, standalone_mode=False).exception is None
+    assert {x.dtype for x in weights(tmp_path / "out").values()} == {torch.float16}
+
+
+def test_unsupported_dtype_is_refused(model: Make, tmp_path: Path) -> None:
+    for dtype, message in (("fp8", "dtype fp8 is not supported for convert"), ("bf17", "unknown dtype 'bf17'")):
+        with pytest.raises(LlamathError, match=message):
+            to("hf", model(), tmp_path / "out", dtype=dtype)
+    assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Where a conversion writes: nothing over what is there, nothing half done after a kill, full disks, little memory; and its tokenizers."""
+"""Where conversions write: interrupted and killed runs, existing files, full disks, memory, and tokenizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.gguf_values import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
-from llamath.conversion import staging as stage
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, MissingExtra
 from llamath.render.progress import Bar, line
 from support import convert_kills
@@ -78,22 +77,22 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick() -> Iterator[Path]:
-    """A folder in memory, where there is one: a disk that has to be waited for proves no more."""
+    """A folder in memory where possible: slower disks prove no more."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
 
 
-def order(kind: str, **rest: Any) -> ConvertOptions:
+def options(kind: str, **rest: Any) -> ConvertOptions:
     return ConvertOptions(to=kind, **rest)
 
 
-# ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── killed and interrupted conversions ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
 )
-def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, target: str, force: str, quick: Path) -> None:
+def test_a_conversion_killed_before_any_system_call_can_be_repeated(kind: str, target: str, force: str, quick: Path) -> None:
     source = written(quick / "source", {**LLAMA, "num_hidden_layers": 1})
     args = [sys.executable, convert_kills.__file__, str(source), str(quick), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
@@ -102,164 +101,170 @@ def test_a_kill_before_any_system_call_is_made_good_by_running_again(kind: str, 
     assert found["calls"] > 30 and found["moved"] > 3, found
 
 
-def test_a_killed_command_line_goes_on_where_it_was(tmp_path: Path) -> None:
-    large = written(tmp_path / "large", {**LLAMA, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 6})
-    right = tmp_path / "right"
-    convert_checkpoint(str(large), str(right), order("hf", max_shard_size=12_000_000))
-    args = [
-        sys.executable,
-        "-m",
-        "llamath",
-        "convert",
-        str(large),
-        str(tmp_path / "out"),
-        "--to",
-        "hf",
-        "--max-shard-size",
-        "12MB",
-        "--json",
-    ]
-    hidden = tmp_path / "out" / stage.STAGING_FOLDER
-    whole = 0
-    for wanted in (0, 2, 4):
-        child = subprocess.Popen(args, stdout=subprocess.DEVNULL)
-        while child.poll() is None and not (len(list(hidden.glob("*.safetensors"))) >= wanted and list(hidden.glob("*.part"))):
-            time.sleep(0.001)
-        child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL and not (tmp_path / "out" / "config.json").exists()
-        assert len(list(hidden.glob("*.safetensors"))) >= max(wanted, whole)
-        whole = len(list(hidden.glob("*.safetensors")))
-    done = subprocess.run(args, capture_output=True, text=True, check=True)
-    assert len(json.loads(done.stdout)["kept"]) == whole
-    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(right) and not hidden.exists()
+KILLED = """
+import os, runpy, signal, sys
+left, real = int(sys.argv.pop(1)), os.rename
+
+def rename(*paths):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*paths)
+
+os.rename = rename
+runpy.run_module("llamath", run_name="__main__")
+"""
+"""Runs the command line and kills it before it completes one more than this number of files."""
 
 
-def test_another_conversion_begins_anew(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(self: stage.StagingFolder, target: Any, *rest: Any) -> None:
-        if target.name == "config.json":
+def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> None:
+    large = written(tmp_path / "large", {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6})
+    expected = tmp_path / "expected"
+    convert_checkpoint(str(large), str(expected), options("hf", max_shard_size=1_000_000))
+    args = ["convert", str(large), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "1MB", "--json"]
+    hidden = tmp_path / "out" / STAGING_FOLDER
+    complete = 0
+    for more in (0, 2, 3):
+        killed = subprocess.run([sys.executable, "-c", KILLED, str(more), *args], stdout=subprocess.DEVNULL)
+        assert killed.returncode == -signal.SIGKILL and not (tmp_path / "out" / "config.json").exists()
+        complete += more
+        assert len(list(hidden.glob("*.safetensors"))) == complete
+    done = subprocess.run([sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["kept"]) == complete
+    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(expected) and not hidden.exists()
+
+
+def interrupt_at(size: int) -> Callable[[int, int], None]:
+    """A progress callback that interrupts the conversion once this many bytes have been written."""
+
+    def progress(done: int, total: int) -> None:
+        if done >= size:
             raise KeyboardInterrupt
-        real(self, target, *rest)
 
-    real = stage.StagingFolder.write
-    monkeypatch.setattr(stage.StagingFolder, "write", stopped)
-    stop = CliRunner().invoke(
-        cli, ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"], standalone_mode=False
-    )
-    assert (
-        isinstance(stop.exception, (KeyboardInterrupt, click.Abort))
-        and "files are whole; the same command goes on from there" in stop.output
-    )
-    monkeypatch.undo()
-    left = set(os.listdir(tmp_path / "out" / stage.STAGING_FOLDER))
+    return progress
+
+
+def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        convert_checkpoint(str(source), str(tmp_path / "out"), options("hf", max_shard_size=12_000), interrupt_at(50_000))
+    (note,) = stopped.value.__notes__
+    assert "files are complete; run the same command again to continue" in note
+    left = set(os.listdir(tmp_path / "out" / STAGING_FOLDER))
     assert "plan" in left and len([x for x in left if x.endswith(".safetensors")]) > 3 and not any(x.endswith(".part") for x in left)
-    again = convert_checkpoint(str(source), str(tmp_path / "out"), order("hf", max_shard_size=20_000))
+    again = convert_checkpoint(str(source), str(tmp_path / "out"), options("hf", max_shard_size=20_000))
     assert again.kept == ()
-    with pytest.raises(ConvertError, match="already, and nothing is written over"):
-        convert_checkpoint(str(source), str(tmp_path / "out"), order("hf"))
-    whole = convert_checkpoint(str(source), str(tmp_path / "whole"), order("hf", max_shard_size=20_000))
-    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(tmp_path / "whole") and whole.files == again.files
+    with pytest.raises(ConvertError, match="already contains"):
+        convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
+    whole = convert_checkpoint(str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000))
+    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(tmp_path / "whole")
+    assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
-def test_an_interruption_before_the_first_file_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: Any) -> None:
-        raise KeyboardInterrupt
+def test_the_command_line_says_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bar, "update", lambda _bar, done, total: interrupt_at(50_000)(done, total))
+    args = ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"]
+    stopped = CliRunner().invoke(cli, args, standalone_mode=False)
+    assert isinstance(stopped.exception, (KeyboardInterrupt, click.Abort))
+    assert "files are complete; run the same command again to continue" in stopped.output
 
-    monkeypatch.setattr(stage.StagingFolder, "write", stopped)
+
+def test_an_interruption_before_the_first_file_leaves_nothing(source: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        convert_checkpoint(str(source), str(tmp_path / "deep" / "out"), order("hf"))
+        convert_checkpoint(str(source), str(tmp_path / "deep" / "out"), options("hf"), interrupt_at(0))
     assert not (tmp_path / "deep").exists()
 
 
-def test_two_conversions_to_one_place_do_not_meet(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def meanwhile(self: stage.StagingFolder, *rest: Any) -> None:
-        monkeypatch.setattr(stage.StagingFolder, "write", real)
-        with pytest.raises(ConvertError, match="another conversion is writing to"):
-            convert_checkpoint(str(source), str(tmp_path / "out"), order("hf"))
-        real(self, *rest)
+def test_a_second_conversion_to_the_same_folder_is_refused(source: Path, tmp_path: Path) -> None:
+    refused = []
 
-    real = stage.StagingFolder.write
-    monkeypatch.setattr(stage.StagingFolder, "write", meanwhile)
-    convert_checkpoint(str(source), str(tmp_path / "out"), order("hf"))
-    assert set(os.listdir(tmp_path / "out")) == {"model.safetensors", "config.json"}
+    def meanwhile(done: int, total: int) -> None:
+        if not refused:
+            with pytest.raises(ConvertError, match="another conversion is writing to") as error:
+                convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
+            refused.append(error)
 
-
-# ── what is there already, and where not to write ───────────────────────────────────────────────────────────────────
+    convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"), meanwhile)
+    assert refused and set(os.listdir(tmp_path / "out")) == {"model.safetensors", "config.json"}
 
 
-def test_nothing_is_written_over_without_force(source: Path, tmp_path: Path) -> None:
+# ── existing files and forbidden targets ────────────────────────────────────────────────────────────────────────────
+
+
+def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    convert_checkpoint(str(source), str(out), order("meta"))  # an empty folder is no obstacle
+    convert_checkpoint(str(source), str(out), options("meta"))  # an empty folder is no obstacle
     before = convert_kills.tree(out)
     for kind in ("hf", "meta"):
-        with pytest.raises(ConvertError, match=r"has consolidated\.00\.pth already"):
-            convert_checkpoint(str(source), str(out), order(kind))
+        with pytest.raises(ConvertError, match=r"already contains consolidated\.00\.pth"):
+            convert_checkpoint(str(source), str(out), options(kind))
     file = tmp_path / "x.gguf"
     file.write_bytes(b"mine")
-    with pytest.raises(ConvertError, match=r"x\.gguf already"):
-        convert_checkpoint(str(source), str(file), order("gguf"))
-    with pytest.raises(ConvertError, match="is a file, and a folder is to be written"):
-        convert_checkpoint(str(source), str(file), order("hf"))
+    with pytest.raises(ConvertError, match=r"already contains x\.gguf"):
+        convert_checkpoint(str(source), str(file), options("gguf"))
+    with pytest.raises(ConvertError, match="is a file; expected a folder"):
+        convert_checkpoint(str(source), str(file), options("hf"))
     assert convert_kills.tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
-    convert_checkpoint(str(source), str(file), order("gguf", force=True))
+    convert_checkpoint(str(source), str(file), options("gguf", force=True))
     assert checkpoint.read_checkpoint(str(file)).format == "gguf"
-    assert convert_checkpoint(str(source), str(out), order("gguf")).files.keys() == {"model.gguf"}  # beside what is there
+    assert convert_checkpoint(str(source), str(out), options("gguf")).files[0].path == str(out / "model.gguf")
 
 
-def test_force_takes_away_what_would_be_read_as_part_of_it(source: Path, tmp_path: Path) -> None:
+def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    convert_checkpoint(str(source), str(out), order("hf", max_shard_size=12_000))
+    convert_checkpoint(str(source), str(out), options("hf", max_shard_size=12_000))
     (out / "notes.txt").write_text("mine")
-    convert_checkpoint(str(source), str(out), order("hf", force=True))
+    convert_checkpoint(str(source), str(out), options("hf", force=True))
     assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt"}
     (out / "consolidated.00.pth").write_bytes(b"old")
     (out / "consolidated.01.pth").write_bytes(b"old")
-    convert_checkpoint(str(source), str(out), order("meta", force=True))
+    convert_checkpoint(str(source), str(out), options("meta", force=True))
     assert set(os.listdir(out)) == {"model.safetensors", "config.json", "notes.txt", "consolidated.00.pth", "params.json"}
 
 
-def test_the_source_is_not_written_to(source: Path, tmp_path: Path) -> None:
+def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(source, mine)
     before = convert_kills.tree(mine)
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
-        with pytest.raises(ConvertError, match=r"lies in .*, which is read"):
-            convert_checkpoint(str(mine), str(target), order("gguf" if target.suffix else "hf", force=True))
-    with pytest.raises(ConvertError, match="is read, and would be written over"):
-        convert_checkpoint(str(mine / "model.safetensors"), str(mine), order("hf", force=True))
-    convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
-    with pytest.raises(ConvertError, match="is read, and would be written over"):
-        convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), order("gguf", force=True))
+        with pytest.raises(ConvertError, match=r"is inside the source folder"):
+            convert_checkpoint(str(mine), str(target), options("gguf" if target.suffix else "hf", force=True))
+    with pytest.raises(ConvertError, match="belongs to the source"):
+        convert_checkpoint(str(mine / "model.safetensors"), str(mine), options("hf", force=True))
+    convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
+    with pytest.raises(ConvertError, match="belongs to the source"):
+        convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
     assert convert_kills.tree(mine) == before
-    convert_checkpoint(str(mine / "model.safetensors"), str(mine / "x.gguf"), order("gguf"))  # beside the file, asked for by name
+    convert_checkpoint(str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf"))  # beside the file, asked for by name
 
 
-def test_a_place_that_cannot_be_written_is_said(source: Path, tmp_path: Path) -> None:
+def test_an_unwritable_target_is_reported(source: Path, tmp_path: Path) -> None:
     for target in ("/proc/self/nowhere/out", "/dev/null/out"):
         with pytest.raises(ConvertError, match="cannot be written"):
-            convert_checkpoint(str(source), target, order("hf"))
+            convert_checkpoint(str(source), target, options("hf"))
     if os.geteuid():
         locked = tmp_path / "locked"
         locked.mkdir(mode=0o500)
         with pytest.raises(ConvertError, match="cannot be written: Permission denied"):
-            convert_checkpoint(str(source), str(locked / "out"), order("hf"))
+            convert_checkpoint(str(source), str(locked / "out"), options("hf"))
 
 
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_room_is_looked_for_first(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_checked_first(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000))  # type: ignore[attr-defined]
-    with pytest.raises(ConvertError, match=r"has no room: 6\d,\d{3} bytes are to be written, 1,000 are free"):
-        convert_checkpoint(str(source), str(tmp_path / "out"), order("meta"))
+    with pytest.raises(ConvertError, match=r"not enough disk space in .*: 6\d,\d{3} bytes needed, 1,000 free"):
+        convert_checkpoint(str(source), str(tmp_path / "out"), options("meta"))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
-def test_a_disk_that_fills_up_leaves_what_was_there(
+def test_a_disk_that_fills_up_leaves_existing_files(
     call: str, kind: str, source: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at in range(1000):
@@ -274,37 +279,37 @@ def test_a_disk_that_fills_up_leaves_what_was_there(
         with monkeypatch.context() as patched:
             patched.setattr(os, call, full)
             try:
-                convert_checkpoint(str(source), str(quick / "out"), order(kind, max_shard_size=12_000))
+                convert_checkpoint(str(source), str(quick / "out"), options(kind, max_shard_size=12_000))
             except ConvertError as error:
-                assert "cannot be written: the disk or what you may use of it is full" in str(error)
-                if not (quick / "out" / stage.STAGING_FOLDER / "moving").exists():
+                assert "cannot be written: the disk or your quota is full" in str(error)
+                if not (quick / "out" / STAGING_FOLDER / "moving").exists():
                     assert not os.listdir(quick)
                     continue
         if left[0] >= 0:
             break
-        convert_checkpoint(str(source), str(quick / "out"), order(kind, max_shard_size=12_000))
+        convert_checkpoint(str(source), str(quick / "out"), options(kind, max_shard_size=12_000))
         shutil.rmtree(quick / "out")
-    assert at >= (1 if call in ("mkdir", "rename") else 2) and stage.STAGING_FOLDER not in os.listdir(quick / "out")
+    assert at >= (1 if call in ("mkdir", "rename") else 2) and STAGING_FOLDER not in os.listdir(quick / "out")
 
 
-def test_a_limit_on_file_sizes_is_a_full_disk(source: Path, tmp_path: Path) -> None:
+def test_a_file_size_limit_is_reported_as_a_full_disk(source: Path, tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--to", "gguf"]
     done = subprocess.run(args, capture_output=True, text=True, preexec_fn=limited)
-    assert done.returncode == 2 and "cannot be written: the disk or what you may use of it is full" in done.stderr, done.stderr
+    assert done.returncode == 2 and "cannot be written: the disk or your quota is full" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
 
 
-def test_a_small_disk(source: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small(source: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
     try:
-        with pytest.raises(ConvertError, match=r"has no room: .* bytes are to be written"):
-            convert_checkpoint(str(source), str(disk / "out"), order("hf"))
+        with pytest.raises(ConvertError, match=r"not enough disk space"):
+            convert_checkpoint(str(source), str(disk / "out"), options("hf"))
         assert not os.listdir(disk)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -326,7 +331,7 @@ def peak(*args: str) -> int:
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("meta", ""), ("gguf", ""), ("hf", "f16")])
-def test_memory_is_less_than_the_largest_tensor(kind: str, dtype: str, quick: Path) -> None:
+def test_memory_stays_below_the_largest_tensor(kind: str, dtype: str, quick: Path) -> None:
     config = {**LLAMA, "vocab_size": 20000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 10}
     large = written(quick / "large", {**config, "num_attention_heads": 8}, data=None)
     largest = 20000 * 1024 * 2
@@ -336,15 +341,15 @@ def test_memory_is_less_than_the_largest_tensor(kind: str, dtype: str, quick: Pa
     assert peak("convert", str(large), str(quick / "out.gguf" if kind == "gguf" else quick / "out"), "--to", kind, *rest) < base + largest
 
 
-def test_numpy_is_asked_for_only_where_numbers_must_be_rounded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_is_needed_only_for_rounding(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
-    convert_checkpoint(str(source), str(tmp_path / "x.gguf"), order("gguf"))
-    convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "back"), order("hf"))
+    convert_checkpoint(str(source), str(tmp_path / "x.gguf"), options("gguf"))
+    convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "back"), options("hf"))
     assert (tmp_path / "back" / "model.safetensors").read_bytes()[-1000:] == (source / "model.safetensors").read_bytes()[-1000:]
-    convert_checkpoint(str(source), str(tmp_path / "wide"), order("meta", dtype="F32"))
+    convert_checkpoint(str(source), str(tmp_path / "wide"), options("meta", dtype="F32"))
     for dtype, where in (("F16", source), ("BF16", tmp_path / "wide")):
         with pytest.raises(MissingExtra) as missing:
-            convert_checkpoint(str(where), str(tmp_path / "never"), order("hf", dtype=dtype))
+            convert_checkpoint(str(where), str(tmp_path / "never"), options("hf", dtype=dtype))
         assert "llamath[convert]" in missing.value.hint and not (tmp_path / "never").exists()
 
 
@@ -371,7 +376,7 @@ def test_the_command_line(source: Path, tmp_path: Path) -> None:
     assert {text: Size().convert(text, None, None) for text in sizes} == sizes
 
 
-def test_exit_codes_and_no_bar_where_nobody_watches(source: Path, tmp_path: Path) -> None:
+def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "llamath", "convert", *args], capture_output=True, text=True)
 
@@ -382,7 +387,7 @@ def test_exit_codes_and_no_bar_where_nobody_watches(source: Path, tmp_path: Path
     assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--to", "hf").returncode == 2
 
 
-def test_the_bar_waits_a_second_then_says_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [100.0]
     monkeypatch.setattr("llamath.render.progress.monotonic", lambda: now[0])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -445,12 +450,12 @@ def metadata(path: Path) -> dict[str, Any]:
         }
 
 
-def test_a_sentencepiece_tokenizer_goes_into_gguf(source: Path, tmp_path: Path) -> None:
+def test_a_sentencepiece_tokenizer_is_written_to_gguf(source: Path, tmp_path: Path) -> None:
     said = {"add_bos_token": True, "add_eos_token": False, "eos_token": {"content": "<end>"}, "chat_template": "{{ x }}"}
     said["added_tokens_decoder"] = {"0": {"content": "<unk>", "special": True}, "7": {"content": "<end>", "special": True}}
     mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=said)
     (mine / "added_tokens.json").write_text(json.dumps({"<extra>": 6}))
-    done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     found = metadata(tmp_path / "x.gguf")
     assert not any("no tokenizer" in note for note in done.notes)
     assert found["tokenizer.ggml.model"] == "llama" and found["tokenizer.ggml.pre"] == "default"
@@ -463,44 +468,44 @@ def test_a_sentencepiece_tokenizer_goes_into_gguf(source: Path, tmp_path: Path) 
     assert found["tokenizer.chat_template"] == "{{ x }}"
 
 
-def test_a_tokenizer_that_llama_cpp_might_read_otherwise_is_left_out_and_said(source: Path, tmp_path: Path) -> None:
+def test_unsupported_tokenizers_are_left_out_with_a_note(source: Path, tmp_path: Path) -> None:
     tiktoken = b"".join(b"%b %d\n" % (x, i) for i, x in enumerate([b"IQ==", b"Ig==", b"Iw=="]))
     odd: dict[str, tuple[dict[str, Any], str]] = {
-        "unigram": ({"tokenizer__model": sentencepiece(PIECES, kind=1)}, "not of the merging kind"),
-        "long": ({"tokenizer__model": sentencepiece(PIECES * 20)}, "it has a token 100 and the model 100 rows"),
-        "tiktoken": ({"tokenizer__model": tiktoken}, "tiktoken's, and does not say its special tokens"),
-        "garbage": ({"tokenizer__model": b"\xff\xff"}, "not sentencepiece's"),
-        "word": ({"tokenizer__json": {"model": {"type": "WordLevel", "vocab": {"a": 0}}}}, "not known to be the same"),
-        "other cut": ({"tokenizer__json": {"model": {"type": "BPE", "vocab": {}, "merges": []}}}, "not known to be the same"),
+        "unigram": ({"tokenizer__model": sentencepiece(PIECES, kind=1)}, "not a BPE model"),
+        "long": ({"tokenizer__model": sentencepiece(PIECES * 20)}, "it has a token 100, but the model's vocabulary has 100 rows"),
+        "tiktoken": ({"tokenizer__model": tiktoken}, "a tiktoken file, which lacks its special tokens"),
+        "garbage": ({"tokenizer__model": b"\xff\xff"}, "is not a sentencepiece model"),
+        "word": ({"tokenizer__json": {"model": {"type": "WordLevel", "vocab": {"a": 0}}}}, "not known to reproduce"),
+        "other cut": ({"tokenizer__json": {"model": {"type": "BPE", "vocab": {}, "merges": []}}}, "not known to reproduce"),
         "broken": ({"tokenizer__json": b"{"}, "is not JSON"),
-        "none": ({}, "there is none beside the checkpoint"),
+        "none": ({}, "the checkpoint has no tokenizer files"),
     }
     for name, (files, message) in odd.items():
         mine = with_files(source, tmp_path / name, **files)
-        done = convert_checkpoint(str(mine), str(tmp_path / f"{name}.gguf"), order("gguf"))
+        done = convert_checkpoint(str(mine), str(tmp_path / f"{name}.gguf"), options("gguf"))
         assert any(x.startswith("the GGUF file has no tokenizer: ") and message in x for x in done.notes), (name, done.notes)
         assert metadata(tmp_path / f"{name}.gguf") == {"tokenizer.ggml.model": "none"}
 
 
-def test_tokenizer_files_go_along(source: Path, tmp_path: Path) -> None:
+def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer__json=b"{}", README__md=b"no")
-    convert_checkpoint(str(mine), str(tmp_path / "meta"), order("meta"))
+    convert_checkpoint(str(mine), str(tmp_path / "meta"), options("meta"))
     assert set(os.listdir(tmp_path / "meta")) == {"consolidated.00.pth", "params.json", "tokenizer.model", "tokenizer.json"}
-    done = convert_checkpoint(str(tmp_path / "meta"), str(tmp_path / "back"), order("hf"))
+    done = convert_checkpoint(str(tmp_path / "meta"), str(tmp_path / "back"), options("hf"))
     assert (tmp_path / "back" / "tokenizer.model").read_bytes() == sentencepiece(PIECES)
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2) and not any("no tokenizer" in x for x in done.notes)
     above = tmp_path / "7B"  # as LLaMA 1 came: one tokenizer above all sizes
     shutil.copytree(tmp_path / "meta", above / "7B")
     (above / "7B" / "tokenizer.model").rename(above / "tokenizer.model")
-    convert_checkpoint(str(above / "7B"), str(tmp_path / "beside"), order("hf"))
+    convert_checkpoint(str(above / "7B"), str(tmp_path / "beside"), options("hf"))
     assert (tmp_path / "beside" / "tokenizer.model").exists()
     lines = b"".join(b"%b %d\n" % (b"YQ==", i) for i in range(98))
     three = with_files(tmp_path / "meta", tmp_path / "three", tokenizer__model=lines)
     (three / "tokenizer.json").unlink()
-    done = convert_checkpoint(str(three), str(tmp_path / "four"), order("hf"))
+    done = convert_checkpoint(str(three), str(tmp_path / "four"), options("hf"))
     config = json.loads((tmp_path / "four" / "config.json").read_text())
-    assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("tiktoken's" in x for x in done.notes)
+    assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
 
 
 TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "naïve café 你好 🙂", "<|begin|>x<|end|>", "\t\r\n ..."]
@@ -508,12 +513,12 @@ TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "na
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("kind", ["llama-bpe", "qwen2"])
-def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind: str, source: Path, tmp_path: Path) -> None:
+def test_transformers_reads_a_byte_level_tokenizer_from_gguf(kind: str, source: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
-    from llamath.conversion.write_gguf_tokenizer import LLAMA_CPP_PRETOKENIZERS
+    from llamath.tokenizers.pretokenizers import GGUF_PRETOKENIZERS, SPLIT_PATTERNS
 
-    cut = next(text for text, (name, _) in LLAMA_CPP_PRETOKENIZERS.items() if name == kind)
+    (cut,) = SPLIT_PATTERNS[GGUF_PRETOKENIZERS[kind]]
     own = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama-bpe"))
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(cut), "isolated")
     own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
@@ -532,7 +537,7 @@ def test_a_byte_level_tokenizer_in_gguf_is_read_as_the_same_by_transformers(kind
     mine = written(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
     own.save(str(mine / "tokenizer.json"))
     (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))
-    done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), order("gguf"))
+    done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     assert not any("no tokenizer" in x for x in done.notes), done.notes
     found = metadata(tmp_path / "x.gguf")
     size = own.get_vocab_size()

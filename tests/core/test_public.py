@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,12 @@ def test_public_name_is_documented(name: str) -> None:
     assert f"`{name}" in REFERENCE.read_text(), f"{name} is not in {REFERENCE.name}"
 
 
-def test_all_lists_what_is_public() -> None:
-    lived = {name for names in llamath._ROOMS.values() for name in names.split()}
-    assert lived == set(llamath.__all__) == set(dir(llamath))
-    for room, names in llamath._ROOMS.items():
+def test_all_lists_the_public_names() -> None:
+    listed = {name for names in llamath._MODULES.values() for name in names.split()}
+    assert listed == set(llamath.__all__) == set(dir(llamath))
+    for module, names in llamath._MODULES.items():
         for name in names.split():
-            assert getattr(llamath, name) is getattr(importlib.import_module(f"llamath.{room}"), name)
+            assert getattr(llamath, name) is getattr(importlib.import_module(f"llamath.{module}"), name)
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         llamath.laod  # noqa: B018
 
@@ -35,3 +37,14 @@ def test_public_methods_are_documented(name: str) -> None:
     for attribute, value in vars(cls).items():
         if not attribute.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
             assert inspect.getdoc(value), f"{name}.{attribute}"
+
+
+def test_no_function_has_the_name_of_a_module() -> None:
+    modules = {path.stem for path in Path(llamath.__path__[0]).iterdir()}
+    assert not modules & set(llamath.__all__)
+
+
+def test_import_needs_the_standard_library_only() -> None:
+    code = "import sys, llamath; dir(llamath); print(*sorted(x for x in sys.modules if x.startswith('llamath')))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["llamath"]

@@ -283,7 +283,7 @@ def test_a_text_is_read_where_there_is_a_tokenizer(hf: Path, tmp_path: Path) -> 
         ([""], "the prompt is empty"),
         (["--ids", "1,x"], "--ids wants numbers with commas between them, not 'x'"),
         (["--ids", "1,97"], "there is no token 97 in"),
-        (["--dtype", "int3"], "is no type that is computed in"),
+        (["--dtype", "int3"], "is not supported for computation"),
         (["--tolerance", "-1"], "-1.0 is not in the range"),
     ],
 )
@@ -307,12 +307,12 @@ def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_what_cannot_be_read_ends_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
     assert "q_proj.weight" in failed(hf, copied(hf, tmp_path, lambda x: x.pop(Q)))
-    assert "nowhere/at-all is not on this machine" in failed(hf, "nowhere/at-all")
+    assert "nowhere/at-all is not a local path" in failed(hf, "nowhere/at-all")
 
 
 def test_numbers_that_are_none_are_named(hf: Path, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x[Q][0].fill_(torch.nan))
-    with pytest.raises(LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 numbers"):
+    with pytest.raises(LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 values"):
         heard(other)
 
 

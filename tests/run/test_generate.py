@@ -14,7 +14,6 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.families.registry import find_family
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
-from llamath.run import batch as batches
 from llamath.run import memory_budget as rooms
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
@@ -29,9 +28,11 @@ def tiny(std: float = 0.3, **config: Any) -> Decoder:
     return initialize(build(find_family(keys["model_type"])(Config(keys))), 0, std)
 
 
-def ids(module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, **limits: Any) -> list[list[int]]:
-    """Every text's tokens, when all are over."""
-    made = Generation(module, prompts, sampling or Sampling(), GenerationLimits(**limits))
+def ids(
+    module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, *, batching: dict[str, int] | None = None, **limits: Any
+) -> list[list[int]]:
+    """The generated tokens of each prompt; `batching` sets the prefill chunk and the initial margin of the cache."""
+    made = Generation(module, prompts, sampling or Sampling(), GenerationLimits(**limits), **batching or {})
     assert all(piece.row >= 0 for piece in made)
     return [row.ids for row in made.rows]
 
@@ -54,9 +55,7 @@ def test_greedy_texts_are_transformers_own(config: dict[str, Any]) -> None:
             ids(both.ours, [long], max_tokens=NEW)
         return
     prompts = [long, short[:5], short[:19]]
-    reads = batches.PREFILL_CHUNK
     found = ids(both.ours, prompts, max_tokens=NEW)
-    assert reads == 2048
     for prompt, own in zip(prompts, found, strict=True):
         known = both.ours.per_layer.embed.weight.shape[0] if both.ours.per_layer else max(own) + 1
         wanted = greedy(both.theirs, prompt, NEW) if max(own) < known and both.ours.spec.vocab <= known else own
@@ -82,21 +81,20 @@ def test_longrope_crosses_its_original_context_as_transformers_does() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
-def test_long_prompts_are_read_in_parts(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompts_are_prefilled_in_chunks(config: dict[str, Any]) -> None:
     module = tiny(**config)
     prompts = [list(range(5, 60)), [9, 8, 7], list(range(30, 50))]
     wanted = ids(module, prompts, max_tokens=NEW)
-    monkeypatch.setattr(batches, "PREFILL_CHUNK", 20)
-    assert ids(module, prompts, max_tokens=NEW) == wanted
-    assert [ids(module, [prompt], max_tokens=NEW)[0] for prompt in prompts] == wanted
+    chunked = {"prefill_chunk": 20}
+    assert ids(module, prompts, batching=chunked, max_tokens=NEW) == wanted
+    assert [ids(module, [prompt], batching=chunked, max_tokens=NEW)[0] for prompt in prompts] == wanted
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
-def test_a_cache_grows_where_nobody_says_how_far(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_grows_when_new_tokens_are_unlimited(config: dict[str, Any]) -> None:
     module = tiny(**config)
     wanted = ids(module, [[5, 6, 7]], max_tokens=60)
-    monkeypatch.setattr(batches, "INITIAL_MARGIN", 2)
-    assert ids(module, [[5, 6, 7]], context=63) == wanted
+    assert ids(module, [[5, 6, 7]], batching={"initial_margin": 2}, context=63) == wanted
 
 
 @pytest.mark.parametrize(
@@ -202,13 +200,13 @@ def test_an_interruption_leaves_what_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prompts", "limits", "said"),
     [
-        ([], {}, "no prompts"),
+        ([], {}, "at least one prompt"),
         ([[]], {}, "empty"),
-        ([[5], [320]], {}, "token 320, and the model's embedding has 320 rows"),
+        ([[5], [320]], {}, "token 320, but the model's embedding has 320 rows"),
         ([[5] * 9], {"context": 8}, "9 tokens is longer than the context of 8"),
         ([[5] * 8], {"context": 8}, "fills the context"),
-        ([[5]], {"max_tokens": 0}, "max_tokens is 0"),
-        ([[5]], {"logprobs": -1}, "logprobs is -1"),
+        ([[5]], {"max_tokens": 0}, "max_tokens must be at least 1"),
+        ([[5]], {"logprobs": -1}, "logprobs must be 0 or more"),
     ],
 )
 def test_what_cannot_go_on_is_refused(prompts: list[list[int]], limits: dict[str, Any], said: str) -> None:
@@ -218,7 +216,7 @@ def test_what_cannot_go_on_is_refused(prompts: list[list[int]], limits: dict[str
 
 def test_a_model_without_a_head_says_nothing() -> None:
     tree = find_family("llama")(Config(CONFIG)).replace(head=None)
-    with pytest.raises(LlamathError, match="no head"):
+    with pytest.raises(LlamathError, match="no output head"):
         ids(build(tree), [[5]])
 
 
@@ -229,7 +227,7 @@ def test_what_is_not_a_number_is_named() -> None:
     with pytest.raises(LlamathError, match=r"^the weight layers\.1\.mlp\.up\.weight is NaN in 1 of its 1,536 values"):
         ids(module, [[5, 6]], max_tokens=3)
     module = initialize(build(module.spec, torch.float16), 0, 30.0)
-    with pytest.raises(LlamathError, match=r"the first to be not is what layers\.\d") as error:
+    with pytest.raises(LlamathError, match=r"the first output that is not is that of layers\.\d") as error:
         ids(module, [[5, 6]], max_tokens=3)
     assert "float16 ends" in error.value.hint
 
@@ -238,7 +236,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_with_the_number(tmp_path
     llama = Llama.open(speaker(tmp_path))
     assert llama.model is not None
     monkeypatch.setattr(rooms, "free_bytes", lambda _: 1000)
-    with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 takes? [\d,]+ bytes") as error:
+    with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 need [\d,]+ bytes") as error:
         llama.generate(["The cat", "A dog ran", "home"], max_tokens=20)
     need = int(str(error.value).split(" bytes")[0].split()[-1].replace(",", ""))
     assert need > predicted(llama.model.tree, 24, 3, "fp32").bytes
@@ -253,7 +251,7 @@ def test_memory_that_runs_out_all_the_same_is_said(error: Exception) -> None:
 
     module = tiny()
     module.layers[1].register_forward_hook(full)
-    with pytest.raises(LlamathError, match="cpu has no memory left after 0 tokens"):
+    with pytest.raises(LlamathError, match="out of memory on cpu after 0 tokens"):
         ids(module, [[5, 6]])
 
 
@@ -264,7 +262,7 @@ def test_a_tokenizer_of_another_model_is_refused(rows: int, fits: bool) -> None:
     if fits:
         check_tokenizer(ours, rows)
     else:
-        with pytest.raises(LlamathError, match=f"316 tokens, and the model's embedding {rows} rows"):
+        with pytest.raises(LlamathError, match=f"316 tokens, but the model's embedding has {rows} rows"):
             check_tokenizer(ours, rows)
 
 

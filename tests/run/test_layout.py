@@ -15,7 +15,7 @@ from llamath.checkpoint.naming.rotary_layouts import half_split_order, interleav
 from llamath.run import canonical_weights
 from llamath.run.weights.stored_layouts import LayoutParams, reorder_rows, split_tensor, undo_layout
 
-HEADS = LayoutParams(groups=2, heads=4, size=4, values=2, channels=8, offset=1.0)
+HEADS = LayoutParams(groups=2, heads=4, head_dim=4, values_per_key=2, value_channels=8, offset=1.0)
 
 
 def rows(*numbers: float) -> Tensor:
@@ -88,7 +88,7 @@ def test_tiled_value_heads_come_back_to_their_key_head() -> None:
     assert same(undo_layout(rows(1, 3, 2, 4), "tiled", HEADS, "beta.weight"), 1, 2, 3, 4)
     assert same(undo_layout(rows(1, 3, 2, 4).mT, "tiled", HEADS, "out.weight").mT, 1, 2, 3, 4)
     stored = rows(-1, -2, 10, 11, 30, 31, 20, 21, 40, 41)  # behind queries' and keys' channels, heads of two
-    own = LayoutParams(groups=2, values=2, channels=8)
+    own = LayoutParams(groups=2, values_per_key=2, value_channels=8)
     assert same(undo_layout(stored, "tiled", own, "conv.weight"), -1, -2, 10, 11, 20, 21, 30, 31, 40, 41)
 
 

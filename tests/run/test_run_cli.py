@@ -107,7 +107,7 @@ def test_the_publishers_settings_are_taken_unless_others_are_given(typed: Typed,
     assert "temperature 0.9, top-p 0.9, seed 4" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0.9, "--seed", 4).err
     assert "the likeliest tokens" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0).err
     (place / "generation_config.json").write_text('{"do_sample": true, "top_p": 9}')
-    assert "generation_config.json: top_p is 9, and should be from 0 to 1" in typed("run", place, "The cat").err
+    assert "generation_config.json: top_p must be from 0 to 1, found 9" in typed("run", place, "The cat").err
 
 
 def test_quiet_is_the_text_alone(typed: Typed, plain: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_template_that_nobody_knows_is_told_of(typed: Typed, tmp_path: Path) -
     (place / "tokenizer.json").write_text(text.replace("<|im_start|>", "<|jm_start|>"))
     found = typed("run", place, "The cat", "--max-tokens", 3)
     assert found.err.startswith("note: its chat template is none that is known here, so it goes on from the prompt as it stands")
-    assert "is none that is known here" in typed("chat", place).err
+    assert "its chat template is unknown" in typed("chat", place).err
 
 
 def test_a_stop_string_ends_a_text(typed: Typed, plain: Path) -> None:
@@ -179,11 +179,11 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
     "no prompt but a model": ((".",), b"", "is a MODEL"),
     "no prompt but the small model": (("embedded",), b"", "is a MODEL"),
     "no prompt but a preset": (("llama-3-8b",), b"", "is a MODEL"),
-    "a preset has no weights": (("llama-3-8b", "hi"), b"", "not on this machine"),
+    "a preset has no weights": (("llama-3-8b", "hi"), b"", "not a local path"),
     "a prompt unquoted": ((".", "The", "cat"), b"", "quote a prompt"),
     "a prompt beyond the context": ((".", "The cat " * 100), b"", "is longer than the context of 128"),
     "a context of its own": ((".", "The cat", "--context", 3), b"", "fills the context of 3"),
-    "no share": ((".", "The cat", "--top-p", 2), b"", "top_p is 2.0, and should be from 0 to 1"),
+    "no share": ((".", "The cat", "--top-p", 2), b"", "top_p must be from 0 to 1, found 2.0"),
     "a type": ((".", "The cat", "--dtype", "bf17"), b"", "bf17"),
     "a device": ((".", "The cat", "--device", "tpu9"), b"", "tpu9"),
     "an empty stop string": ((".", "The cat", "--stop", ""), b"", "--stop wants some text"),
@@ -194,7 +194,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
     "a line too long": ((".", "--batch-file", "-"), b"a\n" + b"The cat " * 200, "prompt 2: the prompt of"),
     "both": ((".", "The cat", "--batch-file", "-"), b"a", "not both"),
     "a format": ((".", "The cat", "--format", "chatlm"), b"", "no chat format is called"),
-    "a base model": ((".", "The cat", "--chat"), b"", "has no format for conversations: a base model"),
+    "a base model": ((".", "The cat", "--chat"), b"", "has no chat format: it has no chat template (a base model?)"),
 }
 
 
@@ -230,7 +230,7 @@ def test_weights_that_are_no_numbers_are_named(typed: Typed, tmp_path: Path) -> 
 def test_a_tokenizer_of_another_model(typed: Typed, tmp_path: Path) -> None:
     found = typed("run", speaker(tmp_path, vocab_size=1000), "The cat")
     assert found.status == 2
-    assert "the tokenizer has 316 tokens, and the model's embedding 1,000 rows" in found.err
+    assert "the tokenizer has 316 tokens, but the model's embedding has 1,000 rows" in found.err
 
 
 def test_a_folder_without_a_tokenizer(typed: Typed, tmp_path: Path) -> None:
@@ -298,10 +298,10 @@ def test_a_conversation_remembers(typed: Typed, talker: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "stdin", "said"),
     [
-        ((), b"", "has no format for conversations: a base model, it seems"),
+        ((), b"", "has no chat format: it has no chat template (a base model?)"),
         (("--format", "chatlm"), b"", "no chat format is called"),
         (("--format", "chatml"), b"caf\xe9\n", "standard input is not UTF-8"),
-        (("--format", "chatml"), b"/regenerate\n", "no answer yet"),
+        (("--format", "chatml"), b"/regenerate\n", "no answer to regenerate yet"),
         (("--format", "chatml"), b"The cat " * 100, "longer than the context of 128"),
     ],
 )
@@ -312,7 +312,7 @@ def test_a_conversation_that_cannot_be_held(words: tuple[str, ...], stdin: bytes
 
 
 def test_turns_of_any_writing() -> None:
-    assert run.session.parse_turn({"role": "user", "content": "hi"}) == run.session.parse_turn(("user", "hi"))
+    assert run.session.parse_message({"role": "user", "content": "hi"}) == run.session.parse_message(("user", "hi"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

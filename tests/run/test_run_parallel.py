@@ -113,7 +113,7 @@ def test_each_process_maps_its_own_slices_of_the_file(folder: Path, two: Found) 
 
 def test_what_one_process_cannot_read_is_an_error_in_all(two: Found) -> None:
     said = [x["strange"] for x in two]
-    assert len(set(said)) == 1 and said[0].startswith("process 1: ") and "-missing is not on this machine" in said[0]
+    assert len(set(said)) == 1 and said[0].startswith("process 1: ") and "-missing is not a local path" in said[0]
 
 
 def test_sharded_training_is_training(two: Found) -> None:
@@ -146,4 +146,4 @@ def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:
 
 def test_under_torchrun_a_mistake_is_told_once(tmp_path: Path) -> None:
     there = torchrun("-m", "llamath", "run", str(tmp_path / "nothing"), "hello")
-    assert there.returncode and there.stderr.count("error: ") == 1 and "is not on this machine" in there.stderr
+    assert there.returncode and there.stderr.count("error: ") == 1 and "is not a local path" in there.stderr

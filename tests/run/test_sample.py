@@ -108,7 +108,7 @@ def test_a_row_draws_the_same_in_any_company() -> None:
 
 def test_logprobs_are_the_models_own() -> None:
     x = scores(2)
-    sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], logprobs=4)
+    sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], num_logprobs=4)
     sampler.note_prompts([[1], [2], [3]], 60, CPU)
     choice = sampler(x)
     wanted = x.log_softmax(-1)
@@ -140,5 +140,5 @@ def test_what_is_no_number_is_no_token(how: dict[str, float], bad: float) -> Non
     ],
 )
 def test_settings_that_mean_nothing_are_refused(how: dict[str, float]) -> None:
-    with pytest.raises(LlamathError, match=f"{next(iter(how))} is"):
+    with pytest.raises(LlamathError, match=f"{next(iter(how))} must be"):
         Sampling(**how)

@@ -278,7 +278,7 @@ def test_mistakes_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> No
     status, _, err = typed(broken, "cat")
     assert status == 2 and "layers.1.mlp.up.weight" in err
     model = llamath.load(str(folder))
-    with pytest.raises(LlamathError, match="token 320, and the model's embedding has 320 rows"):
+    with pytest.raises(LlamathError, match="token 320, but the model's embedding has 320 rows"):
         trace(model, [320])
     with pytest.raises(LlamathError, match="the prompt is empty"):
         trace(model, [])

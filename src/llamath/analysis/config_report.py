@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.errors import ConfigError
@@ -12,7 +13,6 @@ from ..core.expr import Dim
 from ..core.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
 from ..core.record_type import Record
 from ..core.tree import fold
-from ..glossary import GLOSSARY, GROUPS, NOTHING, SAME, entry
 
 T = TypeVar("T")
 Kinds = tuple[str, ...]
@@ -120,12 +120,11 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
 def _keys(seen: _RecordingConfig, read: set[str], kinds: Kinds, learned: str) -> list[ConfigKey]:
     """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
     nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
-    said = {SAME.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
+    said = {SYNONYMS.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
     used = read - (seen.known - seen.keys_read)
     keys = [_present(seen, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in seen.data]
-    keys += [
-        _absent(name, default, kinds) for name, default in seen.defaults_used.items() if not {name, SAME.get(name)} & {*said, *seen.data}
-    ]
+    present = {*said, *seen.data}
+    keys += [_absent(name, default, kinds) for name, default in seen.defaults_used.items() if not {name, SYNONYMS.get(name)} & present]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
@@ -155,11 +154,11 @@ def _absent(key: str, default: object, kinds: Kinds) -> ConfigKey:
 
 def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
     """What is said of a key, and its group, by whether the family uses it, knows it and does not, or never read it."""
-    says, moves = entry(key, *kinds) or (NOTHING.get(key, UNKNOWN), "nothing")
+    says, moves = describe_key(key, *kinds) or (NO_EFFECT.get(key, UNKNOWN), "nothing")
     group = moves.split()[0].rstrip(":;,")
     if state == UNREAD:
-        if key in NOTHING or key.startswith("_"):
-            return NOTHING.get(key, "bookkeeping"), "nothing", "nothing"
+        if key in NO_EFFECT or key.startswith("_"):
+            return NO_EFFECT.get(key, "metadata"), "nothing", "nothing"
         return says, "not read" if says == UNKNOWN else f"not read; elsewhere {moves}", UNREAD
     if state == "known" and group not in ("apart", "nothing"):
         return says, "nothing in this model", "nothing"
@@ -167,10 +166,10 @@ def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
 
 
 def _rank(key: ConfigKey) -> tuple[int, int, bool]:
-    """The heaviest first, then in the order of the glossary."""
-    order = list(GLOSSARY)
-    name = SAME.get(key.key, key.key)
-    return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in GLOSSARY else len(order), key.absent
+    """The heaviest first, then in the order of `CONFIG_KEYS`."""
+    order = list(CONFIG_KEYS)
+    name = SYNONYMS.get(key.key, key.key)
+    return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in CONFIG_KEYS else len(order), key.absent
 
 
 def _meta(config: Config) -> tuple[ModelArgs | None, str]:

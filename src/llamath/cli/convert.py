@@ -41,7 +41,7 @@ def command(source: str, target: str, *, to: str, dtype: str | None, changes: tu
     """Write the Llama-family checkpoint SRC anew as DST: a folder, or for GGUF a file."""
     from ..conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
     from ..render.progress import Bar
-    from ..render.text.convert_text import converted_json, format_conversion
+    from ..render.text.convert_text import format_conversion
 
     options = ConvertOptions(to=to, dtype=dtype or "", changes=dict(changed(x) for x in changes), **rest)
     try:
@@ -54,6 +54,6 @@ def command(source: str, target: str, *, to: str, dtype: str | None, changes: tu
     if as_json:
         import json
 
-        click.echo(json.dumps(converted_json(done)))
+        click.echo(json.dumps(done.to_json()))
     else:
         click.echo(format_conversion(done, bar.seconds, options.dry_run))

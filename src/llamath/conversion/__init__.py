@@ -1,1 +1,1 @@
-"""Checkpoints of one kind rewritten as another: names, layouts, number types and configuration, tensor by tensor."""
+"""Conversion of checkpoints between formats: tensor names, layouts, dtypes, configuration and tokenizer."""

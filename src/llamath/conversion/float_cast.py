@@ -1,7 +1,7 @@
-"""Numbers from one float type to another, as torch casts them: widening is exact, narrowing goes to the nearest, ties to even.
+"""Casts between F32, F16 and BF16 as torch does: widening is exact, narrowing rounds to the nearest, ties to even.
 
-Where torch makes a finite number infinite, this refuses. NaN stays NaN: between F16 and F32 with its payload, quieted; in BF16 it keeps
-its bits if they fit and is 0x7FC0 else, as in torch's plain code (its vectorised code writes 0xFFFF for the same NaN).
+A finite number that would become infinite is an error. NaN stays NaN: between F16 and F32 its payload is kept and it becomes quiet; to BF16
+its bits are kept if they fit, otherwise it is 0x7FC0 as in torch's scalar code (its vectorized code writes 0xFFFF).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-"""The types that are converted, with their bytes."""
+"""The supported dtypes and their sizes in bytes."""
 _BLOCK_BYTES = 1 << 16
-"""So many bytes are cast at once: they stay in the processor's cache."""
+"""Bytes to cast at once, so that they stay in the processor's cache."""
 _NUMPY_MIN_BYTES = 1 << 15
-"""So many bytes are cast without numpy, which takes longer to import."""
+"""Fewer bytes are cast without numpy, whose import takes longer."""
 
 
 def cast_blocks(data: bytes, source: str, target: str) -> Iterator[bytes]:
-    """These numbers in another type, block by block."""
+    """Yield the numbers in another dtype, block by block."""
     if source == target:
         yield data
     else:
@@ -33,7 +33,7 @@ def cast_blocks(data: bytes, source: str, target: str) -> Iterator[bytes]:
 
 
 def cast_floats(data: bytes, source: str, target: str) -> bytes:
-    """These numbers in another type; an error says which of them it cannot hold."""
+    """Return the numbers in another dtype; an error names a number that the dtype cannot represent."""
     if source == target:
         return data
     if source == "BF16":
@@ -48,7 +48,7 @@ def cast_floats(data: bytes, source: str, target: str) -> bytes:
 
 
 def is_exact(data: bytes, target: str) -> bool:
-    """Whether these F32 numbers, cast to a narrower type, are still the same."""
+    """Whether casting these F32 numbers to a narrower dtype changes none."""
     if target == "BF16":
         count = len(data) // 4
         return data[::4].count(0) == count and data[1::4].count(0) == count
@@ -59,7 +59,7 @@ def is_exact(data: bytes, target: str) -> bool:
 
 
 def require_numpy() -> Any:
-    """numpy, or an error that says how to get it."""
+    """Return numpy, or raise an error that says how to install it."""
     try:
         import numpy as np
     except ImportError:
@@ -68,7 +68,7 @@ def require_numpy() -> Any:
 
 
 def _bf16_to_f32(data: bytes) -> bytes:
-    """BF16 is the first half of F32."""
+    """Widen: BF16 is the upper half of F32."""
     if len(data) > _NUMPY_MIN_BYTES:
         with suppress(MissingExtra):
             return bytes((require_numpy().frombuffer(data, "<u2").astype("<u4") << 16).tobytes())
@@ -84,7 +84,7 @@ def _f16_to_f32(data: bytes) -> bytes:
 
 
 def _f32_to_f16(data: bytes) -> bytes:
-    """By integers: numpy's own cast takes twenty times as long for numbers that F16 has only as subnormal ones."""
+    """Narrow with integer arithmetic: numpy's own cast takes twenty times as long for subnormal results."""
     np = require_numpy()
     bits = np.frombuffer(data, "<u4")
     size = bits & 0x7FFFFFFF
@@ -110,7 +110,5 @@ def _check_overflow(np: Any, bits: NDArray[uint32], infinite: NDArray[bool_], ta
     lost = bits[infinite].view("<f4")
     lost = lost[np.isfinite(lost)]
     if lost.size:
-        hint = "BF16 has the range of F32" if target == "F16" else "leave it in F32"
-        raise ConvertError(
-            f"{target} cannot hold {lost[np.abs(lost).argmax()]:g}: it would become infinite, as it does in torch", hint=hint
-        )
+        hint = "BF16 has the range of F32" if target == "F16" else "keep F32"
+        raise ConvertError(f"{target} cannot represent {lost[np.abs(lost).argmax()]:g}: it would become infinite", hint=hint)

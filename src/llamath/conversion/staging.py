@@ -1,7 +1,8 @@
-"""`Stage`: files are written in a hidden folder where they will lie, made safe on disk, and moved to their places when all are whole.
+"""`StagingFolder`: files are written in a hidden folder in the target folder, synced, and moved to their places when all are complete.
 
-So a kill leaves what was there before, and the same command goes on from the files that are whole. The folder holds them under their
-names, the one being written with `.part` after it, and `plan` (`moving` from the first move on) with the fingerprint of the conversion.
+A killed conversion leaves the previous files as they were, and the same command continues with the complete files. The folder contains the
+files under their names, the one being written with the suffix `.part`, and a marker with the conversion's fingerprint: `plan`, which is
+renamed to `moving` before the first file is moved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 
 from ..checkpoint.tensor_reader import TensorReader
 from ..core.errors import ConvertError, safe
-from .target_files import OutputFile
+from .output_files import OutputFile
 
 STAGING_FOLDER = ".llamath-convert"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -23,109 +24,109 @@ OnBytes = Callable[[int], None]
 
 
 class StagedFile:
-    """A new file, whose writes are all or an error."""
+    """A new file; a short write is retried until all bytes are written."""
 
-    def __init__(self, path: str, moved: OnBytes) -> None:
-        self._moved = moved
+    def __init__(self, path: str, on_bytes: OnBytes) -> None:
+        self._on_bytes = on_bytes
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
     def write(self, data: bytes) -> None:
-        """Add these bytes."""
+        """Append bytes."""
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
-        self._moved(len(data))
+        self._on_bytes(len(data))
 
     def patch(self, at: int, data: bytes) -> None:
-        """Write over bytes that are there already."""
+        """Overwrite bytes that have been written."""
         os.pwrite(self._file, data, at)
 
     def close(self) -> None:
-        """Close it, as much of it as there is."""
+        """Close the file."""
         os.close(self._file)
 
     def sync(self) -> None:
-        """Have it on disk."""
+        """Sync the file to disk."""
         os.fsync(self._file)
 
 
 class StagingFolder:
-    """A folder's files to be, and how far they are."""
+    """The hidden folder of one conversion."""
 
-    def __init__(self, folder: str, label: str, targets: Sequence[OutputFile], fingerprint: str) -> None:
-        self.folder, self.targets, self.fingerprint = folder, targets, fingerprint
-        self.path = os.path.join(folder, STAGING_FOLDER + label)
-        self._made: list[str] = []
-        self._lock, self._alone = -1, False
+    def __init__(self, folder: str, suffix: str, files: Sequence[OutputFile], fingerprint: str) -> None:
+        self.folder, self.files, self.fingerprint = folder, files, fingerprint
+        self.path = os.path.join(folder, STAGING_FOLDER + suffix)
+        self._created: list[str] = []
+        self._lock, self._is_locked = -1, False
 
     @property
     def is_moving(self) -> bool:
-        """Whether this conversion had been killed while its files were moved: then some are in their places."""
+        """Whether this conversion was interrupted while its files were being moved, so that some are in their places."""
         return self._read_marker("moving") == self.fingerprint
 
-    def begin(self) -> None:
-        """Have the folder for this process alone, and in it only what this conversion has finished."""
+    def lock(self) -> None:
+        """Create and lock the folder, and remove everything that is not a complete file of this conversion."""
         try:
             for place in _missing_folders(self.path):
                 os.mkdir(place)
-                self._made.append(place)
+                self._created.append(place)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._alone = True
+            self._is_locked = True
         except BlockingIOError:
             raise ConvertError(f"another conversion is writing to {safe(self.folder)}") from None
         except OSError as error:
             raise self._error(error, self.folder) from None
         if self.is_moving:
             return
-        known = {x.name: x.size for x in self.targets} if self._read_marker("plan") == self.fingerprint else {}
+        known = {x.name: x.size for x in self.files} if self._read_marker("plan") == self.fingerprint else {}
         for entry in os.scandir(self.path):
             if entry.name != "plan" and (entry.is_symlink() or not entry.is_file() or known.get(entry.name) != entry.stat().st_size):
                 _remove(entry.path)
         if not known:
             self._write_marker("plan")
 
-    def is_complete(self, target: OutputFile) -> bool:
-        """Whether a file is whole already."""
+    def is_complete(self, file: OutputFile) -> bool:
+        """Whether a file has been written completely."""
         return any(
-            _file_size(os.path.join(place, target.name)) == target.size
+            _file_size(os.path.join(place, file.name)) == file.size
             for place in ([self.path, self.folder] if self.is_moving else [self.path])
         )
 
     def check_disk_space(self) -> None:
-        """Refuse what the disk has no room for."""
-        needed = sum(x.size for x in self.targets if not self.is_complete(x))
+        """Refuse a conversion for which there is too little disk space."""
+        needed = sum(x.size for x in self.files if not self.is_complete(x))
         free = shutil.disk_usage(self.path).free
         if needed > free:
             raise ConvertError(
-                f"{safe(self.folder)} has no room: {needed:,} bytes are to be written, {free:,} are free",
-                hint="make room, or write elsewhere",
+                f"not enough disk space in {safe(self.folder)}: {needed:,} bytes needed, {free:,} free",
+                hint="free some space or choose another target",
             )
 
-    def write(self, target: OutputFile, files: TensorReader, moved: OnBytes) -> None:
-        """Write one file and have it on disk, under its name."""
-        path = os.path.join(self.path, target.name)
-        file = None
+    def write(self, file: OutputFile, reader: TensorReader, on_bytes: OnBytes) -> None:
+        """Write one file and sync it to disk."""
+        path = os.path.join(self.path, file.name)
+        staged = None
         try:
-            file = StagedFile(f"{path}.part", moved)
-            target.write(file, files)
-            file.sync()
+            staged = StagedFile(f"{path}.part", on_bytes)
+            file.write(staged, reader)
+            staged.sync()
             os.rename(f"{path}.part", path)
             os.fsync(self._lock)
         except OSError as error:
             raise self._error(error, path) from None
         finally:
-            if file is not None:
-                file.close()
+            if staged is not None:
+                staged.close()
 
     def publish(self, stale: Iterable[str]) -> None:
-        """Move all files to their places, and take away what is no part of the checkpoint that they replace."""
+        """Move all files to the target folder, and remove stale files of the checkpoint that they replace."""
         try:
             if not self.is_moving:
                 os.rename(os.path.join(self.path, "plan"), os.path.join(self.path, "moving"))
-            for target in self.targets:
+            for file in self.files:
                 with suppress(FileNotFoundError):
-                    os.replace(os.path.join(self.path, target.name), os.path.join(self.folder, target.name))
+                    os.replace(os.path.join(self.path, file.name), os.path.join(self.folder, file.name))
             for name in stale:
                 os.unlink(os.path.join(self.folder, name))
             _sync_folder(self.folder)
@@ -134,30 +135,30 @@ class StagingFolder:
             raise self._error(error, self.folder) from None
 
     def remove_if_empty(self) -> None:
-        """Take away a hidden folder that a kill left empty, after the last move."""
+        """Remove the folder if an interrupted conversion left it empty after moving the last file."""
         with suppress(OSError):
             os.rmdir(self.path)
 
     def discard(self) -> None:
-        """Take away what was written and what was made for it; files that have been moved stay."""
-        if self._alone and not self.is_moving:
+        """Remove what was written, and folders created for it; files that have been moved are kept."""
+        if self._is_locked and not self.is_moving:
             shutil.rmtree(self.path, ignore_errors=True)
-        for place in reversed(self._made):
+        for place in reversed(self._created):
             with suppress(OSError):
                 os.rmdir(place)
 
     def keep_completed(self) -> int:
-        """Keep what is whole, for the same command to go on from, and say how many files that is; without any, nothing is kept."""
-        whole = sum(self.is_complete(x) for x in self.targets)
-        if not whole:
+        """Keep the complete files for the next run and return their number; without any, remove the folder."""
+        complete = sum(self.is_complete(x) for x in self.files)
+        if not complete:
             self.discard()
-        for target in self.targets if whole else ():
+        for file in self.files if complete else ():
             with suppress(OSError):
-                os.unlink(os.path.join(self.path, f"{target.name}.part"))
-        return whole
+                os.unlink(os.path.join(self.path, f"{file.name}.part"))
+        return complete
 
     def unlock(self) -> None:
-        """Let others write here."""
+        """Release the lock."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -180,17 +181,17 @@ class StagingFolder:
             file.close()
 
     def _error(self, error: OSError, path: str) -> ConvertError:
-        reason = "the disk or what you may use of it is full" if error.errno in _DISK_FULL else error.strerror or str(error)
+        reason = "the disk or your quota is full" if error.errno in _DISK_FULL else error.strerror or str(error)
         hint = (
-            "some files are in their places already; the same command moves the rest"
+            "some files have been moved; run the same command again to move the others"
             if self.is_moving
-            else "nothing that was there has changed"
+            else "existing files have not been changed"
         )
         return ConvertError(f"{safe(error.filename or path)} cannot be written: {reason}", hint=hint)
 
 
 def _missing_folders(path: str) -> list[str]:
-    """A folder and those above it that do not exist yet, uppermost first."""
+    """Return the folders of a path that do not exist yet, outermost first."""
     found: list[str] = []
     while path and not os.path.isdir(path):
         found.insert(0, path)

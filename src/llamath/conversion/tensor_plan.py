@@ -1,4 +1,4 @@
-"""What is to be written: each tensor of the target with the weights that it is made of, and how they change on the way."""
+"""Plans a conversion: which source rows each output tensor is made of, and how they change on the way."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ from math import prod
 from typing import NamedTuple
 
 from ..checkpoint.formats.dtypes import PLAIN
+from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
+from ..core.blocks import Attention, Layer
 from ..core.errors import ConvertError, safe
 from ..core.positions import Llama3Rope
 from ..core.record_type import Record
 from ..core.tree import Leaf, fill_pattern, walk
 from .conversion_source import ConversionSource
 from .float_cast import cast_blocks, is_exact, require_numpy
-from .llama3_rope import NAME, divisors
 
 
 class RowRange(NamedTuple):
-    """A weight on its way: rows `first` up to `last` of a tensor, whose heads have `turn` rows."""
+    """The rows `first` up to `last` of a source tensor."""
 
     source: MergedTensor
     first: int
     last: int
-    rotary_rows: int = 0  # > 0: from halves to neighbouring pairs, < 0: from pairs to halves, 0: as they are
+    rotary_rows: int = 0  # rows of a head to permute: > 0 from halves to interleaved pairs, < 0 from pairs to halves, 0 none
 
 
 class OutputTensor(NamedTuple):
-    """A tensor that is to be written."""
+    """A tensor to write."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     sources: tuple[RowRange, ...] = ()
-    data: bytes = b""  # of a tensor that no file has
-    shares_data_with: str = ""  # the tensor whose bytes these are too
+    data: bytes = b""  # of a tensor that the source does not contain
+    shares_data_with: str = ""  # the tensor that has the same bytes
 
     @property
     def bytes(self) -> int:
-        """How many it takes."""
+        """The size of the data."""
         return prod(self.shape) * PLAIN[self.dtype].bytes
 
 
 class StoredRows(NamedTuple):
-    """Where a weight lies: so many rows below the start of a stored tensor."""
+    """The rows of a stored tensor that hold one weight."""
 
     name: str
     first: int
@@ -56,110 +57,113 @@ class StoredRows(NamedTuple):
 
 
 class TensorPlan(Record):
-    """The tensors of the target, in its order."""
+    """The tensors of the output, in their order."""
 
     tensors: tuple[OutputTensor, ...]
-    dtype: str  # of most of the matrices
+    dtype: str  # of most matrices
 
 
 def plan_tensors(source: ConversionSource, target: Scheme, dtype: str) -> TensorPlan:
-    """What the target's files hold; an empty `dtype` leaves numbers as they are stored."""
+    """Plan the output tensors; an empty `dtype` keeps the stored dtypes."""
     tree = source.model.tree
-    there = {(x.leaf.pattern, x.leaf.indices): x for found in locate_weights(source.scheme, source).values() for x in found}
-    main = dtype or Counter(x.dtype for x in source.tensors.values() if len(x.shape) > 1).most_common(1)[0][0]
-    widened = [x for x in there.values() if source.format == "gguf" and _is_f32_in_gguf(x.leaf)]
-    narrow = all(_is_exact_in(source.tensors[x.name], main, source.reader) for x in widened)
-    entries = []
+    stored = {(x.leaf.pattern, x.leaf.indices): x for rows in locate_weights(source.scheme, source).values() for x in rows}
+    main_dtype = dtype or Counter(x.dtype for x in source.tensors.values() if len(x.shape) > 1).most_common(1)[0][0]
+    is_gguf = source.format == "gguf"
+    # GGUF stores vectors in F32: narrow them again if no value changes
+    widened = [x for x in stored.values() if is_gguf and _is_f32_in_gguf(x.leaf)]
+    narrow = all(_is_exact_in(source.tensors[x.name], main_dtype, source.reader) for x in widened)
+    tensors = []
     shapes = {x.name: tuple(map(int, x.shape)) for x in target.tensors(tree)}
-    for name, found in locate_weights(target, source).items():
-        sources = [there[x.leaf.pattern, x.leaf.indices] for x in found]
-        stored = source.tensors[sources[0].name].dtype
-        kind = dtype or (main if source.format == "gguf" and _is_f32_in_gguf(found[0].leaf) and narrow else stored)
-        kind = "F32" if target.name == "gguf" and _is_f32_in_gguf(found[0].leaf) else kind
-        copies = (RowRange(source.tensors[x.name], x.first, x.first + x.rows, _rotary_rows(source, target, x.leaf)) for x in sources)
-        entries.append(OutputTensor(name, kind, shapes[name], tuple(copies)))
-    if any(_needs_numpy(x, copy.source) for x in entries for copy in x.sources):
+    for name, rows in locate_weights(target, source).items():
+        parts = [stored[x.leaf.pattern, x.leaf.indices] for x in rows]
+        is_vector = _is_f32_in_gguf(rows[0].leaf)
+        own_dtype = dtype or (main_dtype if is_gguf and is_vector and narrow else source.tensors[parts[0].name].dtype)
+        own_dtype = "F32" if target.name == "gguf" and is_vector else own_dtype
+        sources = (RowRange(source.tensors[x.name], x.first, x.first + x.rows, _rotary_rows(source, target, x.leaf)) for x in parts)
+        tensors.append(OutputTensor(name, own_dtype, shapes[name], tuple(sources)))
+    if any(_needs_numpy(x, part.source) for x in tensors for part in x.sources):
         require_numpy()
-    return TensorPlan(tensors=(*entries, *_extra_tensors(source, target, entries)), dtype=main)
+    return TensorPlan(tensors=(*tensors, *_extra_tensors(source, target, tensors)), dtype=main_dtype)
 
 
 def locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[StoredRows]]:
-    """Every tensor of a scheme with the weights in it, one below the other."""
+    """Return the stored tensors of a scheme, each with the weights that it is a concatenation of."""
     found: dict[str, list[StoredRows]] = {}
     for leaf in walk(source.model.tree):
         if leaf.weight.tied:
             continue
-        words = set(scheme.layout_of(leaf.pattern).split()) - {"rotary"}
-        if words:
-            raise ConvertError(
-                f"{leaf.path} is stored otherwise in {scheme.name} files ({', '.join(sorted(words))}), which is not converted"
-            )
-        before = found.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), [])
-        above = before[-1].first + before[-1].rows if before else 0
-        before.append(StoredRows(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), above, int(leaf.shape[0]), leaf))
+        layouts = set(scheme.layout_of(leaf.pattern).split()) - {"rotary"}
+        if layouts:
+            raise ConvertError(f"{leaf.path} has the layout {', '.join(sorted(layouts))} in {scheme.name} files, which cannot be converted")
+        name = fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices)
+        before = found.setdefault(name, [])
+        first = before[-1].first + before[-1].rows if before else 0
+        before.append(StoredRows(name, first, int(leaf.shape[0]), leaf))
     return found
 
 
-def read_chunks(entry: OutputTensor, files: TensorReader) -> Iterator[bytes]:
-    """The bytes of a tensor, some at a time."""
-    if entry.data:
-        yield entry.data
-    for copy in entry.sources:
-        source, turn = copy.source, abs(copy.rotary_rows)
+def read_chunks(tensor: OutputTensor, reader: TensorReader) -> Iterator[bytes]:
+    """Yield the bytes of a tensor in chunks."""
+    if tensor.data:
+        yield tensor.data
+    for rows in tensor.sources:
+        source, head = rows.source, abs(rows.rotary_rows)
         size = source.width * PLAIN[source.dtype].bytes
-        step = max(1, CHUNK_BYTES // (size * (turn or 1))) * (turn or 1)
+        step = max(1, CHUNK_BYTES // (size * (head or 1))) * (head or 1)
         if any(x.strides is not None for x in source.parts):
-            step = copy.last - copy.first
-        for first in range(copy.first, copy.last, step):
-            data = files.read_rows(source, first, min(copy.last, first + step))
+            step = rows.last - rows.first
+        for first in range(rows.first, rows.last, step):
+            data = reader.read_rows(source, first, min(rows.last, first + step))
             try:
-                yield from cast_blocks(_permute_rotary(data, size, copy.rotary_rows) if turn else data, source.dtype, entry.dtype)
+                yield from cast_blocks(_permute_rotary(data, size, rows.rotary_rows) if head else data, source.dtype, tensor.dtype)
             except ConvertError as error:
                 raise ConvertError(f"{safe(source.name)}: {error}", hint=error.hint) from None
 
 
-def _permute_rotary(data: bytes, size: int, turn: int) -> bytes:
-    """Rows reordered head by head: rows i and i + h/2 become neighbours, or neighbours part again."""
-    order = interleaved_order(turn) if turn > 0 else half_split_order(-turn)
+def _permute_rotary(data: bytes, size: int, rotary_rows: int) -> bytes:
+    """Permute the rows of each head between halves (i, i + h/2) and interleaved pairs (2i, 2i + 1)."""
+    order = interleaved_order(rotary_rows) if rotary_rows > 0 else half_split_order(-rotary_rows)
     view = memoryview(data)
     heads = range(0, len(data), len(order) * size)
     return b"".join([view[head + i * size : head + (i + 1) * size] for head in heads for i in order])
 
 
-def _rotary_rows(origin: ConversionSource, target: Scheme, leaf: Leaf) -> int:
-    """The rows of a head, if the two schemes order them differently."""
-    ways = ["rotary" in x.layout_of(leaf.pattern) for x in (origin.scheme, target)]
-    if ways[0] == ways[1]:
+def _rotary_rows(source: ConversionSource, target: Scheme, leaf: Leaf) -> int:
+    """Return the rows of a head if the two schemes order them differently."""
+    from_pairs, to_pairs = ("rotary" in x.layout_of(leaf.pattern) for x in (source.scheme, target))
+    if from_pairs == to_pairs:
         return 0
-    attention = origin.model.tree.layers[leaf.indices[0]].attn  # type: ignore[attr-defined]
-    size = int(attention.head_dim)
-    if attention.rope is None or attention.rope.dim != size or size % 2:
-        raise ConvertError(f"{leaf.path}: heads of {size} rows that do not all turn in pairs are not converted")
-    return size if ways[1] else -size
+    layer = source.model.tree.layers[leaf.indices[0]]
+    assert isinstance(layer, Layer) and isinstance(layer.attn, Attention)
+    size, rope = int(layer.attn.head_dim), layer.attn.rope
+    if rope is None or rope.dim != size or size % 2:
+        raise ConvertError(f"{leaf.path}: partial rotary embeddings of heads of {size} rows cannot be converted")
+    return size if to_pairs else -size
 
 
 def _is_f32_in_gguf(leaf: Leaf) -> bool:
-    """What GGUF has in F32 whatever the matrices are in: vectors, and the router of a mixture."""
+    """Whether GGUF stores a weight in F32 whatever the dtype of the matrices: vectors and routers."""
     return len(leaf.shape) == 1 or leaf.group == "router"
 
 
-def _needs_numpy(entry: OutputTensor, source: MergedTensor) -> bool:
-    """Whether the cast takes numpy: all do but BF16 to F32, and vectors that are known to fit."""
-    kinds = {source.dtype, entry.dtype}
-    return len(kinds) > 1 and ("F16" in kinds or (entry.dtype == "BF16" and len(entry.shape) > 1))
+def _needs_numpy(tensor: OutputTensor, source: MergedTensor) -> bool:
+    """Whether the cast needs numpy: all do except BF16 to F32 and exact casts of vectors."""
+    dtypes = {source.dtype, tensor.dtype}
+    return len(dtypes) > 1 and ("F16" in dtypes or (tensor.dtype == "BF16" and len(tensor.shape) > 1))
 
 
-def _is_exact_in(x: MergedTensor, dtype: str, files: TensorReader) -> bool:
-    return x.dtype == "F32" and is_exact(files.read_rows(x, 0, prod(x.shape) // x.width), dtype)
+def _is_exact_in(x: MergedTensor, dtype: str, reader: TensorReader) -> bool:
+    return x.dtype == "F32" and is_exact(reader.read_rows(x, 0, prod(x.shape) // x.width), dtype)
 
 
-def _extra_tensors(origin: ConversionSource, target: Scheme, entries: list[OutputTensor]) -> Iterator[OutputTensor]:
-    """What the tree has no weight of its own for: Meta's second name of a tied matrix, GGUF's divisors of the rotary frequencies."""
-    tree = origin.model.tree
+def _extra_tensors(source: ConversionSource, target: Scheme, tensors: list[OutputTensor]) -> Iterator[OutputTensor]:
+    """Yield tensors that are no weights of the tree: Meta's second name of a tied matrix, and GGUF's frequency divisors."""
+    tree = source.model.tree
     if target.name == "meta" and tree.head is not None and tree.head.weight.tied:
-        embed = next(x for x in entries if x.name == target.stored_name("embed.weight"))
+        embed = next(x for x in tensors if x.name == target.stored_name("embed.weight"))
         yield OutputTensor(target.stored_name("head.weight"), embed.dtype, embed.shape, shares_data_with=embed.name)
-    rope = tree.layers[0].attn.rope  # type: ignore[attr-defined]
+    layer = tree.layers[0]
+    rope = layer.attn.rope if isinstance(layer, Layer) and isinstance(layer.attn, Attention) else None
     if target.name == "gguf" and isinstance(rope, Llama3Rope):
-        made = divisors(rope)
-        yield OutputTensor(NAME, "F32", (len(made),), data=struct.pack(f"<{len(made)}f", *made))
+        divisors = rope.divisors()
+        yield OutputTensor(ROPE_FREQS, "F32", (len(divisors),), data=struct.pack(f"<{len(divisors)}f", *divisors))

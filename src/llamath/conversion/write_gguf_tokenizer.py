@@ -1,7 +1,7 @@
-"""GGUF's metadata of a tokenizer, where llama.cpp is known to make the same tokens of it.
+"""The tokenizer metadata of a GGUF file, for tokenizers that llama.cpp is known to reproduce.
 
-llama.cpp's `llama` vocabulary is sentencepiece's BPE; of its `gpt2` vocabularies, `llama-bpe` and `qwen2` are told by how the text is cut
-before it is merged (llama-vocab.cpp). Anything else gets no tokenizer, which the file then says.
+llama.cpp's `llama` vocabulary is sentencepiece BPE; its `gpt2` vocabularies `llama-bpe` and `qwen2` are byte-level BPE with a known split
+pattern (llama-vocab.cpp). For other tokenizers, the file says that it has none.
 """
 
 from __future__ import annotations
@@ -10,134 +10,138 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..checkpoint.formats.gguf_values import BOOL, FLOAT32, INT32, STRING, UINT32
+from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNUSED, USER_DEFINED, parse_sentencepiece
+from ..checkpoint.gguf_metadata import MetadataValue
 from ..core.errors import LlamathError
 from ..core.strict_json import parse_json, read_json
-from .copy_tokenizer import CONTROL, NORMAL, UNUSED, USER, count_tiktoken_ranks, read_tokenizer_file, sentencepiece
-from .write_gguf_keys import Key
+from ..tokenizers.pretokenizers import SPLIT_PATTERNS
+from .copy_tokenizer import count_tiktoken_ranks, read_tokenizer_file
 
-PREFIX = "tokenizer.ggml"
-_CUT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-LLAMA_CPP_PRETOKENIZERS = {_CUT % "{1,3}": ("llama-bpe", True), _CUT % "": ("qwen2", False)}
-"""How the text is cut → llama.cpp's name for it, and whether whole words that are tokens are left unmerged."""
-ADDED, ABSENT = -1000.0, -10000.0
-IDS = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
-
-
-class _TokenTable(NamedTuple):
-    """Tokens by number, with their scores (none in byte-level BPE) and kinds."""
-
-    texts: list[bytes]
-    scores: list[float]
-    kinds: list[int]
-
-    def set(self, number: int, text: bytes, score: float, kind: int) -> None:
-        """Say what one token is; a number beyond the vocabulary is no token of the model's."""
-        if not 0 <= number < len(self.texts):
-            raise _UnsupportedTokenizer(f"it has a token {number:,} and the model {len(self.texts):,} rows")
-        self.texts[number], self.scores[number], self.kinds[number] = text, score, kind
+_PREFIX = "tokenizer.ggml"
+_PRETOKENIZERS = {SPLIT_PATTERNS["llama-3"]: ("llama-bpe", True), SPLIT_PATTERNS["qwen2"]: ("qwen2", False)}
+"""Split patterns → llama.cpp's name for them, and whether words that are tokens are not merged (`ignore_merges`)."""
+_ADDED_SCORE, _PADDING_SCORE = -1000.0, -10000.0
+_ID_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
 
 class _UnsupportedTokenizer(LlamathError):
-    """A tokenizer of which llama.cpp might make other tokens."""
+    """A tokenizer that llama.cpp might not reproduce."""
 
 
-def tokenizer_metadata(files: Mapping[str, str], vocab: int, notes: list[str]) -> list[Key]:
-    """The tokenizer's metadata, or that there is none, and why."""
+class _TokenTable(NamedTuple):
+    """Tokens by id, with their scores (unused in byte-level BPE) and types."""
+
+    texts: list[bytes]
+    scores: list[float]
+    types: list[int]
+
+    def set(self, token_id: int, text: bytes, score: float, token_type: int) -> None:
+        """Set one token; its id must be in the model's vocabulary."""
+        if not 0 <= token_id < len(self.texts):
+            raise _UnsupportedTokenizer(f"it has a token {token_id:,}, but the model's vocabulary has {len(self.texts):,} rows")
+        self.texts[token_id], self.scores[token_id], self.types[token_id] = text, score, token_type
+
+
+def tokenizer_metadata(files: Mapping[str, str], vocab_size: int, notes: list[str]) -> list[MetadataValue]:
+    """Return the metadata of the tokenizer in these files; without a supported one, `notes` says why."""
     try:
-        said = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
+        config = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
         data = read_tokenizer_file(files["tokenizer.model"]) if "tokenizer.model" in files else b""
         if data and count_tiktoken_ranks(data) is None:
-            return _sentencepiece(data, files, said, vocab)
+            return _sentencepiece_metadata(data, files, config, vocab_size)
         if "tokenizer.json" in files:
-            return _byte_level(files, said, vocab)
+            return _byte_level_metadata(files, config, vocab_size)
         raise _UnsupportedTokenizer(
-            "it is tiktoken's, and does not say its special tokens" if data else "there is none beside the checkpoint"
+            "tokenizer.model is a tiktoken file, which lacks its special tokens" if data else "the checkpoint has no tokenizer files"
         )
     except LlamathError as error:
         notes.append(f"the GGUF file has no tokenizer: {error}")
-        return [Key(f"{PREFIX}.model", STRING, "none")]
+        return [MetadataValue(f"{_PREFIX}.model", STRING, "none")]
 
 
-def _sentencepiece(data: bytes, files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -> list[Key]:
-    model = sentencepiece(data)
-    if not model.bpe:
-        raise _UnsupportedTokenizer("its sentencepiece model is not of the merging kind (BPE)")
-    table = _empty(vocab)
+def _sentencepiece_metadata(data: bytes, files: Mapping[str, str], config: Mapping[str, Any], vocab_size: int) -> list[MetadataValue]:
+    model = parse_sentencepiece(data, "tokenizer.model")
+    if model.model_type != BPE:
+        raise _UnsupportedTokenizer("its sentencepiece model is not a BPE model")
+    table = _padded_table(vocab_size)
     for i, piece in enumerate(model.pieces):
         table.set(i, *piece)
-    added = (
-        {token: i for token, i in read_json(files["added_tokens.json"]).items() if isinstance(i, int)}
-        if "added_tokens.json" in files
-        else {}
-    )
+    tokens = read_json(files["added_tokens.json"]) if "added_tokens.json" in files else {}
+    added = {token: i for token, i in tokens.items() if isinstance(i, int)}
     for token, i in added.items():
-        table.set(i, token.encode(), ADDED, USER)
-    for number, facts in _decoder(said).items():
-        i, text = int(number), str(facts.get("content", ""))
+        table.set(i, token.encode(), _ADDED_SCORE, USER_DEFINED)
+    for i, token_config in _added_tokens_decoder(config).items():
+        text = str(token_config.get("content", ""))
         if table.texts[i : i + 1] != [text.encode()] or text in added:
-            table.set(i, text.replace("▁", " ").encode(), ADDED, CONTROL if facts.get("special") else USER)
-    prefix = said.get("add_prefix_space")
-    first = [Key(f"{PREFIX}.model", STRING, "llama"), Key(f"{PREFIX}.pre", STRING, "default")]
-    first += [Key(f"{PREFIX}.add_space_prefix", BOOL, prefix if isinstance(prefix, bool) else model.dummy_prefix)]
-    scores = Key(f"{PREFIX}.scores", FLOAT32, table.scores, True)
-    starts = {"bos": said.get("add_bos_token", True), "eos": said.get("add_eos_token", False)}
-    return [*first, *_tokens(table), scores, *_special(table, dict(model.ids), said, starts), *_template(files, said)]
+            table.set(i, text.replace("▁", " ").encode(), _ADDED_SCORE, CONTROL if token_config.get("special") else USER_DEFINED)
+    prefix = config.get("add_prefix_space")
+    first = [MetadataValue(f"{_PREFIX}.model", STRING, "llama"), MetadataValue(f"{_PREFIX}.pre", STRING, "default")]
+    first += [MetadataValue(f"{_PREFIX}.add_space_prefix", BOOL, prefix if isinstance(prefix, bool) else model.add_dummy_prefix)]
+    scores = MetadataValue(f"{_PREFIX}.scores", FLOAT32, table.scores, array=True)
+    adds = {"bos": config.get("add_bos_token", True), "eos": config.get("add_eos_token", False)}
+    special = _special_tokens(table, dict(model.special_ids), config, adds)
+    return [*first, *_tokens(table), scores, *special, *_chat_template(files, config)]
 
 
-def _byte_level(files: Mapping[str, str], said: Mapping[str, Any], vocab: int) -> list[Key]:
+def _byte_level_metadata(files: Mapping[str, str], config: Mapping[str, Any], vocab_size: int) -> list[MetadataValue]:
     data = parse_json(read_tokenizer_file(files["tokenizer.json"]), "tokenizer.json", times=4)
     model: Mapping[str, Any] = data.get("model") or {}
-    cuts = [x.get("pattern", {}).get("Regex") for x in _steps(data.get("pre_tokenizer")) if x.get("type") == "Split"]
-    name, whole = LLAMA_CPP_PRETOKENIZERS.get(cuts[0] if len(cuts) == 1 else "", ("", False))
-    if model.get("type") != "BPE" or not name or bool(model.get("ignore_merges")) != whole:
-        raise _UnsupportedTokenizer("its tokenizer.json is of a kind of which llama.cpp's tokens are not known to be the same")
-    table = _empty(vocab)
+    patterns = tuple(x.get("pattern", {}).get("Regex") for x in _steps(data.get("pre_tokenizer")) if x.get("type") == "Split")
+    name, ignores_merges = _PRETOKENIZERS.get(patterns, ("", False))
+    if model.get("type") != "BPE" or not name or bool(model.get("ignore_merges")) != ignores_merges:
+        raise _UnsupportedTokenizer("its tokenizer.json is of a kind that llama.cpp is not known to reproduce")
+    table = _padded_table(vocab_size)
     for text, i in model["vocab"].items():
         table.set(i, text.encode(), 0.0, NORMAL)
     for token in data.get("added_tokens", ()):
-        table.set(token["id"], token["content"].encode(), 0.0, CONTROL if token.get("special") else USER)
+        table.set(token["id"], token["content"].encode(), 0.0, CONTROL if token.get("special") else USER_DEFINED)
     merges = [x if isinstance(x, str) else " ".join(x) for x in model["merges"]]
     if any(x.count(" ") != 1 for x in merges):
-        raise _UnsupportedTokenizer("its merges have spaces in them")
-    first = [Key(f"{PREFIX}.model", STRING, "gpt2"), Key(f"{PREFIX}.pre", STRING, name)]
+        raise _UnsupportedTokenizer("its merges contain spaces")
+    first = [MetadataValue(f"{_PREFIX}.model", STRING, "gpt2"), MetadataValue(f"{_PREFIX}.pre", STRING, name)]
     begins = [step["single"][0].get("SpecialToken", {}).get("id") for step in _steps(data.get("post_processor")) if step.get("single")]
-    starts = {"bos": any(begins), "eos": False}
-    special = _special(table, {}, {"bos_token": begins[0], **said} if any(begins) else said, starts)
-    return [*first, *_tokens(table), Key(f"{PREFIX}.merges", STRING, merges, True), *special, *_template(files, said)]
+    adds = {"bos": any(begins), "eos": False}
+    special = _special_tokens(table, {}, {"bos_token": begins[0], **config} if any(begins) else config, adds)
+    merge_list = MetadataValue(f"{_PREFIX}.merges", STRING, merges, array=True)
+    return [*first, *_tokens(table), merge_list, *special, *_chat_template(files, config)]
 
 
-def _empty(vocab: int) -> _TokenTable:
-    return _TokenTable([b"[PAD%d]" % i for i in range(vocab)], [ABSENT] * vocab, [UNUSED] * vocab)
+def _padded_table(vocab_size: int) -> _TokenTable:
+    return _TokenTable([b"[PAD%d]" % i for i in range(vocab_size)], [_PADDING_SCORE] * vocab_size, [UNUSED] * vocab_size)
 
 
-def _tokens(table: _TokenTable) -> list[Key]:
-    return [Key(f"{PREFIX}.tokens", STRING, table.texts, True), Key(f"{PREFIX}.token_type", INT32, table.kinds, True)]
+def _tokens(table: _TokenTable) -> list[MetadataValue]:
+    return [
+        MetadataValue(f"{_PREFIX}.tokens", STRING, table.texts, array=True),
+        MetadataValue(f"{_PREFIX}.token_type", INT32, table.types, array=True),
+    ]
 
 
-def _special(table: _TokenTable, ids: dict[str, int], said: Mapping[str, Any], starts: Mapping[str, Any]) -> list[Key]:
-    """The numbers of the special tokens, as the configuration names them, and which of them a text begins and ends with."""
-    for word in IDS:
-        token = said.get(f"{word}_token")
+def _special_tokens(table: _TokenTable, ids: dict[str, int], config: Mapping[str, Any], adds: Mapping[str, Any]) -> list[MetadataValue]:
+    """Return the ids of the special tokens that the configuration names, and which of them are added to a text."""
+    for word in _ID_KEYS:
+        token = config.get(f"{word}_token")
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and text.encode() in table.texts:
             ids[word] = table.texts.index(text.encode())
-    numbers = [Key(f"{PREFIX}.{key}", UINT32, ids[word]) for word, key in IDS.items() if word in ids]
-    return numbers + [Key(f"{PREFIX}.add_{word}_token", BOOL, bool(value)) for word, value in starts.items()]
+    found = [MetadataValue(f"{_PREFIX}.{key}", UINT32, ids[word]) for word, key in _ID_KEYS.items() if word in ids]
+    return found + [MetadataValue(f"{_PREFIX}.add_{word}_token", BOOL, bool(value)) for word, value in adds.items()]
 
 
-def _template(files: Mapping[str, str], said: Mapping[str, Any]) -> list[Key]:
-    """The chat template, inert text here as everywhere."""
-    text = read_tokenizer_file(files["chat_template.jinja"]).decode() if "chat_template.jinja" in files else said.get("chat_template")
-    return [Key("tokenizer.chat_template", STRING, text)] if isinstance(text, str) else []
+def _chat_template(files: Mapping[str, str], config: Mapping[str, Any]) -> list[MetadataValue]:
+    """Return the chat template, which is copied and never rendered."""
+    has_file = "chat_template.jinja" in files
+    text = read_tokenizer_file(files["chat_template.jinja"]).decode() if has_file else config.get("chat_template")
+    return [MetadataValue("tokenizer.chat_template", STRING, text)] if isinstance(text, str) else []
 
 
-def _decoder(said: Mapping[str, Any]) -> dict[str, Any]:
-    found = said.get("added_tokens_decoder")
-    return {i: x for i, x in found.items() if i.isdecimal() and isinstance(x, dict)} if isinstance(found, dict) else {}
+def _added_tokens_decoder(config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    found = config.get("added_tokens_decoder")
+    return {int(i): x for i, x in found.items() if i.isdecimal() and isinstance(x, dict)} if isinstance(found, dict) else {}
 
 
 def _steps(step: Any) -> list[dict[str, Any]]:
-    """The steps of a sequence, or the one step that there is."""
+    """Return the steps of a sequence, or a single step as a list."""
     if not isinstance(step, dict):
         return []
     inner = step.get("pretokenizers") or step.get("processors")

@@ -31,6 +31,15 @@ class Config:
         self.key_by_symbol: dict[str, str] = {}  # which key each letter of a dimension came from
         self._subs: dict[str, Config] = {}
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and (self.data, self._path) == (other.data, other._path)
+
+    def __hash__(self) -> int:
+        return hash((self._path, frozenset(self.data)))
+
+    def __repr__(self) -> str:
+        return f"Config({self.source!r}, {len(self.data)} keys)"
+
     def __contains__(self, keys: str) -> bool:
         self.keys_read.update(keys.split("|"))
         return any(self.data.get(key) is not None for key in keys.split("|"))

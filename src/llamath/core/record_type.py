@@ -63,10 +63,20 @@ class Record:
         return self is other or (type(self) is type(other) and self.values() == other.values())
 
     def __hash__(self) -> int:
-        return hash((type(self), *self.values()))
+        return hash((type(self), *map(_hashable, self.values())))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name in self.fields}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.fields)})"
+
+
+def _hashable(value: Any) -> Any:
+    """A hashable form of a field's value; equal values have equal forms."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _hashable(x)) for key, x in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def encode_json(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
@@ -37,8 +38,8 @@ NAMES = Scheme(
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom")
 def bloom(c: Config) -> Decoder:
-    d, V = c.dim("d", "n_embed|hidden_size"), c.dim("V", "vocab_size")
-    heads = c.square_heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    d, V = c.dim("d", any_name("n_embed")), c.dim("V", "vocab_size")
+    heads = c.square_heads(d, any_name("n_head"), any_name("n_head"))
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(
@@ -49,5 +50,5 @@ def bloom(c: Config) -> Decoder:
     )
     c.ignore("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi", "seq_length")
     c.ignore("skip_bias_add", "skip_bias_add_qkv", "slow_but_exact", "unk_token_id")
-    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    layers = repeat(layer, c.dim("L", any_name("n_layer")))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), embed_norm=norm)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer, LayerNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu, weight
@@ -30,6 +31,6 @@ def cohere(c: Config) -> Decoder:
         repeat(layer, L),
         layer_norm(d, eps, bias=False),
         tied=c.get("tie_word_embeddings", True),
-        context=c.positive_int("model_max_length|max_position_embeddings"),
+        context=c.positive_int(any_name("model_max_length")),
         logit_scale=c.get("logit_scale", 0.0625),
     )

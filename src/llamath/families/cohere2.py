@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
@@ -30,7 +31,7 @@ def cohere2(c: Config) -> Decoder:
     return decoder(
         V,
         d,
-        alternating(c, L, near, far, nth=c.get("sliding_window_pattern|_sliding_window_pattern", 4)),
+        alternating(c, L, near, far, nth=c.get(any_name("sliding_window_pattern"), 4)),
         norm,
         tied=c.get("tie_word_embeddings", True),
         context=c.positive_int("max_position_embeddings"),

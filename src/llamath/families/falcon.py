@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, TwoNormLayer
 from ..core.config import Config
@@ -37,10 +38,10 @@ NAMES_GGUF = GGUF_QKV.with_changes(inside={"attn_branch_norm": "attn_norm_2", "m
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")
 def falcon(c: Config) -> Decoder:
-    d, V = c.dim("d", "hidden_size|n_embed"), c.dim("V", "vocab_size")
+    d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)
     new = c.get("new_decoder_architecture", "n_head_kv" in c)
-    H, K, h = c.square_heads(d, "num_kv_heads|n_head_kv", "num_attention_heads|n_head")
+    H, K, h = c.square_heads(d, any_name("num_kv_heads"), any_name("num_attention_heads"))
     multi = c.get("multi_query", True)
     heads = (H, K if new else Dim("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), read_rope(c, h)
@@ -55,6 +56,6 @@ def falcon(c: Config) -> Decoder:
     else:
         layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=ff)
     c.ignore("apply_residual_connection_post_layernorm", "ff_factor", "num_ln_in_parallel_attn", "parallel_attn")
-    layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
+    layers = repeat(layer, c.dim("L", any_name("num_hidden_layers")))
     context = c.get("max_position_embeddings", 2048)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_SHIFTED
 from ..checkpoint.naming.hf_names import HF_SANDWICH
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
@@ -29,7 +30,7 @@ def gemma3(c: Config) -> Decoder:
         attention = gqa(d, heads, bias, q_norm=head_norm, k_norm=head_norm, rope=rope, window=reach, score_transform=scores)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
-    window = c.nullable("sliding_window|sliding_window_attention_size", 4096)
+    window = c.nullable(any_name("sliding_window"), 4096)
     by_kind = c.sub("rope_parameters")
     far = by_kind.sub("full_attention") if "rope_parameters" in c else c.sub("rope_scaling")
     near = layer(
@@ -40,7 +41,7 @@ def gemma3(c: Config) -> Decoder:
     return decoder(
         V,
         d,
-        alternating(c, L, near, full, nth=c.get("sliding_window_pattern|_sliding_window_pattern", 6)),
+        alternating(c, L, near, full, nth=c.get(any_name("sliding_window_pattern"), 6)),
         norm,
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF_SANDWICH
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
 from ..core.config import Config
@@ -163,7 +164,7 @@ def _mlp(c: Config, d: Dim, norm: RMSNorm, borrows: bool) -> MLP | DenseAndMoE:
     c.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size", "vocab_size_per_layer_input")
     if not c.get("enable_moe_block", False):
         return dense
-    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "top_k_experts"), c.dim("Fe", "moe_intermediate_size|expert_intermediate_size")
+    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "top_k_experts"), c.dim("Fe", any_name("moe_intermediate_size"))
     moe = ScaledMoE(
         router=linear(E, d),
         router_norm=norm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
@@ -34,8 +35,8 @@ FUSED = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "
 
 @family(hf=NAMES, gguf=FUSED, gguf_arch="gpt2")
 def gpt2(c: Config) -> Decoder:
-    d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings", default=1024)
-    heads = c.heads(d, "num_attention_heads|n_head", "n_head|num_attention_heads")
+    d, V, C = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("C", any_name("n_positions"), default=1024)
+    heads = c.heads(d, any_name("num_attention_heads"), any_name("n_head"))
     F = c.dim("F", "n_inner", default=4 * d)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     attention = gqa(d, heads, bias=True, score_transform=ScoreTransform(scale=None if c.get("scale_attn_weights", True) else 1.0))
@@ -45,7 +46,7 @@ def gpt2(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "gelu_new"), bias=True),
     )
-    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    layers = repeat(layer, c.dim("L", any_name("n_layer")))
     if c.get("scale_attn_by_inverse_layer_idx", False):
         layers = _ever_smaller(c, layer, attention)
     c.ignore("reorder_and_upcast_attn")
@@ -54,7 +55,7 @@ def gpt2(c: Config) -> Decoder:
 
 def _ever_smaller(c: Config, layer: Layer, attention: Attention) -> Stack:
     """Layers whose scores are divided by the layer's number too, counted from 1."""
-    L, scale = c.dim("L", "n_layer|num_hidden_layers"), attention.score_transform.scale or attention.head_dim**-0.5
+    L, scale = c.dim("L", any_name("n_layer")), attention.score_transform.scale or attention.head_dim**-0.5
     if L > MOST:
         raise c.error("n_layer", f"is {L}: too many layers to scale one by one")
     return sequence(

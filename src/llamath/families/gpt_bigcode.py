@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
@@ -17,9 +18,9 @@ NAMES = GPT2.with_changes(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), 
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")
 def gpt_bigcode(c: Config) -> Decoder:
-    d, V, C = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size"), c.dim("C", "n_positions|max_position_embeddings")
+    d, V, C = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("C", any_name("n_positions"))
     F = c.dim("F", "n_inner", default=4 * d)
-    H, K, h = c.square_heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    H, K, h = c.square_heads(d, any_name("n_head"), any_name("n_head"))
     heads = (H, Dim("K", 1) if c.get("multi_query", True) else K, h)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
@@ -30,5 +31,5 @@ def gpt_bigcode(c: Config) -> Decoder:
     )
     c.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input")
     c.ignore("max_batch_size", "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache")
-    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
+    layers = repeat(layer, c.dim("L", any_name("n_layer")))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), positions=embedding(C, d), context=C)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
@@ -34,7 +35,7 @@ def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5))
-    rotary = read_rope(c, rotary_dim(c, heads[2], 0.25, "rotary_pct|partial_rotary_factor"), keys="rotary_emb_base|rope_theta")
+    rotary = read_rope(c, rotary_dim(c, heads[2], 0.25, any_name("rotary_pct")), keys=any_name("rotary_emb_base"))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", True), rope=rotary),

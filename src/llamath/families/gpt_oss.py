@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
@@ -34,7 +35,7 @@ YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings":
 @family(hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss")
 def gpt_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok|experts_per_token")
+    E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", any_name("num_experts_per_tok"))
     H, K, h = c.heads(d, default=(0, 0, 64))
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     named = next((key for key in ("rope_parameters", "rope_scaling") if key in c), "")

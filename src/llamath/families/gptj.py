@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
@@ -29,9 +30,9 @@ NAMES = Scheme(
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="gptj")
 def gptj(c: Config) -> Decoder:
-    d, V = c.dim("d", "n_embd|hidden_size"), c.dim("V", "vocab_size")
+    d, V = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size")
     F = c.dim("F", "n_inner", default=4 * d)
-    heads = c.heads(d, "n_head|num_attention_heads", "n_head|num_attention_heads")
+    heads = c.heads(d, any_name("n_head"), any_name("n_head"))
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,
@@ -40,7 +41,7 @@ def gptj(c: Config) -> Decoder:
         parallel=True,
     )
     c.ignore("rotary")
-    layers = repeat(layer, c.dim("L", "n_layer|num_hidden_layers"))
-    context = c.positive_int("n_positions|max_position_embeddings")
+    layers = repeat(layer, c.dim("L", any_name("n_layer")))
+    context = c.positive_int(any_name("n_positions"))
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
@@ -56,7 +57,7 @@ def lfm2(c: Config) -> Decoder:
     kinds = {"full_attention": attention, "conv": conv}
     layers = layers_by_type(c, L, kinds, _by_index(c, L, attention, conv))
     c.ignore(*UNUSED.split())
-    tied = c.get("tie_embedding|tie_word_embeddings", True)
+    tied = c.get(any_name("tie_embedding"), True)
     return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))
 
 

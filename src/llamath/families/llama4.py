@@ -6,6 +6,7 @@ from math import lcm
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.attention_facts import QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer, MoE, RMSNorm
 from ..core.config import Config
@@ -62,7 +63,7 @@ def llama4(c: Config) -> Decoder:
 def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:
     """Whether it rotates, is chunked, is sparse: of every layer, or of one period of them."""
     L, empty = c.dim("L", "num_hidden_layers"), list[object]()
-    step, every = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", "no_rope_layer_interval|nope_layer_interval", 4)
+    step, every = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", any_name("no_rope_layer_interval"), 4)
     flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), c.get("moe_layers", empty)
     n = int(L) if flags or types or "moe_layers" in c else min(L, lcm(step, every))
     if n > 65536:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.attention_facts import QKPreprocess
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
@@ -28,7 +29,7 @@ NAMES = HF.with_changes(
 @family(hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2")
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    E, k = c.dim("E", "num_local_experts|num_experts"), c.dim("k", "num_experts_per_tok")
+    E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", "num_experts_per_tok")
     H, K, h = c.heads(d, default=(0, 0, 128))
     eps = c.get("rms_norm_eps", 1e-6)
     norms: dict[str, Any] = {"q_norm": rms(H * h, eps), "k_norm": rms(K * h, eps)} if c.get("use_qk_norm", True) else {}

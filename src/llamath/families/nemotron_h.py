@@ -7,6 +7,7 @@ from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.blocks import MLP, Decoder, LatentMoE, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, mlp, rms, weight
@@ -100,11 +101,11 @@ def _kinds(c: Config) -> list[str]:
 
 def _mamba(c: Config, d: Dim, eps: float) -> Mamba2:
     Hm, m = c.dim("Hm", "mamba_num_heads"), c.dim("m", "mamba_head_dim")
-    G, N = c.dim("G", "mamba_n_groups|n_groups"), c.dim("N", "ssm_state_size")
+    G, N = c.dim("G", any_name("mamba_n_groups")), c.dim("N", "ssm_state_size")
     if Hm % G:
         raise c.error("n_groups", f"is {G}, which does not divide the {Hm} heads of Mamba")
-    conv = c.dim("c", "mamba_d_conv|conv_kernel"), c.get("mamba_conv_bias|use_conv_bias", True)
-    activation, least = c.activation("mamba_hidden_act"), c.get("mamba_dt_min|time_step_min", 0.001)
+    conv = c.dim("c", any_name("mamba_d_conv")), c.get(any_name("mamba_conv_bias"), True)
+    activation, least = c.activation("mamba_hidden_act"), c.get(any_name("mamba_dt_min"), 0.001)
     return mamba2(d, (Hm, m, G, N), conv, eps, c.get("use_bias", False), activation=activation, dt_min=least)
 
 
@@ -113,7 +114,7 @@ def _mlp(c: Config, d: Dim, F: Dim) -> MLP:
 
 
 def _experts(c: Config, d: Dim) -> MoE:
-    E, k, Fe = c.dim("E", "n_routed_experts|num_local_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    E, k, Fe = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     groups, activation = c.get("n_group", 1), c.activation("mlp_hidden_act", "relu2")
     r = c.dim("r", "moe_latent_size") if "moe_latent_size" in c else None
     facts: dict[str, Any] = {

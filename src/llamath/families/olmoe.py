@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.attention_facts import ClipQKV, QKPreprocess
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
@@ -16,7 +17,7 @@ from .shared import read_rope
 @family(hf=HF, gguf=GGUF, gguf_arch="olmoe")
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    E, k = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok")
+    E, k = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok")
     H, K, h = heads = c.square_heads(d)
     eps, bias, limit = c.get("rms_norm_eps", 1e-5), c.get("attention_bias", False), c.number("clip_qkv")
     norm, q_norm, k_norm = rms(d, eps), rms(H * h, eps), rms(K * h, eps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
@@ -23,5 +24,5 @@ def orion(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )
-    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.positive_int("max_sequence_length|max_position_embeddings")
+    layers, context = repeat(layer, c.dim("L", "num_hidden_layers")), c.positive_int(any_name("max_sequence_length"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
@@ -27,21 +28,21 @@ NAMES = HF.with_changes(
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
         raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not known here")
-    d, V = c.dim("d", "hidden_size|n_embd"), c.dim("V", "vocab_size")
-    F = c.dim("F", "intermediate_size|n_inner", default=4 * d)
-    heads = c.heads(d, "num_key_value_heads|n_head_kv", "num_attention_heads|n_head")
-    eps = c.get("layer_norm_eps|layer_norm_epsilon", 1e-5)
+    d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
+    F = c.dim("F", any_name("intermediate_size"), default=4 * d)
+    heads = c.heads(d, any_name("num_key_value_heads"), any_name("num_attention_heads"))
+    eps = c.get(any_name("layer_norm_eps"), 1e-5)
     norm = layer_norm(d, eps)
     head_norm = layer_norm(heads[2], eps) if c.get("qk_layernorm", False) else None
     rotary = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads[2], 0.5)))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=True, q_norm=head_norm, k_norm=head_norm, rope=rotary),
-        mlp=mlp(d, F, c.activation("hidden_act|activation_function", "gelu_new"), bias=True),
+        mlp=mlp(d, F, c.activation(any_name("hidden_act"), "gelu_new"), bias=True),
         parallel=True,
     )
     c.ignore("flash_attn", "flash_rotary", "fused_dense", "img_processor")
-    layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
-    context = c.positive_int("max_position_embeddings|n_positions")
+    layers = repeat(layer, c.dim("L", any_name("num_hidden_layers")))
+    context = c.positive_int(any_name("max_position_embeddings"))
     tied = c.get("tie_word_embeddings", False)
     return decoder(V, d, layers, norm, tied, head=unembedding(V, d, tied, bias=True), context=context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
@@ -35,12 +36,12 @@ UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padd
 
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
 def qwen(c: Config) -> Decoder:
-    d, V, H = c.dim("d", "hidden_size|n_embd"), c.dim("V", "vocab_size"), c.dim("H", "num_attention_heads|n_head")
-    F = Dim("F", c.dim("F", "intermediate_size|ffn_hidden_size", least=2) // 2)  # the key counts gate and up
+    d, V, H = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size"), c.dim("H", any_name("num_attention_heads"))
+    F = Dim("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)  # the key counts gate and up
     h = c.dim("h", "kv_channels", default=128)
     if H * h != d:
         raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")
-    bias, context = not c.get("no_bias", True), c.get("max_position_embeddings|n_positions", 8192)
+    bias, context = not c.get("no_bias", True), c.get(any_name("max_position_embeddings"), 8192)
     norm, trained = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
     rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
     if c.get("use_dynamic_ntk", True):
@@ -50,5 +51,5 @@ def qwen(c: Config) -> Decoder:
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
     c.ignore(*PRECISION.split(), *UNUSED.split())
-    layers = repeat(layer, c.dim("L", "num_hidden_layers|n_layer"))
+    layers = repeat(layer, c.dim("L", any_name("num_hidden_layers")))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=context)

@@ -10,6 +10,7 @@ from math import lcm
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.blocks import Attention, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import gqa, linear, rms, swiglu
@@ -78,7 +79,7 @@ NAMES_DELTA_GGUF = hybrid_gguf(
 
 def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
     """Many narrow experts."""
-    E, k, Fe = c.dim("E", "num_experts|num_local_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    E, k, Fe = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     if k > E:
         raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
     expert = swiglu(d, Fe, c.activation("hidden_act"))

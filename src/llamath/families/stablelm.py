@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
@@ -19,10 +20,10 @@ NAMES_GGUF = GGUF.with_changes(inside={"attn.q_norm.{e}": "attn_q_norm", "attn.k
 def stablelm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     (H, _, h), K = c.square_heads(d), c.dim("K", "num_key_value_heads")
-    eps, bias, parallel = c.get("layer_norm_eps|norm_eps", 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
+    eps, bias, parallel = c.get(any_name("layer_norm_eps"), 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
     norm, head_norm = layer_norm(d, eps), layer_norm(h, eps, bias=False)
     norms: dict[str, Stack] = {"q_norm": repeat(head_norm, H), "k_norm": repeat(head_norm, K)} if c.get("qk_layernorm", False) else {}
-    rotary = read_rope(c, rotary_dim(c, h, 0.25, "partial_rotary_factor|rope_pct"))
+    rotary = read_rope(c, rotary_dim(c, h, 0.25, any_name("partial_rotary_factor")))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, (H, K, h), bias=bias, o_bias=False, rope=rotary, **norms),

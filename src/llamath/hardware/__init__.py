@@ -1,7 +1,7 @@
-"""The hardware catalogue: GPUs and other accelerators as data, each figure with its vendor's source.
+"""The catalogue of GPUs and other accelerators: memory, bandwidth, dense FLOP/s and links, each figure with its vendor's source.
 
-Memory is in bytes: what the driver reports where that is known, else the vendor's gigabytes read as 2³⁰ (memory chips come in powers of
-two). Rates of arithmetic are dense, with FP32 accumulation where the vendor tells it apart; 2:4 sparsity is never counted.
+Memory is in bytes, as the driver reports it where that is known, else the vendor's gigabytes read as 2³⁰ bytes (memory chips come in
+powers of two). FLOP/s are dense, with FP32 accumulation where the vendor distinguishes it; 2:4 sparsity is never counted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..core.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
 DEFAULT_NETWORK = parse_bandwidth("100Gbit/s")
-"""Assumed across nodes, for each device, where its vendor has no system of its own."""
+"""The network of each device across nodes, if its vendor sells no system with another."""
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 MAX_DEVICES = 10**7
-"""More devices than anybody has."""
+"""The largest number of devices."""
 VENDOR_WORDS = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
-"""Words that a driver says and a name does without."""
+"""Words of drivers' names that are not needed to tell devices apart."""
 COUNT = re.compile(r"\s*([0-9]{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
-HINT = "say mem=80GiB bw=3.35TB/s bf16=989TF, and if you like fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
+HINT = "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
 
 
 class Device(Record):
@@ -36,14 +36,14 @@ class Device(Record):
     name: str
     title: str
     vendor: str
-    memory: int  # bytes that a program can have
-    nominal: int  # bytes as sold
-    bandwidth: int  # bytes a second of its own memory
+    memory: int  # usable bytes
+    nominal: int  # bytes in its data sheet
+    bandwidth: int  # of its memory, bytes per second
     flops: Mapping[str, int]  # dtype → dense FLOP/s
-    link: int  # bytes a second, one way, to the others of its node; 0: none
-    kind: str  # of that link
-    network: int  # bytes a second, one way, of each device across nodes
-    node: int  # devices that the link joins
+    link: int  # to the other devices of its node, bytes per second in one direction; 0: none
+    kind: str  # of the link
+    network: int  # across nodes, bytes per second of each device in one direction
+    node: int  # devices that the link connects
     source: str
 
 
@@ -89,42 +89,40 @@ def _html_row(x: Device) -> tuple[object, ...]:
 
 
 def devices() -> list[Device]:
-    """The whole catalogue, as its files list it."""
+    """Return the whole catalogue, in the order of its files."""
     return [device for device, _ in _read()]
 
 
 def find_device(name: str) -> Device:
-    """The device of this name, alias or driver's name, forgiving in case and punctuation; else an error with the nearest."""
+    """Return the device of this name, alias or driver's name; case and punctuation are ignored."""
     known = {normalize_name(x): device for device, names in _read() for x in names}
     if (wanted := normalize_name(name)) in known:
         return known[wanted]
     near = list(dict.fromkeys(known[x].name for x in nearest(wanted, known, most=4)))
-    hint = f"did you mean {', '.join(near)}? `llamath gpus` lists them" if near else "`llamath gpus` lists those that are known"
-    raise LlamathError(
-        f"{safe(name, 60)!r} is no GPU of the catalogue", hint=f"{hint}; any other: --gpu 'mem=80GiB bw=3.35TB/s bf16=989TF'"
-    )
+    hint = f"did you mean {', '.join(near)}? `llamath gpus` lists all" if near else "`llamath gpus` lists all"
+    raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
 
 
 def parse_device_spec(text: str) -> Device:
-    """A device from what is said of it: `mem=80GiB bw=3.35TB/s bf16=989TF`; a name first takes what is not said from the catalogue."""
+    """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100 mem=94GiB`), it changes that device."""
     words = re.split(r"[\s,]+", text.strip())
     base = find_device(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
     given: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals and (key not in READERS or key in given):
-            raise LlamathError(f"{safe(word, 60)!r} {'comes twice' if key in given else 'says nothing of a GPU'}", hint=HINT)
+            raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in given else 'is not a property of a GPU'}", hint=HINT)
         given |= {key: value} if equals else {}
     return _made(safe(" ".join(words), 60), given, base)
 
 
 def parse_device(text: str) -> Device:
-    """A device by name or by what is said of it."""
+    """Parse the name or the description of a device."""
     return parse_device_spec(text) if "=" in text else find_device(text)
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
-    """So many of a device: `2xh100`; one where no number is said."""
+    """Parse a number of devices, `2xh100`; without a number, one."""
     found = COUNT.fullmatch(text)
     if not found:
         return 1, parse_device(text)
@@ -135,7 +133,7 @@ def parse_devices(text: str) -> tuple[int, Device]:
 
 
 def normalize_name(name: str) -> str:
-    """A name without case, punctuation and the words that only a vendor needs."""
+    """Return a name without case, punctuation and vendors' words."""
     words = VENDOR_WORDS.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
     return words.replace(" ", "") or name.lower()
 
@@ -173,7 +171,7 @@ def _entry(x: Mapping[str, Any], vendor: str) -> Device:
 
 def _node(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,6}", text, re.ASCII):
-        raise LlamathError(f"node={safe(text, 20)}: how many devices a node has is a number from 1 on", hint=HINT)
+        raise LlamathError(f"node should be a positive number of devices, found {safe(text, 20)}", hint=HINT)
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""The tree, alive: torch modules whose parameters are the tree's own. The only room that imports torch."""
+"""Run models: PyTorch modules built from a model's tree, generation and chat. The only package that imports torch."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import MissingExtra
 
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's large tensors in huge pages, which are read a fifth faster
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # transparent huge pages for large tensors, which are read a fifth faster
 try:
     import torch
 except ImportError:
     raise MissingExtra("torch", "run") from None
 
 from .build_module import build, initialize
-from .chat_session import ChatSession
 from .cpu.optimize_for_cpu import optimize_for_cpu
 from .generate import GeneratedPiece, Generation, GenerationLimits
 from .kv_cache import Cache
 from .layers import Decoder
 from .memory_budget import check_memory_for, limit_threads
 from .sampling import Sampling
-from .session import Completion, Llama
+from .session import ChatSession, Completion, Llama
 from .weights.load_weights import canonical_weights, load_weights
 from .weights.open_model import LoadedModel, open_model
 
@@ -53,11 +52,11 @@ __all__ = [
     "parallelize",
     "torch",
 ]
-LATE = {"parallelize": "distributed.tensor_parallel", "apply_fsdp": "distributed.fsdp"}
-"""What takes a second to import, and few need."""
+_LAZY = {"parallelize": "distributed.tensor_parallel", "apply_fsdp": "distributed.fsdp"}
+"""Names whose import takes a second, and that few programs need."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATE:
+    if name not in _LAZY:
         raise AttributeError(f"{__name__} has no {name}")
-    return getattr(import_module(f".{LATE[name]}", __name__), name)
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

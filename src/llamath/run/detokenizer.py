@@ -1,4 +1,4 @@
-"""Tokens become text as they come: held back while a character is unfinished, or while it could become a stop string."""
+"""Streaming text from tokens: output is buffered while a character is incomplete or a stop string may follow."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Protocol
 
 REPLACEMENT = "\ufffd"
 MAX_PENDING = 16
-"""So many tokens are held back at most: a character has at most four bytes, and what is no text is said as such."""
+"""Tokens buffered at most: a character has at most four bytes, and bytes that are no text are emitted as replacement characters."""
 
 
 class TokenDecoder(Protocol):
-    """What turns ids into text: a tokenizer."""
+    """A tokenizer, as far as streaming needs it."""
 
     def decode(self, ids: Sequence[int], *, keep_special_tokens: bool = False) -> str: ...
 
 
 class StreamingDetokenizer:
-    """The text of tokens that follow others, piece by piece."""
+    """Turns tokens into text one at a time; `before` are the tokens that precede them."""
 
-    def __init__(self, words: TokenDecoder, before: Sequence[int] = ()) -> None:
-        self._decoder = words
-        self._context = list(before)  # tokens whose text is out, as far back as the next one's depends on them
-        self._context_text = words.decode(self._context) if self._context else ""
+    def __init__(self, decoder: TokenDecoder, before: Sequence[int] = ()) -> None:
+        self._decoder = decoder
+        self._context = list(before)  # emitted tokens that the text of the next one depends on
+        self._context_text = decoder.decode(self._context) if self._context else ""
         self._pending: list[int] = []
 
     def add(self, token: int) -> str:
-        """The text that this token completes."""
+        """Return the text that this token completes."""
         self._pending.append(token)
         text = self._new_text()
         if (not text or text.endswith(REPLACEMENT)) and len(self._pending) < MAX_PENDING:
@@ -36,7 +36,7 @@ class StreamingDetokenizer:
         return text
 
     def flush(self) -> str:
-        """What an unfinished character is without its end."""
+        """Return the text of an incomplete character."""
         text, self._pending = self._new_text() if self._pending else "", []
         return text
 
@@ -45,7 +45,7 @@ class StreamingDetokenizer:
 
 
 class StopStringMatcher:
-    """Text up to the first stop string that is complete."""
+    """Passes text through up to the first stop string; `matched` is the stop string that was found."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [x for x in stops if x]
@@ -53,25 +53,25 @@ class StopStringMatcher:
         self.matched = ""
 
     def add(self, text: str) -> str:
-        """What is no part of a stop string, and cannot become one."""
+        """Return the text that is not part of a stop string and cannot become one."""
         if not self._stops:
             return text
         self._buffer += text
-        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := self._buffer.find(stop)) >= 0]
-        if ends:
-            _, at, self.matched = min(ends)
+        matches = [(at + len(stop), at, stop) for stop in self._stops if (at := self._buffer.find(stop)) >= 0]
+        if matches:
+            _, at, self.matched = min(matches)
             out, self._buffer = self._buffer[:at], ""
             return out
-        keep = max(self._partial_match(stop) for stop in self._stops)
-        cut = len(self._buffer) - keep
-        out, self._buffer = self._buffer[:cut], self._buffer[cut:]
+        held = max(self._partial_match(stop) for stop in self._stops)
+        end = len(self._buffer) - held
+        out, self._buffer = self._buffer[:end], self._buffer[end:]
         return out
 
     def flush(self) -> str:
-        """What was held back, and became no stop string."""
+        """Return the buffered text, which became no stop string."""
         out, self._buffer = self._buffer, ""
         return out
 
     def _partial_match(self, stop: str) -> int:
-        """How much of a stop string the text ends with."""
+        """Length of the longest start of a stop string that the text ends with."""
         return next((n for n in range(min(len(stop) - 1, len(self._buffer)), 0, -1) if self._buffer.endswith(stop[:n])), 0)

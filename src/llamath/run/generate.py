@@ -1,4 +1,4 @@
-"""`Generation`: texts that go on, several at once; iterate over it for their pieces as they come."""
+"""`Generation`: token-by-token generation for a batch of prompts; iterate over it for the pieces of text as they come."""
 
 from __future__ import annotations
 
@@ -12,68 +12,67 @@ from torch import Tensor
 
 from ..core.errors import LlamathError
 from ..core.record_type import Record
-from .batch import Batch, PrefixCache
+from .batch import INITIAL_MARGIN, PREFILL_CHUNK, Batch, PrefixCache
 from .debug.nan_check import explain_nonfinite
 from .detokenizer import StopStringMatcher, StreamingDetokenizer, TokenDecoder
 from .layers import Decoder
 from .sampling import SampledTokens, Sampler, Sampling
 
 STOP, LENGTH, STRING, INTERRUPTED = "stop", "length", "string", "interrupted"
-"""Why a text is over: a token that ends texts, as long as it may be, a stop string, somebody had enough."""
+"""Why a sequence ended: a stop token, the maximum length, a stop string, or an interrupt."""
 
 
 class GenerationLimits(Record):
-    """Where texts end, and what is told of their tokens."""
+    """Where sequences end, and whether log-probabilities are computed."""
 
-    max_tokens: int | None = None  # None: as many as the context has room for
-    context: int | None = None  # tokens of prompt and text together; None: any number
-    stop_ids: frozenset[int] = frozenset()  # tokens
+    max_tokens: int | None = None  # of new tokens; None: up to the context length
+    context: int | None = None  # prompt and new tokens together; None: unlimited
+    stop_ids: frozenset[int] = frozenset()
     stop_strings: tuple[str, ...] = ()
-    logprobs: int | None = None  # 0: of each token that is taken; n: of the n likeliest as well
+    logprobs: int | None = None  # 0: of each generated token; n: of the n most likely tokens too
 
     def __init__(self, **values: object) -> None:
         super().__init__(**values)
         for name, x in (("max_tokens", self.max_tokens), ("context", self.context)):
             if x is not None and x < 1:
-                raise LlamathError(f"{name} is {x}, and should be at least 1")
+                raise LlamathError(f"{name} must be at least 1, found {x}")
         if self.logprobs is not None and self.logprobs < 0:
-            raise LlamathError(f"logprobs is {self.logprobs}, and should be 0 or more")
+            raise LlamathError(f"logprobs must be 0 or more, found {self.logprobs}")
 
-    def max_new_tokens(self, tokens: int) -> int | None:
-        """How many tokens may follow a prompt of so many."""
+    def max_new_tokens(self, prompt_length: int) -> int | None:
+        """Return the maximum number of new tokens after a prompt of this length; None: unlimited."""
         if self.context is None:
             return self.max_tokens
-        if tokens >= self.context:
-            beyond = "fills" if tokens == self.context else "is longer than"
+        if prompt_length >= self.context:
+            relation = "fills" if prompt_length == self.context else "is longer than"
             raise LlamathError(
-                f"the prompt of {tokens:,} tokens {beyond} the context of {self.context:,}",
-                hint="a shorter prompt leaves room",
+                f"the prompt of {prompt_length:,} tokens {relation} the context of {self.context:,}", hint="use a shorter prompt"
             )
-        return min(self.context - tokens, self.context if self.max_tokens is None else self.max_tokens)
+        return min(self.context - prompt_length, self.context if self.max_tokens is None else self.max_tokens)
 
 
 class GeneratedPiece(NamedTuple):
-    """What one more token of one text brings: some text, perhaps none yet; in its last piece, why it is over."""
+    """The text that one more token of one sequence adds, perhaps empty; in the sequence's last piece, why it ended."""
 
     row: int
-    token: int  # −1 where nothing but held text is left to say
+    token: int  # −1 for buffered text after the last token
     text: str
     finish: str = ""  # stop, length, string or interrupted
-    logprob: float | None = None  # by the model itself, before temperature and the rest
+    logprob: float | None = None  # of the model itself, before temperature and filters
     top: tuple[tuple[int, float], ...] = ()
 
 
 class SequenceState:
-    """One text: how far it has come."""
+    """The progress of one sequence."""
 
-    def __init__(self, number: int, prompt: Sequence[int], limits: GenerationLimits) -> None:
-        self.index, self.limits, self.max_new_tokens = number, limits, limits.max_new_tokens(len(prompt))
+    def __init__(self, index: int, prompt: Sequence[int], limits: GenerationLimits) -> None:
+        self.index, self.limits, self.max_new_tokens = index, limits, limits.max_new_tokens(len(prompt))
         self.prompt_length, self.ids, self.finish = len(prompt), list[int](), ""
         self.detokenizer: StreamingDetokenizer | None = None
         self.stop_matcher = StopStringMatcher(limits.stop_strings)
 
     def add_token(self, token: int) -> tuple[str, str]:
-        """The text that a token brings, and why it is the last, if it is."""
+        """Return the text that a token adds, and why the sequence ends with it, if it does."""
         self.ids.append(token)
         if token in self.limits.stop_ids:
             return self.finish_with(STOP)
@@ -85,86 +84,99 @@ class SequenceState:
             text += rest
         return text, self.finish
 
-    def finish_with(self, why: str) -> tuple[str, str]:
-        """Whatever was held back, which may end with a stop string after all."""
-        self.finish = why
+    def finish_with(self, reason: str) -> tuple[str, str]:
+        """Return the buffered text and the reason, which is a stop string if the text completes one."""
+        self.finish = reason
         text = (self.stop_matcher.add(self.detokenizer.flush()) if self.detokenizer else "") + self.stop_matcher.flush()
-        self.finish = STRING if self.stop_matcher.matched else why
+        self.finish = STRING if self.stop_matcher.matched else reason
         return text, self.finish
 
 
 def _random_seed() -> int:
-    """A seed that nobody has chosen, short enough to be typed."""
+    """Return a random seed that is short enough to type."""
     return int.from_bytes(os.urandom(4), "little")
 
 
 def vocab_size(module: Decoder) -> int:
-    """How many tokens the model can read; it may give logits for more."""
+    """Return the number of tokens that the model can read; its head may have more rows."""
     tables = [module.embed, *([module.per_layer.embed] if module.per_layer is not None else [])]
     return min(x.weight.shape[0] for x in tables)
 
 
-def _check_prompts(prompts: Sequence[Sequence[int]], known: int) -> None:
+def _check_prompts(prompts: Sequence[Sequence[int]], vocab: int) -> None:
     if not prompts:
-        raise LlamathError("there are no prompts")
+        raise LlamathError("expected at least one prompt, found none")
     for prompt in prompts:
         if not prompt:
-            raise LlamathError("the prompt is empty", hint="a model goes on from at least one token")
-        strange = [x for x in prompt if not 0 <= x < known]
-        if strange:
+            raise LlamathError("the prompt is empty", hint="generation needs at least one token")
+        if unknown := [x for x in prompt if not 0 <= x < vocab]:
             raise LlamathError(
-                f"the prompt has token {strange[0]:,}, and the model's embedding has {known:,} rows",
-                hint="the tokenizer seems to be another model's",
+                f"the prompt has token {unknown[0]:,}, but the model's embedding has {vocab:,} rows",
+                hint="the tokenizer seems to belong to another model",
             )
 
 
 class Generation:
-    """Prompts being continued; each text depends on its own prompt and seed alone, however many are read together."""
+    """Generation from several prompts; each sequence depends only on its own prompt and seed, however many are decoded together."""
 
-    def __init__(self, module: Decoder, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits) -> None:
+    def __init__(
+        self,
+        module: Decoder,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        limits: GenerationLimits,
+        *,
+        prefill_chunk: int = PREFILL_CHUNK,
+        initial_margin: int = INITIAL_MARGIN,
+    ) -> None:
         self._vocab_size = vocab_size(module)
         _check_prompts(prompts, self._vocab_size)
         self.rows = [SequenceState(i, prompt, limits) for i, prompt in enumerate(prompts)]
-        room, grows = self._max_length()
-        self.batch = Batch(module, prompts, room, grows)
+        self.batch = Batch(
+            module,
+            prompts,
+            self._max_length(),
+            grows=limits.max_tokens is None,
+            prefill_chunk=prefill_chunk,
+            initial_margin=initial_margin,
+        )
         self.seed = sampling.seed if sampling.seed is not None else module.broadcast_int(_random_seed())
         self.sampler = Sampler(sampling, [(self.seed + i) % 2**63 for i in range(len(prompts))], limits.logprobs)
         self.sampler.note_prompts(prompts, min(module.spec.vocab, self._vocab_size), self.batch.device)
         self.started_at = self.first_token_at = self.last_token_at = perf_counter()
         self._active = list(self.rows)
 
-    def _max_length(self) -> tuple[int, bool]:
-        """How many tokens the longest row may come to, and whether the cache had better grow up to there."""
+    def _max_length(self) -> int:
+        """Return the maximum length of the longest row."""
         longest = max(row.prompt_length for row in self.rows)
-        known = [row.max_new_tokens for row in self.rows if row.max_new_tokens is not None]
-        limits = self.rows[0].limits
-        return longest + max(known) if known else 2**62, limits.max_tokens is None
+        limits = [row.max_new_tokens for row in self.rows if row.max_new_tokens is not None]
+        return longest + max(limits) if limits else 2**62
 
-    def attach_tokenizer(self, words: TokenDecoder, before: Sequence[Sequence[int]] | None = None) -> Generation:
-        """Give text as well as tokens; `before` are the tokens whose text comes first, on which a space may depend."""
-        for row, known in zip(self.rows, before or [()] * len(self.rows), strict=True):
-            row.detokenizer = StreamingDetokenizer(words, known)
+    def attach_tokenizer(self, decoder: TokenDecoder, before: Sequence[Sequence[int]] | None = None) -> Generation:
+        """Produce text as well as tokens; `before` are tokens that precede each sequence's text, on which a space may depend."""
+        for row, tokens in zip(self.rows, before or [()] * len(self.rows), strict=True):
+            row.detokenizer = StreamingDetokenizer(decoder, tokens)
         return self
 
-    def resume(self, past: PrefixCache) -> Generation:
-        """Read only what an earlier reading has not."""
-        self.batch.resume(past)
+    def resume(self, prefix: PrefixCache) -> Generation:
+        """Process only the tokens that an earlier generation has not read."""
+        self.batch.resume(prefix)
         return self
 
     @property
     def prefix_cache(self) -> PrefixCache | None:
-        """What has been read of the only text, for another to go on from."""
+        """The tokens and cache of the only sequence, for a later generation to resume from."""
         cache = self.batch.cache
         return None if cache is None or cache.padding is not None else PrefixCache(self.batch.sequences[0][: cache.length], cache)
 
     @property
     def num_tokens(self) -> int:
-        """How many there are so far, all texts together."""
+        """Number of tokens generated so far, all sequences together."""
         return sum(len(row.ids) for row in self.rows)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second after the first ones; with those where there are no others."""
+        """Tokens per second after the first token of each sequence; including these where there are no others."""
         later = self.num_tokens - sum(1 for row in self.rows if row.ids)
         n, seconds = (later, self.last_token_at - self.first_token_at) if later else (self.num_tokens, self.last_token_at - self.started_at)
         return n / seconds if seconds else 0.0
@@ -173,47 +185,49 @@ class Generation:
         try:
             logits = self.batch.prefill()
             while True:
-                choice = self.sampler(logits[:, : self._vocab_size])
-                taken = choice.ids.tolist()
-                yield from self._pieces(choice, taken)
-                live = [i for i, row in enumerate(self._active) if not row.finish]
-                if not live:
+                sampled = self.sampler(logits[:, : self._vocab_size])
+                tokens = sampled.ids.tolist()
+                yield from self._pieces(sampled, tokens)
+                active = [i for i, row in enumerate(self._active) if not row.finish]
+                if not active:
                     return
-                ids, taken = self._drop_finished(choice.ids, taken, live)
-                logits = self.batch.decode(ids, taken)
+                ids, tokens = self._drop_finished(sampled.ids, tokens, active)
+                logits = self.batch.decode(ids, tokens)
         except KeyboardInterrupt:
-            self.batch.cache = None  # some layers may have read more than others
+            self.batch.cache = None  # layers may have processed different numbers of tokens
             yield from self.interrupt()
         except (RuntimeError, MemoryError) as error:
             if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
                 raise
-            said = f"{self.batch.device} has no memory left after {self.num_tokens:,} tokens"
-            raise LlamathError(said, hint="fewer prompts at once, a shorter context, or a smaller --dtype takes less") from None
+            raise LlamathError(
+                f"out of memory on {self.batch.device} after {self.num_tokens:,} tokens",
+                hint="use fewer prompts at once, a shorter context, or a smaller --dtype",
+            ) from None
 
-    def _pieces(self, choice: SampledTokens, taken: list[int]) -> Iterator[GeneratedPiece]:
+    def _pieces(self, sampled: SampledTokens, tokens: list[int]) -> Iterator[GeneratedPiece]:
         now = perf_counter()
         self.first_token_at, self.last_token_at = (self.first_token_at if self.num_tokens else now), now
-        for i, (row, token) in enumerate(zip(self._active, taken, strict=True)):
+        for i, (row, token) in enumerate(zip(self._active, tokens, strict=True)):
             if row.finish:
                 continue
             if token < 0:
                 raise explain_nonfinite(self.batch.module, self.batch.sequences[i])
             text, finish = row.add_token(token)
-            logprob = None if choice.logprobs is None else choice.logprobs[i]
-            yield GeneratedPiece(row.index, token, text, finish, logprob, tuple(choice.top[i]) if choice.top else ())
+            logprob = None if sampled.logprobs is None else sampled.logprobs[i]
+            yield GeneratedPiece(row.index, token, text, finish, logprob, tuple(sampled.top[i]) if sampled.top else ())
 
-    def _drop_finished(self, ids: Tensor, taken: list[int], live: list[int]) -> tuple[Tensor, list[int]]:
-        """The batch without texts that are over: at once where their positions are at an end, else when there are enough of them."""
-        few = 4 * len(live) <= 3 * len(self._active) or self.batch.module.positions is not None
-        if not few or len(live) == len(self._active):
-            return ids, taken
-        which = self.batch.select_rows(live)
-        self.sampler.select_rows(which)
-        self._active = [self._active[i] for i in live]
-        return ids[which], [taken[i] for i in live]
+    def _drop_finished(self, ids: Tensor, tokens: list[int], active: list[int]) -> tuple[Tensor, list[int]]:
+        """Remove finished rows once a quarter has ended; at once with learned positions, which a finished row would exceed."""
+        worthwhile = 4 * len(active) <= 3 * len(self._active) or self.batch.module.positions is not None
+        if not worthwhile or len(active) == len(self._active):
+            return ids, tokens
+        indices = self.batch.select_rows(active)
+        self.sampler.select_rows(indices)
+        self._active = [self._active[i] for i in active]
+        return ids[indices], [tokens[i] for i in active]
 
     def interrupt(self) -> Iterator[GeneratedPiece]:
-        """Stop here: what is left to say of texts that are not over."""
+        """End all sequences; yield their buffered text."""
         for row in self.rows:
             if not row.finish:
                 text, finish = row.finish_with(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Which token comes next: the likeliest, or one drawn from what temperature, top-k, top-p, min-p and a repetition penalty leave."""
+"""Sampling the next token: greedy, or by temperature, top-k, top-p, min-p and a repetition penalty, as in transformers."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from ..core.errors import LlamathError
 from ..core.record_type import Record
 
 TOP_P_CANDIDATES = 1024
-"""Tokens that top-p puts in order at first; eight times as many if these are not enough."""
+"""Tokens that top-p sorts at first; eight times as many while their probability does not suffice."""
 RANDOM_BLOCK = 64
-"""Random numbers that a row draws at once."""
+"""Random numbers that a row generates at once."""
 MAX_UNIFORM, MIN_TEMPERATURE = 1 - 2**-50, 1e-6
-"""The largest random number, and the least temperature at which something is drawn."""
+"""The largest random number; the temperature below which sampling is greedy."""
 
 
 class Sampling(Record):
-    """How a token is drawn; as it stands the likeliest is taken. The steps are transformers', in its order."""
+    """Sampling parameters, greedy by default. Filters are applied in the order of transformers."""
 
-    temperature: float = 0.0  # logits are divided by it; 0: the likeliest token
-    top_k: int = 0  # the k likeliest; 0: all
-    top_p: float = 1.0  # the likeliest that together have this share
-    min_p: float = 0.0  # those that have this share of the likeliest's
-    repetition_penalty: float = 1.0  # of tokens that are there already, logits are divided by it, negative ones multiplied
+    temperature: float = 0.0  # logits are divided by it; 0 is greedy
+    top_k: int = 0  # keep the k most likely tokens; 0: all
+    top_p: float = 1.0  # keep the smallest set of tokens with this cumulative probability
+    min_p: float = 0.0  # keep tokens with at least this fraction of the highest probability
+    repetition_penalty: float = 1.0  # divides positive logits of tokens already present, and multiplies negative ones
     seed: int | None = None
 
     def __init__(self, **values: float | None) -> None:
         super().__init__(**values)
-        for name, (low, high, what) in RANGES.items():
+        for name, (low, high, expected) in RANGES.items():
             x = getattr(self, name)
             if x is not None and not (math.isfinite(x) and low <= x <= high):
-                raise LlamathError(f"{name} is {x}, and should be {what}", hint=HINTS.get(name, ""))
+                raise LlamathError(f"{name} must be {expected}, found {x}", hint=HINTS.get(name, ""))
         if self.repetition_penalty == 0:
-            raise LlamathError("repetition_penalty is 0, and should be above 0", hint=HINTS["repetition_penalty"])
+            raise LlamathError("repetition_penalty must be above 0, found 0", hint=HINTS["repetition_penalty"])
 
     @property
     def greedy(self) -> bool:
-        """Whether nothing is drawn."""
+        """Whether the most likely token is always taken."""
         return self.temperature < MIN_TEMPERATURE or self.top_k == 1
 
 
@@ -53,100 +53,100 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "repetition_penalty": (0, math.inf, "above 0"),
     "seed": (0, 2**63 - 1, "from 0 to 2⁶³ − 1"),
 }
-"""Between which numbers each lies, and how that is said."""
+"""The range of each parameter, and its description."""
 HINTS = {
-    "temperature": "0 takes the likeliest token, 1 draws as the model says",
-    "repetition_penalty": "1 leaves everything as it is, 1.1 is usual",
+    "temperature": "0 is greedy, 1 samples from the model's own distribution",
+    "repetition_penalty": "1 applies no penalty, 1.1 is a usual value",
 }
 
 
 def apply_repetition_penalty(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
-    """Tokens that were used, made less likely (CTRL: Keskar et al. 2019, arXiv:1909.05858)."""
+    """Make used tokens less likely (CTRL: Keskar et al. 2019, arXiv:1909.05858)."""
     return torch.where(used, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
 def filter_top_k(logits: Tensor, k: int) -> Tensor:
-    """The k likeliest, and what is as likely as the last of them (Fan et al. 2018, arXiv:1805.04833)."""
-    least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
-    return logits.masked_fill(logits < least, -torch.inf)
+    """Keep the k most likely tokens, and those as likely as the last of them (Fan et al. 2018, arXiv:1805.04833)."""
+    smallest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
+    return logits.masked_fill(logits < smallest, -torch.inf)
 
 
 def filter_top_p(logits: Tensor, p: float) -> Tensor:
-    """The likeliest that have p of the whole together, the last of them included (Holtzman et al. 2020, arXiv:1904.09751)."""
-    shares = logits.softmax(-1)
-    few, whole = TOP_P_CANDIDATES, shares.shape[-1]
-    best = shares.topk(min(few, whole)).values
-    while few < whole and bool((best.sum(-1) < p).any()):
-        few *= 8
-        best = shares.topk(min(few, whole)).values
+    """Keep the smallest set of most likely tokens with cumulative probability of at least p (Holtzman et al. 2020, arXiv:1904.09751)."""
+    probs = logits.softmax(-1)
+    candidates, vocab = TOP_P_CANDIDATES, probs.shape[-1]
+    best = probs.topk(min(candidates, vocab)).values
+    while candidates < vocab and bool((best.sum(-1) < p).any()):
+        candidates *= 8
+        best = probs.topk(min(candidates, vocab)).values
     kept = (best.cumsum(-1) - best < p).sum(-1, keepdim=True).clamp(min=1)
-    return logits.masked_fill(shares < best.gather(-1, kept - 1), -torch.inf)
+    return logits.masked_fill(probs < best.gather(-1, kept - 1), -torch.inf)
 
 
 def filter_min_p(logits: Tensor, p: float) -> Tensor:
-    """Those that have at least p of the likeliest's share (Nguyen et al. 2024, arXiv:2407.01082)."""
-    shares = logits.softmax(-1)
-    return logits.masked_fill(shares < p * shares.amax(-1, keepdim=True), -torch.inf)
+    """Keep tokens with at least p times the highest probability (Nguyen et al. 2024, arXiv:2407.01082)."""
+    probs = logits.softmax(-1)
+    return logits.masked_fill(probs < p * probs.amax(-1, keepdim=True), -torch.inf)
 
 
-def filter_logits(logits: Tensor, how: Sampling) -> Tensor:
-    """What there is to draw from: logits of the tokens that are left, −∞ for the others."""
-    logits = logits / how.temperature
-    if how.top_k:
-        logits = filter_top_k(logits, how.top_k)
-    if how.top_p < 1:
-        logits = filter_top_p(logits, how.top_p)
-    return filter_min_p(logits, how.min_p) if how.min_p else logits
+def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Apply temperature and filters; logits of tokens that are filtered out become −∞."""
+    logits = logits / sampling.temperature
+    if sampling.top_k:
+        logits = filter_top_k(logits, sampling.top_k)
+    if sampling.top_p < 1:
+        logits = filter_top_p(logits, sampling.top_p)
+    return filter_min_p(logits, sampling.min_p) if sampling.min_p else logits
 
 
 def sample(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The token at which the shares, summed up in the vocabulary's order, pass u of the whole; and whether there are any shares."""
-    mass = logits.softmax(-1, dtype=torch.float64).cumsum(-1)
-    whole = mass[:, -1:]
-    return torch.searchsorted(mass, u * whole, right=True)[:, 0], torch.isfinite(whole[:, 0])
+    """Return the first token whose cumulative probability exceeds u, and whether the probabilities are finite."""
+    cumulative = logits.softmax(-1, dtype=torch.float64).cumsum(-1)
+    total = cumulative[:, -1:]
+    return torch.searchsorted(cumulative, u * total, right=True)[:, 0], torch.isfinite(total[:, 0])
 
 
 class SampledTokens(NamedTuple):
-    """The next token of each row, −1 where the logits are no numbers; and what the model itself thought of it."""
+    """The next token of each row, −1 where the logits are not finite, with the model's log-probabilities."""
 
     ids: Tensor  # (B,)
     logprobs: list[float] | None = None
-    top: list[list[tuple[int, float]]] | None = None  # the likeliest, best first
+    top: list[list[tuple[int, float]]] | None = None  # the most likely tokens, best first
 
 
 class Sampler:
-    """Chooses for the rows of a batch, each with random numbers of its own, so that its company makes no difference."""
+    """Samples the next tokens of a batch, each row with its own random numbers, so that a row does not depend on the others."""
 
-    def __init__(self, how: Sampling, seeds: Sequence[int], logprobs: int | None = None) -> None:
-        self.sampling, self.num_logprobs = how, logprobs
+    def __init__(self, sampling: Sampling, seeds: Sequence[int], num_logprobs: int | None = None) -> None:
+        self.sampling, self.num_logprobs = sampling, num_logprobs
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        self.used: Tensor | None = None  # (B, V), where there is a penalty
+        self.used: Tensor | None = None  # (B, V), with a repetition penalty
         self._uniforms, self._next_column = torch.empty(0), RANDOM_BLOCK
 
     def note_prompts(self, prompts: Sequence[Sequence[int]], vocab: int, device: torch.device) -> None:
-        """Note the tokens that are there already."""
+        """Mark the prompts' tokens as used."""
         if self.sampling.repetition_penalty != 1:
             self.used = torch.zeros(len(prompts), vocab, dtype=torch.bool, device=device)
             for row, prompt in zip(self.used, prompts, strict=True):
                 row[torch.tensor(prompt, device=device)] = True
 
     def __call__(self, logits: Tensor) -> SampledTokens:
-        """The next tokens, from logits `(B, V)`."""
+        """Return the next tokens, from logits `(B, V)`."""
         logits = logits.float()
         penalty = self.sampling.repetition_penalty
         y = logits if self.used is None else apply_repetition_penalty(logits, self.used, penalty)
         if self.sampling.greedy:
             best, ids = y.max(-1)
-            sound = torch.isfinite(best)
+            finite = torch.isfinite(best)
         else:
-            ids, sound = sample(filter_logits(y, self.sampling), self._next_uniform().to(y.device))
-        ids = ids.where(sound, -1)
+            ids, finite = sample(filter_logits(y, self.sampling), self._next_uniform().to(y.device))
+        ids = ids.where(finite, -1)
         if self.used is not None:
             self.used.scatter_(1, ids.clamp(min=0)[:, None], True)
         return SampledTokens(ids) if self.num_logprobs is None else self._with_logprobs(logits, ids, self.num_logprobs)
 
     def select_rows(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
+        """Keep only these rows."""
         self.generators = [self.generators[i] for i in rows.tolist()]
         if self.used is not None:
             self.used = self.used[rows]
@@ -154,18 +154,17 @@ class Sampler:
             self._uniforms = self._uniforms[rows.cpu()]
 
     def _next_uniform(self) -> Tensor:
-        """A number from 0 to 1 for each row, `(B, 1)`."""
+        """Return a random number from 0 to 1 for each row, `(B, 1)`."""
         if self._next_column == RANDOM_BLOCK:
-            self._uniforms = torch.stack([torch.rand(RANDOM_BLOCK, generator=x, dtype=torch.float64) for x in self.generators]).clamp(
-                max=MAX_UNIFORM
-            )
+            blocks = [torch.rand(RANDOM_BLOCK, generator=x, dtype=torch.float64) for x in self.generators]
+            self._uniforms = torch.stack(blocks).clamp(max=MAX_UNIFORM)
             self._next_column = 0
         self._next_column += 1
         return self._uniforms[:, self._next_column - 1 : self._next_column]
 
-    def _with_logprobs(self, logits: Tensor, ids: Tensor, most: int) -> SampledTokens:
+    def _with_logprobs(self, logits: Tensor, ids: Tensor, count: int) -> SampledTokens:
         logprobs = logits.log_softmax(-1)
-        own = logprobs.gather(-1, ids.clamp(min=0)[:, None])[:, 0].tolist()
-        best = logprobs.topk(min(most, logits.shape[-1]))
+        sampled = logprobs.gather(-1, ids.clamp(min=0)[:, None])[:, 0].tolist()
+        best = logprobs.topk(min(count, logits.shape[-1]))
         top = [list(zip(i, x, strict=True)) for i, x in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-        return SampledTokens(ids, own, top)
+        return SampledTokens(ids, sampled, top)

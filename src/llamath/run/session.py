@@ -1,11 +1,11 @@
-"""`Llama`: a model with its tokenizer, ready to go on from a text and to hold a conversation."""
+"""`Llama`: a model with its tokenizer, for text generation and chat; `ChatSession`: a conversation with it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -20,7 +20,7 @@ from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import ChatFormat
 from ..tokenizers.find_tokenizer import TOKENIZER_FILES
 from ..tokenizers.template_lookup import find_chat_template, read_sampling_settings
-from .batch import PREFILL_CHUNK, Batch
+from .batch import Batch, PrefixCache
 from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 from .cpu.weight_packing import LONG_GENERATION
 from .generate import GeneratedPiece, Generation, GenerationLimits
@@ -28,208 +28,274 @@ from .layers import Decoder
 from .memory_budget import MEMORY_DTYPES, check_memory_for, check_memory_for_rank
 from .module import TensorOptions
 from .sampling import Sampling
-from .weights.open_model import LoadedModel, on_all_ranks, open_model
+from .weights.open_model import Device, LoadedModel, Progress, no_progress, on_all_ranks, open_model
 
 DEFAULT_MAX_TOKENS = 256
-"""Tokens of a text, unless it is said."""
+"""Maximum number of new tokens by default."""
+
+
+class LimitOptions(TypedDict, total=False):
+    """The fields of `GenerationLimits` as keyword arguments; `max_tokens` is 256 by default."""
+
+    max_tokens: int | None
+    context: int | None
+    stop_ids: frozenset[int]
+    stop_strings: tuple[str, ...]
+    logprobs: int | None
 
 
 class Completion(Record):
-    """How a prompt went on."""
+    """The text generated from one prompt."""
 
     text: str
-    ids: tuple[int, ...]  # the one that ended it included
+    ids: tuple[int, ...]  # including the stop token
     finish: str  # stop, length, string or interrupted
     prompt_tokens: int
-    tokens_per_second: float  # after the first token; of a batch, all texts together
-    logprobs: tuple[float, ...] = ()  # by the model itself, before temperature and the rest, if they were asked for
-    top: tuple[tuple[tuple[int, float], ...], ...] = ()  # the likeliest tokens at each place
+    tokens_per_second: float  # after the first token; of a batch, all sequences together
+    logprobs: tuple[float, ...] = ()  # of the model itself, before temperature and filters, if requested
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()  # the most likely tokens at each position
 
 
 class Llama:
-    """An open model. `module` computes, `tokenizer` knows its words, `sampling` is how its publisher would draw tokens."""
+    """An open model: `module` computes, `tokenizer` encodes and decodes, `sampling` has the publisher's sampling parameters."""
 
-    def __init__(self, module: Decoder, words: Tokenizer, model: Model | None = None) -> None:
-        check_tokenizer(words, module.embed.weight.shape[0])
-        self.module, self.tokenizer, self.model = module, words, model
+    def __init__(self, module: Decoder, tokenizer: Tokenizer, model: Model | None = None) -> None:
+        check_tokenizer(tokenizer, module.embed.weight.shape[0])
+        self.module, self.tokenizer, self.model = module, tokenizer, model
         self.context = module.spec.context
         self.sampling = Sampling()
-        self.chat_format: ChatFormat | None = None  # of a conversation
-        self.chat_template: str | None = None  # for conversations, as its file has it; empty where there might be one and is none
+        self.chat_format: ChatFormat | None = None
+        self.chat_template: str | None = None  # the Jinja template; empty if there is a place for one, but none
         self.notes: tuple[str, ...] = ()
-        self._release_pages: Callable[[], object] = lambda: None  # the pages of its files
+        self._release_pages: Callable[[], object] = lambda: None  # of the mapped files
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str] | None = None, dtype: Any = None, device: Any = "cpu", **how: Any) -> Llama:
-        """The model in this folder or file, or without one the small model that the package brings; `how` goes to `run.opened`.
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        dtype: str | torch.dtype | None = None,
+        device: Device = "cpu",
+        *,
+        progress: Progress = no_progress,
+        changes: Mapping[str, Any] | None = None,
+    ) -> Llama:
+        """Open the model in this folder or file, or without a path the model bundled with the package.
 
-        With dtype "int8" its matrices are kept in eight bits, and computed with in the type that the file has.
+        With dtype "int8" matrices are stored in eight bits and computed with in the dtype of the file.
         """
-        place = embedded.path() if path is None else os.fspath(path)
+        location = embedded.path() if path is None else os.fspath(path)
         if dtype != "int8":
-            return cls.from_loaded(open_model(place, dtype, device, **how))
-        found = open_model(place, None, device, **how)
-        if found.options.dtype not in (torch.float32, torch.bfloat16):
-            found = open_model(place, torch.bfloat16, device, **how)
-        made = cls.from_loaded(found)
-        optimize_for_cpu(made.module, "int8", made._release_pages)
-        return made
+            return cls.from_loaded(open_model(location, dtype, device, progress, changes))
+        loaded = open_model(location, None, device, progress, changes)
+        if loaded.options.dtype not in (torch.float32, torch.bfloat16):
+            loaded = open_model(location, torch.bfloat16, device, progress, changes)
+        llama = cls.from_loaded(loaded)
+        optimize_for_cpu(llama.module, "int8", llama._release_pages)
+        return llama
 
     @classmethod
-    def from_loaded(cls, found: LoadedModel) -> Llama:
-        """A checkpoint that is open already."""
-        made = cls(found.module, _find_tokenizer(found.folder), found.model)
-        said, usual = find_chat_template(found.folder), found.model.family.chat
-        made.chat_template = said
-        made.chat_format = None if said == "" else chats.detect_chat_format(made.tokenizer, said or "", "" if said else usual)
-        made.notes = found.notes
-        made.sampling = _publisher_sampling(found.folder)
-        made._release_pages = found.files.release_pages
-        return made
+    def from_loaded(cls, loaded: LoadedModel) -> Llama:
+        """Combine a loaded checkpoint with its tokenizer, chat format and sampling parameters."""
+        llama = cls(loaded.module, _find_tokenizer(loaded.folder), loaded.model)
+        chat_template, default = find_chat_template(loaded.folder), loaded.model.family.chat
+        llama.chat_template = chat_template
+        if chat_template != "":
+            llama.chat_format = chats.detect_chat_format(llama.tokenizer, chat_template or "", "" if chat_template else default)
+        llama.notes = loaded.notes
+        llama.sampling = _publisher_sampling(loaded.folder)
+        llama._release_pages = loaded.files.release_pages
+        return llama
 
     def parallelize(self, mesh: DeviceMesh) -> Llama:
-        """Compute with the other processes of a mesh, each with its part; `open(path, device=mesh)` reads no more than that part."""
+        """Shard the model over the ranks of a mesh; `open(path, device=mesh)` reads only this rank's shard."""
         from .distributed.tensor_parallel import parallelize
 
         parallelize(self.module, mesh)
         return self
 
     def encode(self, prompt: str) -> list[int]:
-        """The ids of a plain text, special tokens in it read as such, with what begins a text."""
+        """Return the token ids of a text after the BOS token; special tokens in the text are parsed."""
         if not prompt:
-            raise LlamathError("the prompt is empty", hint="a model goes on from some text: llamath run MODEL PROMPT")
+            raise LlamathError("the prompt is empty", hint="generation continues a text: llamath run MODEL PROMPT")
         return self.tokenizer.encode(prompt, parse_special_tokens=True)
 
     def start(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: GenerationLimits | None = None
     ) -> Generation:
-        """Go on from these ids; what there is no memory for is refused first."""
-        limits = GenerationLimits(max_tokens=DEFAULT_MAX_TOKENS) if limits is None else limits
+        """Start a generation from token ids; memory is checked before it is allocated."""
+        limits = _limits({}) if limits is None else limits
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop_ids)
-        made = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
-        tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in made.rows)
-        maybe_pack(self.module, tokens, len(made.rows), self._release_pages)
-        made.batch.check_memory = partial(self._check_memory, made.batch)
-        return made
+        generation = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
+        tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in generation.rows)
+        maybe_pack(self.module, tokens, len(generation.rows), self._release_pages)
+        generation.batch.check_memory = partial(self._check_memory, generation.batch)
+        return generation
 
-    def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Any) -> Generation:
-        """How a plain text goes on, piece by piece; `limits` are those of `Limits`."""
+    def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]) -> Generation:
+        """Start a generation that continues a text."""
         ids = self.encode(prompt)
-        return self.start([ids], sampling, GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS} | limits)).attach_tokenizer(
-            self.tokenizer, [ids]
-        )
+        return self.start([ids], sampling, _limits(limits)).attach_tokenizer(self.tokenizer, [ids])
 
     @overload
-    def generate(self, prompt: str, *, sampling: Sampling | None = None, **limits: Any) -> Completion: ...
+    def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str]; the first overload wins
+        self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]
+    ) -> Completion: ...
 
     @overload
-    def generate(self, prompt: Sequence[str], *, sampling: Sampling | None = None, **limits: Any) -> list[Completion]: ...
+    def generate(self, prompt: Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]) -> list[Completion]: ...
 
-    def generate(self, prompt: str | Sequence[str], *, sampling: Sampling | None = None, **limits: Any) -> Completion | list[Completion]:
-        """How a plain text goes on, or several do."""
-        several = [prompt] if isinstance(prompt, str) else list(prompt)
-        ids = [self.encode(x) for x in several]
-        found = self.start(ids, sampling, GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS} | limits)).attach_tokenizer(
-            self.tokenizer, ids
-        )
-        made = collect_completions(found)
-        return made[0] if isinstance(prompt, str) else made
+    def generate(
+        self, prompt: str | Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]
+    ) -> Completion | list[Completion]:
+        """Continue a text, or several texts in one batch."""
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        ids = [self.encode(x) for x in prompts]
+        completions = collect_completions(self.start(ids, sampling, _limits(limits)).attach_tokenizer(self.tokenizer, ids))
+        return completions[0] if isinstance(prompt, str) else completions
 
     def chat(
-        self, turns: Sequence[tuple[str, str] | Mapping[str, str]], *, form: str = "", sampling: Sampling | None = None, **limits: Any
+        self,
+        messages: Sequence[tuple[str, str] | Mapping[str, str]],
+        *,
+        chat_format: str = "",
+        sampling: Sampling | None = None,
+        **limits: Unpack[LimitOptions],
     ) -> Completion:
-        """The answer to a conversation: (role, text) each, or {"role", "content"}."""
-        made = self.reply(
-            [parse_turn(x) for x in turns],
-            self.find_format(form),
-            sampling,
-            GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS} | limits),
-        )
-        return collect_completions(made)[0]
+        """Answer a conversation of (role, text) pairs or {"role", "content"} mappings."""
+        parsed = [parse_message(x) for x in messages]
+        return collect_completions(self.reply(parsed, self.find_format(chat_format), sampling, _limits(limits)))[0]
 
     def reply(
-        self, turns: Sequence[chats.ChatMessage], form: ChatFormat, sampling: Sampling | None, limits: GenerationLimits
+        self, messages: Sequence[chats.ChatMessage], chat_format: ChatFormat, sampling: Sampling | None, limits: GenerationLimits
     ) -> Generation:
-        """The answer to a conversation, piece by piece."""
-        limits = limits.replace(stop_ids=limits.stop_ids | chats.chat_stop_ids(form, self.tokenizer))
-        return self.start([chats.encode_chat(form, self.tokenizer, turns)], sampling, limits).attach_tokenizer(self.tokenizer)
+        """Start a generation that answers a conversation."""
+        limits = limits.replace(stop_ids=limits.stop_ids | chats.chat_stop_ids(chat_format, self.tokenizer))
+        return self.start([chats.encode_chat(chat_format, self.tokenizer, messages)], sampling, limits).attach_tokenizer(self.tokenizer)
 
     def find_format(self, name: str = "") -> ChatFormat:
-        """The chat format of this name, or the model's own."""
+        """Return the chat format with this name, or the model's own."""
         if name or self.chat_format is not None:
             return chats.find_chat_format(name) if name or self.chat_format is None else self.chat_format
         near = chats.detect_chat_format(self.tokenizer, "", self.model.family.chat if self.model else "")
-        why = (
-            "a base model, it seems: it has no chat template"
-            if self.chat_template == ""
-            else "its chat template is none that is known here"
-        )
-        hint = (
-            f"--format {near.name} would be likely" if near else "llamath run goes on from a plain text; --format NAME talks all the same"
-        )
-        raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no format for conversations: {why}", hint=hint)
+        why = "it has no chat template (a base model?)" if self.chat_template == "" else "its chat template is unknown"
+        hint = f"--format {near.name} is likely" if near else "use llamath run to continue a text, or select a format with --format NAME"
+        raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}", hint=hint)
 
-    def _check_memory(self, batch: Batch, rows: int, room: int) -> None:
-        """Refuse what there is no memory for; prompts are read whole where angles depend on how long they are."""
+    def _check_memory(self, batch: Batch, rows: int, capacity: int) -> None:
+        """Raise an error if memory does not suffice for a cache of this capacity and the activations of a prefill chunk."""
         if self.model is None:
             return
         first, mesh = next(self.module.parameters()), self.module.mesh
-        chunk = rows * room if batch.has_length_dependent_rope else PREFILL_CHUNK
-        asked = MemoryRequest(context=room, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk)
-        place = TensorOptions(first.dtype, first.device)
+        chunk = rows * capacity if batch.has_length_dependent_rope else batch.prefill_chunk
+        request = MemoryRequest(context=capacity, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk)
+        options = TensorOptions(first.dtype, first.device)
         if mesh is None:
-            check_memory_for(self.model, asked, place, loaded=True)
+            check_memory_for(self.model, request, options, loaded=True)
         else:
-            on_all_ranks(mesh, partial(check_memory_for_rank, self.model, asked, place, self.module))
+            on_all_ranks(mesh, partial(check_memory_for_rank, self.model, request, options, self.module))
 
 
-def _publisher_sampling(place: str) -> Sampling:
-    """How the publisher would have tokens drawn."""
+class ChatSession:
+    """A conversation whose KV cache is kept between turns: `send` a message, read the answer, then `commit` or `rollback`."""
+
+    def __init__(self, llama: Llama, chat_format: ChatFormat, system: str = "") -> None:
+        self.llama, self.chat_format = llama, chat_format
+        self.messages: list[chats.ChatMessage] = []
+        self._prefix: PrefixCache | None = None
+        self._answer: Generation | None = None
+        self.set_system_prompt(system)
+
+    def set_system_prompt(self, system: str) -> None:
+        """Start a new conversation with this system prompt; none if it is empty."""
+        self.messages = [chats.ChatMessage("system", system)] if system else []
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt, or an empty string."""
+        return self.messages[0].content if self.messages and self.messages[0].role == "system" else ""
+
+    def send(self, text: str, sampling: Sampling | None, limits: GenerationLimits) -> Generation:
+        """Add a user message and start generating the answer; the conversation is unchanged if the prompt is invalid."""
+        messages = [*self.messages, chats.ChatMessage("user", text)]
+        answer = self.llama.reply(messages, self.chat_format, sampling, limits)
+        if self._prefix is not None:
+            answer.resume(self._prefix)
+        self.messages, self._answer = messages, answer
+        return answer
+
+    def commit(self, text: str) -> None:
+        """Add the answer, or the part of it that was generated, to the conversation."""
+        self.messages.append(chats.ChatMessage("assistant", text))
+        if self._answer is not None:
+            self._prefix, self._answer = self._answer.prefix_cache, None
+
+    def rollback(self) -> None:
+        """Remove a user message that was not answered."""
+        if self.messages and self.messages[-1].role == "user":
+            self.messages.pop()
+        self._prefix = self._answer = None
+
+    def regenerate(self) -> str:
+        """Remove the last user message and its answer; return the message, to be sent again."""
+        if len(self.messages) < 2 or self.messages[-1].role != "assistant":
+            raise LlamathError("there is no answer to regenerate yet")
+        text = self.messages[-2].content
+        self.messages = self.messages[:-2]
+        return text
+
+
+def _limits(options: LimitOptions) -> GenerationLimits:
+    return GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS, **options})
+
+
+def _publisher_sampling(location: str) -> Sampling:
+    """Return the sampling parameters of generation_config.json."""
     try:
-        return Sampling(**read_sampling_settings(place)) if os.path.isdir(place) else Sampling()
+        return Sampling(**read_sampling_settings(location)) if os.path.isdir(location) else Sampling()
     except LlamathError as error:
-        raise LlamathError(f"{safe(place)}: generation_config.json: {error}", hint=error.hint) from None
+        raise LlamathError(f"{safe(location)}: generation_config.json: {error}", hint=error.hint) from None
 
 
-def _find_tokenizer(place: str) -> Tokenizer:
-    """The tokenizer of a folder or a GGUF file; one beside the file, where its own vocabulary cannot be used."""
+def _find_tokenizer(location: str) -> Tokenizer:
+    """Return the tokenizer of a folder or GGUF file, or of the file's folder where its own vocabulary is missing or unusable."""
     try:
-        return load_tokenizer(place)
+        return load_tokenizer(location)
     except LlamathError:
-        folder = os.path.dirname(place) or "."
-        if os.path.isdir(place) or not any(os.path.lexists(os.path.join(folder, name)) for name in TOKENIZER_FILES):
+        folder = os.path.dirname(location) or "."
+        if os.path.isdir(location) or not any(os.path.lexists(os.path.join(folder, name)) for name in TOKENIZER_FILES):
             raise
         return load_tokenizer(folder)
 
 
-def check_tokenizer(words: Tokenizer, rows: int) -> None:
-    """Refuse a tokenizer that is not the model's: it has more words than the embedding has rows, or not half as many."""
-    own = words.engine.get_vocab_size(with_added_tokens=False)
-    if own > rows or 2 * words.vocab_size < rows:
-        found = own if own > rows else words.vocab_size
+def check_tokenizer(tokenizer: Tokenizer, rows: int) -> None:
+    """Raise an error if the tokenizer has more tokens than the embedding has rows, or less than half as many."""
+    base = tokenizer.engine.get_vocab_size(with_added_tokens=False)
+    if base > rows or 2 * tokenizer.vocab_size < rows:
+        found = base if base > rows else tokenizer.vocab_size
         raise LlamathError(
-            f"{safe(words.source)}: the tokenizer has {found:,} tokens, and the model's embedding {rows:,} rows",
-            hint="is the tokenizer of this model?",
+            f"{safe(tokenizer.source)}: the tokenizer has {found:,} tokens, but the model's embedding has {rows:,} rows",
+            hint="is it the tokenizer of this model?",
         )
 
 
-def parse_turn(said: tuple[str, str] | Mapping[str, str]) -> chats.ChatMessage:
-    """A turn in any writing."""
-    if isinstance(said, Mapping):
-        if not isinstance(said.get("role"), str) or not isinstance(said.get("content"), str):
-            raise LlamathError(f'expected a turn of "role" and "content", both text, found {", ".join(map(str, said)) or "neither"}')
-        return chats.ChatMessage(said["role"], said["content"])
-    return chats.ChatMessage(*said)
+def parse_message(message: tuple[str, str] | Mapping[str, str]) -> chats.ChatMessage:
+    """Convert a (role, text) pair or a {"role", "content"} mapping."""
+    if isinstance(message, Mapping):
+        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            found = ", ".join(map(str, message)) or "no keys"
+            raise LlamathError(f'expected a message with "role" and "content", both strings, found {found}')
+        return chats.ChatMessage(message["role"], message["content"])
+    return chats.ChatMessage(*message)
 
 
-def collect_completions(generation: Generation, each: Callable[[GeneratedPiece], object] = lambda _piece: None) -> list[Completion]:
-    """All the texts, when they are over; what there is of them, if somebody interrupts; `each` is given the pieces on the way."""
+def collect_completions(generation: Generation, on_piece: Callable[[GeneratedPiece], object] = lambda _piece: None) -> list[Completion]:
+    """Run a generation to its end, or until it is interrupted; `on_piece` is called with each piece."""
     pieces: list[list[GeneratedPiece]] = [[] for _ in generation.rows]
 
     def note(piece: GeneratedPiece) -> None:
         pieces[piece.row].append(piece)
-        each(piece)
+        on_piece(piece)
 
     try:
         for piece in generation:
@@ -237,12 +303,12 @@ def collect_completions(generation: Generation, each: Callable[[GeneratedPiece],
     except KeyboardInterrupt:
         for piece in generation.interrupt():
             note(piece)
-    made = []
-    for row, own in zip(generation.rows, pieces, strict=True):
-        tokens = [x for x in own if x.token >= 0]
-        made.append(
+    completions = []
+    for row, row_pieces in zip(generation.rows, pieces, strict=True):
+        tokens = [x for x in row_pieces if x.token >= 0]
+        completions.append(
             Completion(
-                text="".join(x.text for x in own),
+                text="".join(x.text for x in row_pieces),
                 ids=tuple(row.ids),
                 finish=row.finish,
                 prompt_tokens=row.prompt_length,
@@ -251,4 +317,4 @@ def collect_completions(generation: Generation, each: Callable[[GeneratedPiece],
                 top=tuple(x.top for x in tokens if x.top),
             )
         )
-    return made
+    return completions

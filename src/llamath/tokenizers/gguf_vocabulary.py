@@ -7,11 +7,12 @@ from typing import Any
 
 from ..checkpoint.formats.gguf_values import Array, values
 from ..checkpoint.formats.manifest import Manifest
+from ..checkpoint.formats.sentencepiece import NORMAL
 from ..checkpoint.formats.source import Source
 from ..core.errors import FormatError, nearest, safe
 from .pretokenizers import GGUF_PRETOKENIZERS, IGNORE_MERGES, SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
-from .vocabulary_engines import NORMAL, Piece, SpaceHandling, add_bos_and_eos, build_byte_level, build_sentencepiece
+from .vocabulary_engines import Piece, SpaceHandling, add_bos_and_eos, build_byte_level, build_sentencepiece
 
 _MAX_TOKENS = 1 << 20
 """Tokens in one vocabulary; the largest published one has some 260,000."""

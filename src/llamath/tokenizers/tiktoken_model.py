@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 
+from ..checkpoint.formats.sentencepiece import CONTROL
 from ..core.errors import FormatError, safe
 from .pretokenizers import SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
-from .vocabulary_engines import CONTROL, Piece, add_bos_and_eos, build_byte_level, byte_alphabet, derive_merges
+from .vocabulary_engines import Piece, add_bos_and_eos, build_byte_level, byte_alphabet, derive_merges
 
 _SPECIAL_TOKENS = {
     0: "<|begin_of_text|>",

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..checkpoint.formats.sentencepiece import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
 from ..core.errors import FormatError, MissingExtra, safe
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
-NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
-"""Kinds of pieces, numbered as in sentencepiece and GGUF."""
 _MAX_MERGE_CHARACTERS = 1 << 26
 """Characters looked at to find the merges; a vocabulary of 256,000 needs some 20 million."""
 _SPACE = "\u2581"
@@ -56,7 +55,7 @@ def build_sentencepiece(pieces: Sequence[Piece], spaces: SpaceHandling, unigram:
         engine = Tokenizer(models.Unigram([(x.text, x.score) for x in pieces], unk_id=unknown, byte_fallback=whole))
     else:
         vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
-        normal = sorted((x for x in pieces if x.kind in (NORMAL, USER)), key=lambda x: -x.score)
+        normal = sorted((x for x in pieces if x.kind in (NORMAL, USER_DEFINED)), key=lambda x: -x.score)
         merges = list(derive_merges({piece.text: rank for rank, piece in enumerate(normal)}, vocabulary, source))
         name = None if unknown is None else pieces[unknown].text
         engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=whole))
@@ -118,7 +117,7 @@ def _add_special_tokens(engine: Engine, pieces: Sequence[Piece]) -> None:
     from tokenizers import AddedToken
 
     engine.add_special_tokens([AddedToken(x.text, special=True, normalized=False) for x in pieces if x.kind in (CONTROL, UNKNOWN)])
-    engine.add_tokens([AddedToken(x.text, normalized=False) for x in pieces if x.kind == USER])
+    engine.add_tokens([AddedToken(x.text, normalized=False) for x in pieces if x.kind == USER_DEFINED])
 
 
 def _regex(pattern: str):  # type: ignore[no-untyped-def]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
+from ...config_keys import GROUPS, SYNONYMS
 from ...core.parameter_count import Section
 from ...core.record_type import Record
-from ...glossary import GROUPS, SAME
 from ..config_report import UNREAD, ConfigKey, ConfigReport
 from .causes import Cause, CountedModel, explain_difference
 
@@ -165,7 +165,7 @@ def _plain(key: str) -> str:
     if key == "rope_parameters.rope_theta":
         return "rope_theta"
     key = key.replace("rope_parameters.", "rope_scaling.", 1)
-    return SAME.get(key, key)
+    return SYNONYMS.get(key, key)
 
 
 def _key(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifference | None:

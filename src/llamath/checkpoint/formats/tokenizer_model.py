@@ -6,6 +6,7 @@ import json
 import re
 
 from ...core.errors import FormatError, safe
+from .sentencepiece import count_pieces
 from .source import LocalFile
 
 LIMIT, REGION, VALUES = 48 << 20, 20 << 20, 1 << 20
@@ -21,7 +22,7 @@ def count_model_tokens(path: str) -> int:
         if file.size > LIMIT:
             raise FormatError("too_large", f"{name} has {file.size:,} bytes; at most {LIMIT:,} are read")
         data = file.read(0, file.size)
-    return _lines(data, name) + RESERVED if data[:2].isalnum() else _pieces(data, name)
+    return _lines(data, name) + RESERVED if data[:2].isalnum() else count_pieces(data, path, limit=VALUES // 2)
 
 
 def _lines(data: bytes, name: str) -> int:
@@ -33,37 +34,6 @@ def _lines(data: bytes, name: str) -> int:
         if not line.endswith(b" %d" % rank):
             raise FormatError("tokenizer", f"{name}: line {rank + 1} should end with its rank {rank}")
     return len(lines)
-
-
-def _pieces(data: bytes, name: str) -> int:
-    """Sentencepiece: field 1 of the outermost message, once for each piece."""
-    at, pieces, fields = 0, 0, 0
-    while at < len(data):
-        fields += 1
-        if fields > VALUES // 2:
-            raise FormatError("too_large", f"{name} has more than {VALUES // 2:,} pieces")
-        tag, at = read_varint(data, at, name)
-        if tag & 7 != 2:
-            raise FormatError("tokenizer", f"{name} is neither sentencepiece nor tiktoken: wire type {tag & 7} at byte {at}")
-        length, at = read_varint(data, at, name)
-        at += length
-        pieces += tag >> 3 == 1
-    if at != len(data) or not pieces:
-        raise FormatError("tokenizer", f"{name} is cut short or holds no pieces")
-    return pieces
-
-
-def read_varint(data: bytes, at: int, name: str) -> tuple[int, int]:
-    """A number of protobuf's, and the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        value |= (data[at] & 127) << shift
-        at += 1
-        if data[at - 1] < 128:
-            return value, at
-    raise FormatError("tokenizer", f"{name} is not sentencepiece's: a number runs past byte {at:,}")
 
 
 def count_json_tokens(path: str) -> int:

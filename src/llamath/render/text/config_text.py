@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from ...analysis.config_report import UNREAD, ConfigKey, ConfigReport, config_report, params_json
+from ...config_keys import MODEL_ARGS
 from ...core.errors import ConfigError, safe
 from ...core.meta_args import ModelArgs
-from ...glossary import ARGS
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
 
@@ -143,7 +143,7 @@ def _meta(report: ConfigReport) -> Iterator[str]:
     beside = {x.meta[0] for x in report.keys if len(x.meta) == 1}
     for name in (x for x in args.fields if x not in beside):
         yield f"  {name} = {json.dumps(getattr(args, name))}{' (default)' if name.startswith('max_') else ''}"
-        yield from _explained(*ARGS[name], 6)
+        yield from _explained(*MODEL_ARGS[name], 6)
     yield from wrap(f"F = {args.ffn_width} = {_width(args)}")
     if same := [x for x in report.widths if x != (args.multiple_of, args.ffn_dim_multiplier)]:
         pairs = ", ".join(f"{m} and {factor or 'none'}".replace(" ", GLUE) for m, factor in same[:5])

@@ -1,1 +1,1 @@
-"""Loading the tensors of a checkpoint into modules."""
+"""Reading weights from checkpoint files."""

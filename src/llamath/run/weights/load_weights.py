@@ -1,4 +1,4 @@
-"""Weights into a module: from the names and layouts of a scheme to canonical paths, and from there to Parameters."""
+"""Loading weights into a module: from a scheme's stored names and layouts to canonical paths, and from there to Parameters."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .stored_layouts import LayoutParams, layout_params, split_tensor, undo_layo
 
 
 def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the tree by its canonical path, out of tensors that a file of this scheme has; tied copies are left out."""
+    """Yield every weight of the tree by canonical path from the stored tensors of a scheme; tied copies are left out."""
     for name, leaves in group_by_stored_name(tree, scheme).items():
         stacked: dict[tuple[int, ...], list[Leaf]] = {}
         for leaf in leaves:
             stacked.setdefault(leaf.indices[1:], []).append(leaf)
-        whole = tensors[name]
-        alone = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
-        for e, parts in stacked.items():
-            yield from _split_tensor(whole if alone else whole[e[0]], parts, scheme, _layout_params_at(tree, leaves[0]))
+        tensor = tensors[name]
+        is_layer_tensor = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
+        for expert, parts in stacked.items():
+            yield from _split_tensor(tensor if is_layer_tensor else tensor[expert[0]], parts, scheme, _layout_params_at(tree, leaves[0]))
 
 
-def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, around: LayoutParams) -> Iterator[tuple[str, Tensor]]:
+def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, params: LayoutParams) -> Iterator[tuple[str, Tensor]]:
     shapes = [tuple(map(int, leaf.shape)) for leaf in leaves]
-    found = split_tensor(x, shapes, scheme.layout_of(leaves[0].pattern), around)
+    found = split_tensor(x, shapes, scheme.layout_of(leaves[0].pattern), params)
     for leaf, shape, part in zip(leaves, shapes, found, strict=True):
         module = leaf.path.split(".", 3)[-1]
-        yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), around, module).reshape(shape)
+        yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), params, module).reshape(shape)
 
 
 def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
-    """Every stored tensor with the weights in it, in tree order."""
+    """Return the weights in each stored tensor, in tree order."""
     found: dict[str, list[Leaf]] = {}
     for leaf in walk(tree):
         if not leaf.weight.tied:
@@ -44,7 +44,7 @@ def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
 
 
 def _layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:
-    """What the blocks around a weight say of how it may lie."""
+    """Return the layout parameters of the blocks that contain a weight."""
     block: Block | Stack = tree
     found = LayoutParams()
     for name in leaf.path.split(".")[:-1]:
@@ -55,11 +55,11 @@ def _layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:
 
 @torch.no_grad()
 def load_weights(module: Module, weights: Iterable[tuple[str, Tensor]]) -> None:
-    """Make these the module's weights by path, mapped rather than copied where their type is already the module's."""
+    """Set a module's weights by path; a weight that already has the module's dtype is not copied."""
     for path, x in weights:
-        where, _, name = path.rpartition(".")
-        own = getattr(module.get_submodule(where), name)
-        x = x.to(own.dtype)
-        set_weight(module, path, nn.Parameter(x, own.requires_grad) if isinstance(own, nn.Parameter) else x)
+        owner, _, name = path.rpartition(".")
+        old = getattr(module.get_submodule(owner), name)
+        x = x.to(old.dtype)
+        set_weight(module, path, nn.Parameter(x, old.requires_grad) if isinstance(old, nn.Parameter) else x)
     tie_weights(module, module.spec)
     forget_check(module)

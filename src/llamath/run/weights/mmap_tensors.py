@@ -1,4 +1,4 @@
-"""The numbers in a checkpoint's files as tensors: mapped into memory where they can lie as they are, else worked out."""
+"""A checkpoint's tensors: memory-mapped where the file has the dtype and alignment that torch needs, else converted."""
 
 from __future__ import annotations
 
@@ -31,71 +31,73 @@ TORCH_DTYPES = {
     "U8": torch.uint8,
     "I8": torch.int8,
 }
-"""Element types that torch has, by the manifest's names; of F8_E8M0 the bytes."""
+"""Torch dtypes by the manifest's names; F8_E8M0 is read as bytes."""
 CHUNK_ELEMENTS = 1 << 20
-"""So many numbers of block types are worked out at once."""
+"""Elements dequantized at once."""
 
 
 class MappedFiles:
-    """A checkpoint's files, each mapped once and for as long as a tensor lies in it; what is written to a tensor never reaches the file."""
+    """A checkpoint's files, each mapped once, for as long as a tensor uses it; writes to a tensor never reach the file."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._files, self._gguf = manifest.files, manifest.format == "gguf"
-        self._known: dict[int, tuple[mmap.mmap, bool]] = {}
+        self._mappings: dict[int, tuple[mmap.mmap, bool]] = {}
 
     def map_file(self, number: int) -> tuple[mmap.mmap, bool]:
-        """The bytes of a file, and whether its numbers are big-endian."""
-        if number not in self._known:
-            self._known[number] = self._open(number)
-        return self._known[number]
+        """Return the mapping of a file, and whether the file is big-endian."""
+        if number not in self._mappings:
+            self._mappings[number] = self._open(number)
+        return self._mappings[number]
 
     def _open(self, number: int) -> tuple[mmap.mmap, bool]:
         name, size = self._files[number].name, self._files[number].size
         with LocalFile(name) as source:
             if source.size != size:
-                raise FormatError("changed", f"{safe(name)} had {size:,} bytes when its header was read, and has {source.size:,}")
-            swapped = self._gguf and gguf.preamble(source).order == ">"
-        return _map(name, size), swapped
+                raise FormatError(
+                    "changed", f"{safe(name)} changed: it had {size:,} bytes when its header was read, and has {source.size:,} now"
+                )
+            big_endian = self._gguf and gguf.preamble(source).order == ">"
+        return _map(name, size), big_endian
 
     def release_pages(self) -> None:
-        """Let the system have back what was read; whoever wants it again reads it from the files again."""
+        """Return the pages of the files to the system; they are read again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            for mapping, _ in self._known.values():
+            for mapping, _ in self._mappings.values():
                 mapping.madvise(mmap.MADV_DONTNEED)
 
-    def bytes(self, x: Entry, kind: torch.dtype = torch.uint8) -> Tensor:
-        """The bytes of a tensor in place, or what they are if each is a number of this type."""
+    def bytes(self, x: Entry, dtype: torch.dtype = torch.uint8) -> Tensor:
+        """Return a flat view of a tensor's bytes, or of its elements of this dtype."""
         with catch_warnings():
-            simplefilter("ignore", UserWarning)  # of a mapping that cannot be written to
-            return torch.frombuffer(self.map_file(x.file)[0], dtype=kind, count=x.bytes // kind.itemsize, offset=x.start)
+            simplefilter("ignore", UserWarning)  # about a read-only mapping
+            return torch.frombuffer(self.map_file(x.file)[0], dtype=dtype, count=x.bytes // dtype.itemsize, offset=x.start)
 
     def plain_tensor(self, x: Entry) -> Tensor:
-        """A tensor of a plain type, in place where its bytes are little-endian and begin where a number may."""
-        kind = TORCH_DTYPES[x.dtype]
+        """Return a tensor of a plain dtype, as a view where the file is little-endian and the tensor aligned."""
+        dtype = TORCH_DTYPES[x.dtype]
         if not x.bytes:
-            return torch.empty(x.shape, dtype=kind)
-        if self.map_file(x.file)[1] and kind.itemsize > 1:
-            flat = self.bytes(x).view(-1, kind.itemsize).flip(1).view(kind).flatten()
-        elif x.start % kind.itemsize:
-            flat = self.bytes(x).clone().view(kind)
+            return torch.empty(x.shape, dtype=dtype)
+        if self.map_file(x.file)[1] and dtype.itemsize > 1:
+            flat = self.bytes(x).view(-1, dtype.itemsize).flip(1).view(dtype).flatten()
+        elif x.start % dtype.itemsize:
+            flat = self.bytes(x).clone().view(dtype)
         else:
-            flat = self.bytes(x, kind)
+            flat = self.bytes(x, dtype)
         return flat.view(x.shape) if x.strides is None else flat.as_strided(x.shape, x.strides)
 
     def dequantized_tensor(self, x: Entry, dtype: torch.dtype) -> Tensor:
-        """A tensor of one of ggml's block types, in a plain one."""
-        kind, (_, swapped) = DTYPES[x.dtype], self.map_file(x.file)
-        rows, found = self.bytes(x).view(-1, kind.bytes), torch.empty(x.elements, dtype=dtype)
-        step = CHUNK_ELEMENTS // kind.block
-        for first in range(0, len(rows), step):
-            data = rows[first : first + step]
-            numbers = dequantize_blocks(to_little_endian(data, x.dtype) if swapped else data, x.dtype)
-            found[first * kind.block :][: len(numbers)] = numbers
+        """Return a tensor of a ggml block type, dequantized."""
+        block_type, (_, big_endian) = DTYPES[x.dtype], self.map_file(x.file)
+        blocks, found = self.bytes(x).view(-1, block_type.bytes), torch.empty(x.elements, dtype=dtype)
+        step = CHUNK_ELEMENTS // block_type.block
+        for first in range(0, len(blocks), step):
+            data = blocks[first : first + step]
+            values = dequantize_blocks(to_little_endian(data, x.dtype) if big_endian else data, x.dtype)
+            found[first * block_type.block :][: len(values)] = values
         return found.view(x.shape)
 
 
 def _map(name: str, size: int) -> mmap.mmap:
-    """A file's bytes, which may be written over here and stay as they are there; for reading alone where the system wants room for that."""
+    """Map a file copy-on-write, or read-only where the system would reserve memory for copies."""
     problem: Exception | None = None
     for access in (mmap.ACCESS_COPY, mmap.ACCESS_READ):
         try:
@@ -107,18 +109,18 @@ def _map(name: str, size: int) -> mmap.mmap:
 
 
 class TensorsByName(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name; packed ones as the weights that they stand for, in `dtype`, each when it is asked for."""
+    """The tensors of a checkpoint by name, read on access; quantized weights are dequantized to `dtype`."""
 
-    def __init__(self, files: MappedFiles, held: StoredTensors, dtype: torch.dtype) -> None:
-        self.files, self.stored, self.dtype = files, held, dtype
-        self.packed = {x.weight: name for name, x in held.packings.items() if x.role == "values" and x.kind != "ggml"}
+    def __init__(self, files: MappedFiles, stored: StoredTensors, dtype: torch.dtype) -> None:
+        self.files, self.stored, self.dtype = files, stored, dtype
+        self.packed = {x.weight: name for name, x in stored.packings.items() if x.role == "values" and x.kind != "ggml"}
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self.packed:
             return self._dequantize(name)
-        whole = self.stored.tensors[name]
-        parts = [self._read(x) for x in whole.parts]
-        return parts[0] if len(parts) == 1 else torch.cat(_drop_copies(whole, parts), whole.axis)
+        merged = self.stored.tensors[name]
+        parts = [self._read(x) for x in merged.parts]
+        return parts[0] if len(parts) == 1 else torch.cat(_drop_copies(merged, parts), merged.axis)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self.stored.tensors, *self.packed)))
@@ -130,16 +132,16 @@ class TensorsByName(Mapping[str, Tensor]):
         return self.files.plain_tensor(x) if x.dtype in TORCH_DTYPES else self.files.dequantized_tensor(x, self.dtype)
 
     def _dequantize(self, name: str) -> Tensor:
-        wholes, own = self.stored.tensors, self.packed[name]
-        packing = self.stored.packings[own]
-        values, factors = (self.files.plain_tensor(wholes[x].parts[0]) for x in (own, scales_name(packing, wholes)))
-        return dequantize(PackedWeight(name, values, factors, self.stored.scale_block), packing.kind, self.dtype)
+        tensors, packed = self.stored.tensors, self.packed[name]
+        packing = self.stored.packings[packed]
+        values, scales = (self.files.plain_tensor(tensors[x].parts[0]) for x in (packed, scales_name(packing, tensors)))
+        return dequantize(PackedWeight(name, values, scales, self.stored.scale_block), packing.kind, self.dtype)
 
 
-def _drop_copies(whole: MergedTensor, parts: list[Tensor]) -> list[Tensor]:
-    """Parts of a tensor without copies of the one before, once they have been found to be that."""
-    copies = sum(x.shape[0] for x in parts) // whole.shape[0] if whole.axis == 0 else 1
+def _drop_copies(merged: MergedTensor, parts: list[Tensor]) -> list[Tensor]:
+    """Return the parts of a tensor without the copies that several files contain, after checking that these are equal."""
+    copies = sum(x.shape[0] for x in parts) // merged.shape[0] if merged.axis == 0 else 1
     for i, x in enumerate(parts):
         if i % copies and not torch.equal(x, parts[i - i % copies]):
-            raise LlamathError(f"{safe(whole.name)} should be the same in several files, and is not", hint="are they of one checkpoint?")
+            raise LlamathError(f"{safe(merged.name)} must be the same in all files, but differs", hint="are the files from one checkpoint?")
     return parts[::copies]

@@ -1,4 +1,4 @@
-"""`opened`: a checkpoint on disk → the model that computes with its numbers, mapped from its files where they can lie as they are."""
+"""`open_model`: a verified checkpoint as a torch module whose weights are memory-mapped from its files where possible."""
 
 from __future__ import annotations
 
@@ -31,37 +31,40 @@ FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 T = TypeVar("T")
 Device = str | torch.device | DeviceMesh
 Progress = Callable[[int, int], None]
-"""Is told how many bytes are done, and of how many."""
+"""Called with the number of bytes loaded, and of all bytes."""
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """Report nothing."""
 
 
 class LoadedModel(Record):
-    """A model that can be run, and where it came from."""
+    """A module with the weights of a checkpoint."""
 
     model: Model
     module: Decoder
     manifest: Manifest
     scheme: Scheme
-    folder: str  # where a tokenizer may lie; of a GGUF file, the file
-    stored_dtype: str  # the type of its numbers in the file: of the most of them
+    folder: str  # of the tokenizer files; for a GGUF file, the file
+    stored_dtype: str  # the dtype of most parameters in the files
     files: MappedFiles
     notes: tuple[str, ...] = ()
 
     @property
     def options(self) -> TensorOptions:
-        """The type and the device of its numbers."""
+        """The dtype and device of the parameters."""
         first = next(self.module.parameters())
         return TensorOptions(first.dtype, first.device)
 
     def stored_name(self, path: str) -> str:
-        """What the tensor is called that holds the weight at this path."""
+        """Return the name of the stored tensor that contains the weight at this path."""
         leaf = next(x for x in walk(self.model.tree) if x.path == path)
         return fill_pattern(self.scheme.stored_name(leaf.pattern), leaf.indices)
 
     def first_nonfinite_weight(self) -> str:
-        """The first weight that holds a NaN or an infinity, in words; empty if none does. Reads all of them."""
-        return self.module.first_from_any_rank(
-            next((self._describe(path, x) for path, x in local_tensors(self.module) if has_nonfinite(x)), "")
-        )
+        """Describe the first weight that contains NaN or infinity; empty if none does. Reads all weights."""
+        found = (self._describe(path, x) for path, x in local_tensors(self.module) if has_nonfinite(x))
+        return self.module.first_from_any_rank(next(found, ""))
 
     def _describe(self, path: str, x: Tensor) -> str:
         return f"{path} ({safe(self.stored_name(path))}) {describe_nonfinite(x)}"
@@ -71,33 +74,44 @@ def open_model(
     path: str,
     dtype: str | torch.dtype | None = None,
     device: Device = "cpu",
-    progress: Progress = lambda _done, _all: None,
+    progress: Progress = no_progress,
     changes: Mapping[str, Any] | None = None,
 ) -> LoadedModel:
-    """Open the checkpoint in this folder or file; `dtype` None: the file's own, of block types and other packed ones bfloat16.
+    """Open the checkpoint in this folder or file; `dtype` None: that of the file, or bfloat16 for quantized weights.
 
-    Refused before any memory is spent: what `verify` finds fault with, what is quantised as nothing here reads, what there is no room for.
-    Where `device` is a mesh of processes, each opens it, and holds its part.
+    A checkpoint that `verify` finds faults in, an unsupported quantization or too little memory raise an error before memory is allocated.
+    Where `device` is a mesh, every rank opens the checkpoint and loads its shard.
     """
     return load_verified(on_all_ranks(device, lambda: open_verified(path, changes or {})), dtype, device, progress)
 
 
-def load_verified(source: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device, progress: Progress) -> LoadedModel:
-    """The model of a checkpoint that is known to be whole."""
-    place = on_all_ranks(device, lambda: _resolve_options(source, dtype, device))
-    module = build(source.model, place.dtype, "meta")
+def load_verified(
+    checkpoint: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device, progress: Progress = no_progress
+) -> LoadedModel:
+    """Load the weights of a verified checkpoint."""
+    options = on_all_ranks(device, lambda: _resolve_options(checkpoint, dtype, device))
+    module = build(checkpoint.model, options.dtype, "meta")
     if not isinstance(device, (str, torch.device)):
         from ..distributed.tensor_parallel import parallelize
 
         parallelize(module, device)
-    files = MappedFiles(source.manifest)
-    on_all_ranks(device, lambda: _load_weights(module, source, TensorsByName(files, source.stored, place.dtype), place, progress))
-    facts = {name: getattr(source, name) for name in ("model", "manifest", "scheme", "folder", "notes")}
-    return LoadedModel(module=module, stored_dtype=_dtype_counts(source).most_common(1)[0][0], files=files, **facts)
+    files = MappedFiles(checkpoint.manifest)
+    tensors = TensorsByName(files, checkpoint.stored, options.dtype)
+    on_all_ranks(device, lambda: _load_weights(module, checkpoint, tensors, options, progress))
+    return LoadedModel(
+        model=checkpoint.model,
+        module=module,
+        manifest=checkpoint.manifest,
+        scheme=checkpoint.scheme,
+        folder=checkpoint.folder,
+        stored_dtype=_dtype_counts(checkpoint).most_common(1)[0][0],
+        files=files,
+        notes=checkpoint.notes,
+    )
 
 
 def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
-    """What `work` gives; what is wrong in one process of a mesh is an error in all."""
+    """Return the result of `work`; an error on one rank of a mesh is raised on all."""
     if isinstance(device, (str, torch.device)):
         return work()
     from ..distributed.collectives import run_on_all_ranks
@@ -105,59 +119,64 @@ def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
     return run_on_all_ranks(device, work)
 
 
-def _resolve_options(source: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device) -> TensorOptions:
-    """Where the numbers are to lie."""
-    _check_readable(source)
-    there = device if isinstance(device, (str, torch.device)) else device.device_type
-    return resolve_device(there, _native_dtype(source) if dtype is None else parse_dtype(dtype))
+def _resolve_options(checkpoint: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device) -> TensorOptions:
+    """Return the dtype and device of the parameters."""
+    _check_readable(checkpoint)
+    target = device if isinstance(device, (str, torch.device)) else device.device_type
+    return resolve_device(target, _native_dtype(checkpoint) if dtype is None else parse_dtype(dtype))
 
 
-def _load_weights(module: Decoder, source: VerifiedCheckpoint, stored: TensorsByName, place: TensorOptions, progress: Progress) -> None:
-    """Give a module of no numbers those of a checkpoint, as far as it holds them."""
+def _load_weights(
+    module: Decoder, checkpoint: VerifiedCheckpoint, tensors: TensorsByName, options: TensorOptions, progress: Progress
+) -> None:
+    """Load this rank's weights into a module on the meta device."""
     size = sum(local_tensor(x).nbytes for x in (*module.parameters(), *module.buffers()))
-    check_memory(size * ranks_per_host(module), f"{safe(source.path)}: the weights in {dtype_name(place.dtype)}", place.device)
-    load_weights(module, _weights_on_device(source, module, stored, place, lambda done: progress(done, size)))
+    what = f"{safe(checkpoint.path)}: the weights in {dtype_name(options.dtype)}"
+    check_memory(size * ranks_per_host(module), what, options.device)
+    load_weights(module, _weights_on_device(checkpoint, module, tensors, options, lambda done: progress(done, size)))
 
 
-def _check_readable(source: VerifiedCheckpoint) -> None:
-    """Refuse numbers of a kind that nothing here reads."""
-    reject_unreadable(source.path, source.stored.packings, source.stored.tensors)
-    own = {x.weight for x in source.stored.packings.values() if x.kind != "ggml"}
-    for name in group_by_stored_name(source.model.tree, source.scheme):
-        if name not in own and (kind := source.stored.tensors[name].dtype) not in (*FLOAT_DTYPES, *DEQUANTIZERS):
+def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
+    """Raise an error for dtypes and quantization schemes that cannot be read."""
+    stored = checkpoint.stored
+    reject_unreadable(checkpoint.path, stored.packings, stored.tensors)
+    packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
+    for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
+        if name not in packed and (dtype := stored.tensors[name].dtype) not in (*FLOAT_DTYPES, *DEQUANTIZERS):
             known = ", ".join((*FLOAT_DTYPES, *DEQUANTIZERS))
-            raise LlamathError(f"{safe(source.path)}: {safe(name)} is {kind}, which is not computed with here", hint=f"what is: {known}")
+            raise LlamathError(f"{safe(checkpoint.path)}: {safe(name)} has the unsupported dtype {dtype}", hint=f"supported: {known}")
 
 
 def _weights_on_device(
-    source: VerifiedCheckpoint, module: Decoder, stored: TensorsByName, place: TensorOptions, told: Callable[[int], None]
+    checkpoint: VerifiedCheckpoint, module: Decoder, tensors: TensorsByName, options: TensorOptions, on_bytes: Callable[[int], None]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by its path, on its device; of a module that is cut, its part."""
+    """Yield every weight by path on its device; for a sharded module, this rank's shard."""
     done = 0
-    weights = canonical_weights(source.model.tree, source.scheme, stored)
+    weights = canonical_weights(checkpoint.model.tree, checkpoint.scheme, tensors)
     if module.mesh is not None:
         from ..distributed.collectives import iter_local_shards
 
         weights = iter_local_shards(module, weights)
     for path, x in weights:
-        yield path, x.to(place.device)
-        done += local_tensor(x).numel() * place.dtype.itemsize
-        told(done)
+        yield path, x.to(options.device)
+        done += local_tensor(x).numel() * options.dtype.itemsize
+        on_bytes(done)
 
 
-def _dtype_counts(source: VerifiedCheckpoint) -> Counter[str]:
-    """How many numbers the file has of each type."""
-    kinds: Counter[str] = Counter()
-    packed_as = {x.weight: x for x in source.stored.packings.values() if x.role == "values" and x.kind != "ggml"}
-    for name in group_by_stored_name(source.model.tree, source.scheme):
-        if name in packed_as:
-            kinds[packed_as[name].kind] += packed_as[name].elements
+def _dtype_counts(checkpoint: VerifiedCheckpoint) -> Counter[str]:
+    """Count the stored values by dtype or quantization scheme."""
+    counts: Counter[str] = Counter()
+    stored = checkpoint.stored
+    packed = {x.weight: x for x in stored.packings.values() if x.role == "values" and x.kind != "ggml"}
+    for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
+        if name in packed:
+            counts[packed[name].kind] += packed[name].elements
         else:
-            kinds[source.stored.tensors[name].dtype] += sum(x.elements for x in source.stored.tensors[name].parts)
-    return kinds
+            counts[stored.tensors[name].dtype] += sum(x.elements for x in stored.tensors[name].parts)
+    return counts
 
 
-def _native_dtype(source: VerifiedCheckpoint) -> torch.dtype:
-    """The type of most numbers; bfloat16 where some are packed: it has their range, and more digits than they have."""
-    kinds = _dtype_counts(source)
-    return TORCH_DTYPES[kinds.most_common(1)[0][0]] if kinds.keys() <= set(FLOAT_DTYPES) else torch.bfloat16
+def _native_dtype(checkpoint: VerifiedCheckpoint) -> torch.dtype:
+    """Return the dtype of most parameters; bfloat16 if any are quantized, since it covers their range with more precision."""
+    counts = _dtype_counts(checkpoint)
+    return TORCH_DTYPES[counts.most_common(1)[0][0]] if counts.keys() <= set(FLOAT_DTYPES) else torch.bfloat16

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES
+from ...config_keys import describe_key
 from ...core.errors import safe
-from ...glossary import entry
 from ...model import Model
 from .family_sliders import MOST, TIED, Family, Forms, Rule, absent, borne_out, family_of, forms_of, loaded, rules_of
 from .forms import Form, evaluate
@@ -80,7 +80,7 @@ def _told(family: Family, own: Model, forms: Mapping[bool | None, Forms], rules:
 
 def _neutral(key: str, family: str) -> bool:
     """Whether a key is known to move no weight."""
-    found = entry(key, family)
+    found = describe_key(key, family)
     return found is not None and found[1].partition(":")[0].split(";")[0] in ("cache", "compute", "nothing")
 
 

@@ -9,8 +9,8 @@ from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, M
 from ...checkpoint.formats.gguf_values import KINDS
 from ...checkpoint.formats.safetensors import LIMIT
 from ...checkpoint.formats.safetensors_grammar import DIMENSIONS, NAME, STRINGS, TENSORS
+from ...config_keys import NO_EFFECT
 from ...families.classes import HEADED
-from ...glossary import NOTHING
 
 NAMING = frozenset(("architectures", "model_type"))
 """Bookkeeping that says which model it is."""
@@ -52,7 +52,7 @@ def files() -> dict[str, Any]:
             "many": MAX_TENSORS,
         },
         "headed": list(HEADED),
-        "nothing": sorted(set(NOTHING) - NAMING),
+        "nothing": sorted(set(NO_EFFECT) - NAMING),
     }
 
 

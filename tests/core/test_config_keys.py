@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import glossary as page
+import config_reference as page
 import llamath
 from conftest import truth
 from llamath.analysis.config_report import META_FIELDS, UNREAD, params_json
 from llamath.catalog import presets
 from llamath.cli import cli
+from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key
 from llamath.core.config import Config
 from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
-from llamath.glossary import ARGS, GLOSSARY, GROUPS, NOTHING, SAME, entry
 from llamath.render.text.config_text import config_json, config_text, explained, format_value, params_json_text
 
 HERE = Path(__file__).parents[1]
@@ -100,23 +100,23 @@ def test_every_key_that_is_read_has_an_entry() -> None:
         (model.family.name, key)
         for model in models().values()
         for key in asked(model.config)
-        if entry(key, model.family.name) is None and key not in NOTHING
+        if describe_key(key, model.family.name) is None and key not in NO_EFFECT
     }
     assert not missing
 
 
 def test_every_key_that_is_published_has_an_entry() -> None:
     keys = {(name, key) for name, model in models().items() for key in model.config.data if key != "_quantized"}
-    assert not {(name, key) for name, key in keys if entry(key) is None and key not in NOTHING}
+    assert not {(name, key) for name, key in keys if describe_key(key) is None and key not in NO_EFFECT}
 
 
 def test_no_entry_is_for_a_key_that_nobody_has() -> None:
     known = {key for model in models().values() for key in asked(model.config)} | {key for _, config in sources() for key in held(config)}
     known |= {key.replace("rope_parameters", "rope_scaling") for key in known} | {key.rpartition(".")[2] for key in known}
-    own = {key.rpartition("/")[2] for key in GLOSSARY}
-    assert not own - known and not set(NOTHING) - known - set(BOOKS.split())
+    own = {key.rpartition("/")[2] for key in CONFIG_KEYS}
+    assert not own - known and not set(NO_EFFECT) - known - set(BOOKS.split())
     families = {model.family.name for model in models().values()} | {"latent", "hybrid", "learned"}
-    assert {key.partition("/")[0] for key in GLOSSARY if "/" in key} <= families
+    assert {key.partition("/")[0] for key in CONFIG_KEYS if "/" in key} <= families
 
 
 @pytest.mark.transformers
@@ -124,28 +124,31 @@ def test_what_is_in_the_books_is_what_transformers_writes() -> None:
     transformers = pytest.importorskip("transformers")
     written = {*transformers.PretrainedConfig().to_dict(), *transformers.GenerationConfig().to_dict()}
     assert len(written & set(BOOKS.split())) > 30
-    assert not {key for key in written & set(GLOSSARY) - set(NOTHING) if key not in {"architectures", "id2label", "use_mtp"}}
+    assert not {key for key in written & set(CONFIG_KEYS) - set(NO_EFFECT) if key not in {"architectures", "id2label", "use_mtp"}}
 
 
 def test_entries_are_plain_lines() -> None:
-    for key, (says, moves) in [*GLOSSARY.items(), *ARGS.items()]:
+    for key, (says, moves) in [*CONFIG_KEYS.items(), *MODEL_ARGS.items()]:
         assert 0 < len(says.split("; elsewhere ")[0]) <= 120 and 0 < len(moves) <= 90, key
         assert not re.search(r"[\n\t|]|  |\.$", says + moves) and says == says.strip(), key
         assert re.split(r"\W", moves)[0] in GROUPS, key
-    assert all(0 < len(reason) <= 120 and "\n" not in reason for reason in NOTHING.values())
+    assert all(0 < len(reason) <= 120 and "\n" not in reason for reason in NO_EFFECT.values())
 
 
 def test_unrelated_keys_have_words_of_their_own() -> None:
-    says = Counter(text for key, (text, _) in GLOSSARY.items() if key not in SAME)
+    says = Counter(text for key, (text, _) in CONFIG_KEYS.items() if key not in SYNONYMS)
     assert [text for text, n in says.items() if n > 1] == []
-    assert all(GLOSSARY[word][0].startswith(GLOSSARY[key][0]) and GLOSSARY[word][1] == GLOSSARY[key][1] for word, key in SAME.items())
-    both = set(NOTHING) & set(GLOSSARY)
+    assert all(
+        CONFIG_KEYS[word][0].startswith(CONFIG_KEYS[key][0]) and CONFIG_KEYS[word][1] == CONFIG_KEYS[key][1]
+        for word, key in SYNONYMS.items()
+    )
+    both = set(NO_EFFECT) & set(CONFIG_KEYS)
     assert both == {"architectures", "id2label", "model_type", "router_jitter_noise"}, "read by some, and nothing where nobody reads it"
 
 
 def test_every_field_of_model_args_is_said() -> None:
-    assert tuple(ARGS) == llamath.ModelArgs.fields
-    assert {field for fields in META_FIELDS.values() for field in fields} == set(ARGS) - {"max_batch_size", "max_seq_len"}
+    assert tuple(MODEL_ARGS) == llamath.ModelArgs.fields
+    assert {field for fields in META_FIELDS.values() for field in fields} == set(MODEL_ARGS) - {"max_batch_size", "max_seq_len"}
 
 
 def test_dimensions_name_their_letter() -> None:
@@ -209,11 +212,11 @@ def test_what_is_said_to_move_weights_does_and_nothing_else_does() -> None:
                 if x.key in ends or isinstance(x.value, dict):
                     continue
                 weighty = x.group == "weights"
-                said |= {SAME.get(x.key, x.key)} if weighty else set()
-                if weighty and SAME.get(x.key, x.key) in moving:
+                said |= {SYNONYMS.get(x.key, x.key)} if weighty else set()
+                if weighty and SYNONYMS.get(x.key, x.key) in moving:
                     continue
                 if moved(model, x.key, x.value):
-                    moving.add(SAME.get(x.key, x.key))
+                    moving.add(SYNONYMS.get(x.key, x.key))
                     wrong |= set() if weighty else {(path.stem, label, x.key)}
     assert not wrong, "these move weights, and are said not to"
     never = {key for key in said - moving - STAYS_SAID if not key.startswith("per_layer_config.")}
@@ -337,4 +340,4 @@ def test_options_are_a_model_here_too() -> None:
 
 
 def test_the_reference_page_is_fresh() -> None:
-    assert page.PAGE.read_text() == page.page(), "python tools/glossary.py writes it"
+    assert page.PAGE.read_text() == page.page(), "python tools/config_reference.py writes it"

@@ -1,0 +1,531 @@
+"""What each configuration key means, and what it affects: weights, cache, compute, or nothing that this package counts.
+
+Each entry is (meaning, effect). The effect opens with its group: `weights`, `cache` (no weights), `compute` (neither), `apart` (weights
+that are excluded from the total) or `nothing`. A nested key is dotted. A key with another meaning in one family, or in hybrid models
+(`hybrid`), with latent attention (`latent`) or with learned positions (`learned`), has a second entry under `family/key`. The letters are
+those of `core.blocks` and `core.mixers`.
+"""
+
+from __future__ import annotations
+
+Entry = tuple[str, str]
+GROUPS = ("weights", "cache", "compute", "apart", "nothing")
+"""The groups of effects, the largest first."""
+
+_ONE_FACTOR, _ANGLES, _STRETCHED, _SCORES = (
+    "compute: one factor",
+    "compute: the angles",
+    "compute: which angles are stretched",
+    "compute: the scores",
+)
+_EXCLUDED = "apart: weights excluded from the total"
+_FIXED = "nothing: given by another key, or fixed in the family"
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Model, width, depth and vocabulary": {
+        "model_type": ("the family, which reads the other keys", "weights: every shape; cache; compute"),
+        "architectures": ("the saved class: with a language model head, without one, or with a classifier", "weights of the head"),
+        "num_labels": ("n, the number of classes of a classifier", "weights of the classifier, in place of a head"),
+        "id2label": ("the names of a classifier's n classes; counted if num_labels is absent", "weights of the classifier"),
+        "hidden_size": ("d, the width of the residual stream", "weights: nearly all; compute"),
+        "num_hidden_layers": ("L, the number of layers", "weights of all layers; cache; compute"),
+        "intermediate_size": ("F, the width of the MLP, or of each expert", "weights of the MLP; compute"),
+        "qwen/intermediate_size": ("2·F, the widths of gate and up together", "weights of the MLP; compute"),
+        "llama4/intermediate_size": ("Fe, the width of each expert, including the shared one", "weights of the experts; compute"),
+        "lfm2/intermediate_size": ("F before it is reduced to two thirds and rounded; block_ff_dim takes precedence", "weights of the MLP"),
+        "intermediate_size_mlp": ("F, the width of the MLP in layers without experts (Llama 4)", "weights of these layers; compute"),
+        "expansion_ratio": ("r, the width of the MLP over d: F = r · d (MPT)", "weights of the MLP; compute"),
+        "block_ff_dim": ("F before LFM2 takes two thirds of it, scales it and rounds it up", "weights of the MLP; compute"),
+        "block_auto_adjust_ff_dim": ("whether block_ff_dim is reduced and rounded; false: it is F itself", "weights of the MLP; compute"),
+        "block_multiple_of": ("LFM2's F is rounded up to a multiple of this", "weights of the MLP; compute"),
+        "block_ffn_dim_multiplier": ("factor of LFM2's F before it is rounded up", "weights of the MLP; compute"),
+        "use_double_wide_mlp": (
+            "whether layers that share the keys and values of another layer have an MLP of width 2·F (Gemma 4)",
+            "weights of the MLP in these layers; compute",
+        ),
+        "ffn_config": ("MPT's MLP settings, an object", "nothing: only one choice is supported"),
+        "ffn_config.ffn_type": ("type of MPT's MLP: mptmlp, two matrices", "nothing: other types are rejected"),
+        "vocab_size": (
+            "V, rows of the embedding and of the head; often padded beyond the tokenizer",
+            "weights of embedding and head; compute",
+        ),
+        "vocab_size_per_layer_input": ("Vp, rows of the per-layer embedding (Gemma 4)", "weights of that embedding"),
+        "hidden_size_per_layer_input": (
+            "p, width of the per-layer embedding in each layer; 0: there is none",
+            "weights of that embedding and of a branch in each layer; compute",
+        ),
+        "word_embed_proj_dim": (
+            "w, width of the embedding; where it is less than d, a matrix projects it to d (OPT-350m)",
+            "weights of embedding, head and the projections",
+        ),
+        "tie_word_embeddings": ("whether head and embedding share one matrix, which is then counted once", "weights of the head"),
+    },
+    "Attention and recurrent mixers": {
+        # heads
+        "num_attention_heads": (
+            "H, query heads of size h",
+            "weights of q and o if head_dim is given, else of k and v unless K = H; compute",
+        ),
+        "latent/num_attention_heads": (
+            "H, heads; each has its own key and value, projected up from the latent vector",
+            "weights of q, k, v and o; compute",
+        ),
+        "num_key_value_heads": ("K, key/value heads, each shared by H / K query heads", "weights of k and v; cache"),
+        "head_dim": ("h, the size of one head; need not be d / H", "weights of q, k, v and o; cache; compute"),
+        "kv_channels": ("h, the size of one head; here always d / H", "nothing: another size is rejected"),
+        "multi_query": ("whether all query heads share one key/value head; false: each has its own", "weights of k and v; cache"),
+        "new_decoder_architecture": (
+            "whether layers are those of Falcon 40B, with K key/value heads and a norm for each branch",
+            "weights of k, v and the norms; cache",
+        ),
+        "attn_config": ("MPT's attention settings, an object", "weights of attention; cache; compute"),
+        "attn_config.attn_type": (
+            "how key/value heads are shared: multihead, multiquery or grouped_query_attention",
+            "weights of k and v; cache",
+        ),
+        "global_head_dim": (
+            "hg, the size of one head in layers without a sliding window (Gemma 4)",
+            "weights of q, k, v and o in these layers; cache; compute",
+        ),
+        "num_global_key_value_heads": (
+            "Kg, key/value heads in layers without a sliding window, with attention_k_eq_v (Gemma 4)",
+            "weights of k in these layers; cache",
+        ),
+        "attention_k_eq_v": (
+            "whether keys are used as values in layers without a sliding window, which then have no v",
+            "weights of k and v in these layers",
+        ),
+        "num_kv_shared_layers": (
+            "number of last layers that use the keys and values of an earlier layer (Gemma 4)",
+            "weights of k and v in these layers; cache",
+        ),
+        "per_layer_config": ("settings of single layers, by layer number (transformers 5)", "weights of attention in these layers; cache"),
+        "use_qk_norm": ("whether queries and keys are normalized", "weights: the scales of these norms"),
+        "llama4/use_qk_norm": ("whether rotated queries and keys are normalized, without a learned scale", _SCORES),
+        "qk_layernorm": ("whether each head's queries and keys have a layer norm", "weights of these norms"),
+        "attn_config.qk_ln": ("whether queries and keys have a layer norm over all heads (MPT)", "weights of these norms"),
+        "attn_output_gate": (
+            "whether a sigmoid gate multiplies the attention output",
+            "weights of the gate, as many as of q; false is rejected",
+        ),
+        # scores
+        "query_pre_attn_scalar": ("scores are divided by the square root of this instead of √h (Gemma)", _ONE_FACTOR),
+        "attention_multiplier": ("scores are multiplied by this instead of 1 / √h (Granite)", _ONE_FACTOR),
+        "attn_config.softmax_scale": ("scores are multiplied by this; null: by 1 / √h (MPT)", _ONE_FACTOR),
+        "qk_scale_factor": ("factor of the scores in addition to 1 / √h (Muse Glimmer)", _ONE_FACTOR),
+        "scale_attn_weights": ("whether scores are divided by √h", _ONE_FACTOR),
+        "scale_attn_by_inverse_layer_idx": ("whether scores are also divided by the layer number, counted from 1", _ONE_FACTOR),
+        "attn_logit_softcapping": ("soft cap of the scores: cap · tanh(score / cap); null: none", _SCORES),
+        "clip_qkv": ("queries, keys and values are clamped to ± this; null: not", "compute: rare values"),
+        "use_bidirectional_attention": (
+            "whether tokens attend to later tokens too; Gemma 4: all of them, or within an image",
+            "compute: the attention mask",
+        ),
+        "attn_config.prefix_lm": ("whether attention within the prompt is bidirectional (MPT)", "nothing: taken as false"),
+        # windows and layer types
+        "sliding_window": (
+            "size of the sliding window in tokens, the query's own included; null: no window",
+            "cache: these layers keep no more; compute",
+        ),
+        "use_sliding_window": ("whether sliding_window is used at all", "cache; compute"),
+        "max_window_layers": ("first layer with a sliding window (Qwen2-MoE: first without), with use_sliding_window", "cache; compute"),
+        "sliding_window_pattern": ("n: every nth layer has no sliding window; or a string of L (window) and G (none)", "cache; compute"),
+        "global_local_attention_pattern": ("type of each layer, as written by one conversion tool", "cache; compute"),
+        "attention_chunk_size": (
+            "chunk size of layers with chunked attention (Llama 4)",
+            "cache: these layers keep no more; compute",
+        ),
+        "layer_types": ("type of each layer: sliding window, chunked, full or linear attention, convolution", "cache; compute"),
+        "gemma4/layer_types": (
+            "type of each layer: sliding window, or full attention with other head sizes",
+            "weights of attention; cache; compute",
+        ),
+        "hybrid/layer_types": ("type of each layer: full attention, or a recurrent mixer", "weights of the mixers; cache; compute"),
+        "full_attn_idxs": (
+            "layers with attention, if layer_types is absent; the others are convolutions",
+            "weights of the mixers; cache; compute",
+        ),
+        "full_attention_interval": (
+            "n: every nth layer has full attention, the others linear (Qwen)",
+            "weights of the mixers; cache; compute",
+        ),
+        "layers_block_type": (
+            "type of each layer: Mamba M, attention *, MLP -, experts E (Nemotron-H)",
+            "weights: which layers there are; cache; compute",
+        ),
+        # latent attention
+        "use_mla": ("whether attention is latent (DeepSeek-V2); false: as in Llama", "weights of attention; cache; compute"),
+        "q_lora_rank": ("s, size of the latent vector of the queries; null: none", "weights of q; compute"),
+        "kv_lora_rank": ("r, size of the latent vector of keys and values", "weights of k and v; cache; compute"),
+        "qk_nope_head_dim": ("n, size of the non-rotary part of a query or key head", "weights of q and k; compute"),
+        "qk_rope_head_dim": (
+            "p, size of the rotary part of a query head; all heads share one rotary key",
+            "weights of q and k; cache; compute",
+        ),
+        "v_head_dim": ("v, size of a value head", "weights of v and o; compute"),
+        # recurrent mixers
+        "linear_num_key_heads": ("Hk, key heads of linear attention", "weights of linear attention; compute"),
+        "linear_key_head_dim": ("hk, size of a key head of linear attention", "weights of linear attention; cache: its state; compute"),
+        "linear_num_value_heads": (
+            "Hv, value heads of linear attention, each with a state [hk, hv]",
+            "weights of linear attention; cache: its state; compute",
+        ),
+        "linear_value_head_dim": ("hv, size of a value head of linear attention", "weights of linear attention; cache: its state; compute"),
+        "linear_conv_kernel_dim": (
+            "c, kernel size of the convolution before linear attention",
+            "weights of the convolution; cache: c positions",
+        ),
+        "mamba_num_heads": ("Hm, Mamba heads, each with a state [m, N]", "weights of Mamba; cache: its state; compute"),
+        "mamba_head_dim": ("m, size of a Mamba head", "weights of Mamba; cache: its state; compute"),
+        "n_groups": ("G, groups of Mamba heads that share B and C", "weights of Mamba; compute"),
+        "ssm_state_size": ("N, state size of each channel of a Mamba head", "weights of Mamba; cache: its state; compute"),
+        "conv_kernel": ("c, kernel size of Mamba's convolution", "weights of the convolution; cache: c positions"),
+        "use_conv_bias": ("whether Mamba's convolution has a bias", "weights: a bias of the convolution"),
+        "mamba_hidden_act": ("activation after Mamba's convolution", "compute: no weight depends on it"),
+        "time_step_min": ("lower bound of Mamba's time step", "compute: the state"),
+        "conv_L_cache": ("c, kernel size of the short convolution (LFM2)", "weights of the convolution; cache: c positions"),
+        "conv_bias": ("whether the short convolution and its projections have biases", "weights: biases of the convolution"),
+    },
+    "Experts and multi-token prediction": {
+        "num_experts": ("E, experts in a layer; each token is routed to k of them", "weights of experts and router"),
+        "num_experts_per_tok": ("k, experts per token", "compute: the active weights, not the total"),
+        "moe_intermediate_size": ("Fe, the width of each expert", "weights of the experts; compute"),
+        "n_shared_experts": ("S, shared experts, which every token uses, as one MLP of width S·Fe", "weights of these experts; compute"),
+        "shared_expert_intermediate_size": ("Fs, the width of the shared expert", "weights of this expert; compute"),
+        "moe_latent_size": (
+            "r, input and output width of the experts, where it is not d (Nemotron 3 Super)",
+            "weights of the experts and of two matrices around them; compute",
+        ),
+        # which layers
+        "enable_moe_block": ("whether every layer has experts in addition to its MLP (Gemma 4)", "weights of experts and router; compute"),
+        "first_k_dense_replace": ("number of first layers with a dense MLP instead of experts", "weights of these layers"),
+        "moe_layer_freq": ("n: after the first dense layers, every nth has experts", "nothing: only 1 is supported"),
+        "decoder_sparse_step": ("n: every nth layer has experts, the others a dense MLP", "weights of these layers"),
+        "mlp_only_layers": ("numbers of layers, from 0, with a dense MLP regardless of decoder_sparse_step", "weights of these layers"),
+        "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
+        "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
+        # routing
+        "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
+        "topk_method": (
+            "routing method: greedy, group_limited_greedy, or noaux_tc, which has a correction bias",
+            "weights: the E numbers of that bias; compute",
+        ),
+        "use_routing_bias": ("whether the router has a correction bias (MiniMax)", "weights: the E numbers of that bias"),
+        "n_group": ("number of expert groups", "compute: which experts can be chosen together"),
+        "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
+        "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
+        "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "router_jitter_noise": (
+            "how close to the best logit an expert must be to enter the softmax (Phi-3.5-MoE); elsewhere training only",
+            "compute: the routing weights",
+        ),
+        # multi-token prediction
+        "num_nextn_predict_layers": ("number of multi-token prediction layers", "apart: weights in files, excluded from the total"),
+        "num_mtp_layers": ("number of multi-token prediction layers, in other configs", _EXCLUDED),
+        "mtp_num_hidden_layers": ("number of multi-token prediction layers (Qwen)", _EXCLUDED),
+        "mtp_use_dedicated_embeddings": ("whether the multi-token prediction layers have an embedding of their own", _EXCLUDED),
+        "mtp_hybrid_override_pattern": ("types of the multi-token prediction layers, a letter each (Nemotron 3)", _EXCLUDED),
+        "mtp_layers_block_type": ("types of the multi-token prediction layers, a word each (Nemotron 3)", _EXCLUDED),
+        "num_mtp_modules": ("number of multi-token prediction modules (MiniMax)", _EXCLUDED),
+        "mtp_transformer_layers": ("number of layers in each multi-token prediction module", _EXCLUDED),
+        "use_mtp": ("whether multi-token prediction modules were trained (MiniMax)", _EXCLUDED),
+    },
+    "Norms, biases, activations and factors": {
+        # norms
+        "rms_norm_eps": ("epsilon of the norms", "compute: arithmetic of the norms"),
+        "post_norm_eps": ("epsilon of the norms after attention and MLP", "compute: arithmetic of the norms"),
+        "norms": ("whether there are norms; false leaves them out, as in textbook counts (classic)", "weights of the norms"),
+        "norm_type": ("type of the norms: layer norm", "nothing: other types are rejected or unknown"),
+        "layer_norm_elementwise_affine": ("whether the norms have weights", "weights of the norms"),
+        "do_layer_norm_before": (
+            "whether norms come before attention and MLP, with a last one before the head; false: after them",
+            "weights of the last norm; compute: the order",
+        ),
+        "_remove_final_layer_norm": ("whether the norm before the head is left out", "weights of the last norm"),
+        "num_ln_in_parallel_attn": ("1: attention and MLP share a norm; 2: each has its own (Falcon)", "weights of the norms"),
+        "apply_residual_connection_post_layernorm": (
+            "whether a branch is added to its normalized input instead of the residual stream",
+            "compute: the order of the additions",
+        ),
+        "parallel_attn": (
+            "whether attention and MLP run in parallel on one normalized input (Falcon)",
+            "weights of the second norm; compute: the order",
+        ),
+        "use_parallel_residual": ("whether attention and MLP run in parallel", "compute: the order"),
+        "stablelm/use_parallel_residual": (
+            "whether attention and MLP run in parallel on one normalized input, without a second norm",
+            "weights of the second norm; compute: the order",
+        ),
+        "use_res_clamp": ("whether the residual stream is clamped to the range of float16", "compute: rare values"),
+        # biases
+        "attention_bias": ("whether attention's matrices have biases; in some families not o", "weights: biases of attention"),
+        "qkv_bias": ("whether q, k and v have biases; o has none", "weights: biases of q, k and v"),
+        "bias": ("whether the matrices of the layers have biases", "weights: biases of attention and MLP"),
+        "internlm/bias": ("whether q, k, v and o have biases", "weights: biases of attention"),
+        "internlm2/bias": ("whether attention's four matrices have biases", "weights: biases of attention"),
+        "no_bias": ("whether the matrices of the layers, and MPT's norms, have no biases", "weights: biases"),
+        "qwen/no_bias": ("whether o and the MLP have no biases; q, k and v have them", "weights: biases"),
+        "enable_bias": ("whether attention and MLP have biases (OPT)", "weights: biases of attention and MLP"),
+        "use_bias": ("whether attention and MLP have biases (StarCoder2)", "weights: biases of attention and MLP"),
+        "nemotron_h/use_bias": ("whether Mamba's input and output projections have biases", "weights: biases of Mamba"),
+        "mlp_bias": ("whether gate, up and down have biases", "weights: biases of the MLP"),
+        "lm_head_bias": ("whether the head has a bias", "weights: V numbers of the head's bias"),
+        # activations and factors
+        "hidden_act": ("activation of the MLP", "compute: no weight depends on it"),
+        "mlp_hidden_act": ("activation of the MLP (Nemotron-H)", "compute: no weight depends on it"),
+        "swiglu_limit": ("upper limit of the gate, and limit ± of up (GPT-OSS)", "compute: the MLP"),
+        "swiglu_alpha": ("slope of the gate: g · sigmoid(alpha · g) (GPT-OSS)", "compute: the MLP"),
+        "embedding_multiplier": ("factor of the embeddings", _ONE_FACTOR),
+        "logit_scale": ("factor of the logits; inv_sqrt_d_model: 1 / √d", _ONE_FACTOR),
+        "logits_scaling": ("divisor of the logits", _ONE_FACTOR),
+        "output_multiplier": ("factor of the logits before their soft cap (Muse Glimmer)", _ONE_FACTOR),
+        "dim_model_base": ("b, a base width: the logits are multiplied by b / d (MiniCPM)", _ONE_FACTOR),
+        "final_logit_softcapping": ("soft cap of the logits: cap · tanh(logit / cap); null: none", "compute: the logits"),
+        "residual_multiplier": ("factor of each branch before it is added to the residual stream", _ONE_FACTOR),
+        "scale_depth": ("each branch is multiplied by this / √L (MiniCPM)", _ONE_FACTOR),
+    },
+    "Positions": {
+        "max_position_embeddings": ("number of positions it was trained for; the model itself has no limit", "cache: of a full context"),
+        "learned/max_position_embeddings": (
+            "C, rows of the table of learned positions, which limits the context",
+            "weights of that table; cache: of a full context",
+        ),
+        "learned_pos_emb": ("whether positions are a learned table, if nothing else encodes them (MPT)", "weights of that table"),
+        # rotary
+        "rope_theta": ("base of the rotary angles", "compute: the rotary angles"),
+        "rope_local_base_freq": ("rope_theta in layers with a sliding window (Gemma 3)", "compute: these layers' angles"),
+        "layer_rope_theta": ("rope_theta of each layer; 0: no rotary positions there (Muse Glimmer)", "compute: these layers' angles"),
+        "rope_interleave": (
+            "whether rotary pairs are adjacent, instead of half a head apart",
+            "compute: the order in q and k",
+        ),
+        "partial_rotary_factor": ("fraction of each head that rotates", _ANGLES),
+        "rotary_dim": ("size of the part of each head that rotates", _ANGLES),
+        "rotary": ("rotary positions, an object (InternLM)", _ANGLES),
+        "rotary.type": (
+            "dynamic: the base grows with the sequence; origin: it does not (InternLM)",
+            "compute: positions beyond the original context",
+        ),
+        "gptj/rotary": ("whether positions are rotary", "nothing: they always are"),
+        "attn_config.rope": (
+            "whether positions are rotary (MPT)",
+            "weights of a table of positions, if nothing else encodes them; compute: the angles",
+        ),
+        "no_rope_layers": (
+            "for each layer: 1 for rotary positions, 0 for none",
+            "compute: the angles; Llama 4: cache, as 1 also means chunks",
+        ),
+        "no_rope_layer_interval": ("n: every nth layer has no rotary positions", "compute: the angles; Llama 4: cache, as these see all"),
+        # context extension
+        "rope_scaling": (
+            "scaling of the rotary angles for sequences longer than in training; null: none",
+            "compute: positions beyond the original context",
+        ),
+        "rope_parameters": ("rotary positions in one object (transformers 5)", _ANGLES),
+        "rope_scaling.full_attention": ("rotary positions of layers without a sliding window", "compute: these layers' angles"),
+        "rope_scaling.sliding_attention": ("rotary positions of layers with a sliding window", "compute: these layers' angles"),
+        "rope_scaling.rope_type": ("type of scaling: default (none), linear, dynamic, yarn, llama3, longrope, proportional", _ANGLES),
+        "rope_scaling.factor": ("factor by which the scaled angles become slower", "compute: positions beyond the original context"),
+        "original_max_position_embeddings": ("number of positions in training before the context was extended", _STRETCHED),
+        "rope_scaling.low_freq_factor": ("wavelengths above original context / this are scaled by factor (Llama 3.1)", _STRETCHED),
+        "rope_scaling.high_freq_factor": ("wavelengths below original context / this are kept; a ramp lies between", _STRETCHED),
+        "rope_scaling.beta_fast": ("angles with more rotations than this in the original context are kept (YaRN)", _STRETCHED),
+        "rope_scaling.beta_slow": ("angles with fewer rotations than this are scaled; a ramp lies between", _STRETCHED),
+        "rope_scaling.truncate": ("whether the ends of YaRN's ramp are rounded outward to whole indices", _STRETCHED),
+        "rope_scaling.mscale": ("how much rotated queries and keys grow with ln(factor) (YaRN)", _SCORES),
+        "rope_scaling.mscale_all_dim": ("part of that growth that applies to whole scores instead (DeepSeek)", _SCORES),
+        "rope_scaling.attention_factor": ("factor of rotated queries and keys; null: derived from factor", _SCORES),
+        "rope_scaling.short_factor": ("scaling of each angle in sequences within the original context (LongRoPE)", _ANGLES),
+        "rope_scaling.long_factor": ("scaling of each angle in sequences longer than the original context (LongRoPE)", _ANGLES),
+        "rope_scaling.short_mscale": ("factor of rotated queries and keys in short sequences (Phi-3.5-MoE)", _SCORES),
+        "rope_scaling.long_mscale": ("factor of rotated queries and keys in long sequences (Phi-3.5-MoE)", _SCORES),
+        "rope_scaling.mrope_section": (
+            "division of the angles among time, height and width of an image",
+            "nothing: for text these are equal",
+        ),
+        "rope_scaling.mrope_interleaved": (
+            "whether the parts of mrope_section alternate",
+            "nothing: for text time, height and width are equal",
+        ),
+        "rope_scaling.max_position_embeddings": ("number of positions after scaling", "nothing: given outside the object too"),
+        "use_dynamic_ntk": ("whether the base grows for prompts longer than seq_length (Qwen 1)", "compute: positions beyond seq_length"),
+        "seq_length": ("number of positions in training", "compute: positions beyond it (Qwen 1)"),
+        # query scaling by position
+        "use_logn_attn": (
+            "whether queries beyond seq_length are scaled by the logarithm of their position (Qwen 1)",
+            "compute: positions beyond seq_length",
+        ),
+        "attn_temperature_tuning": (
+            "whether queries are scaled by their position in layers without rotary positions",
+            "compute: far positions",
+        ),
+        "attn_scale": ("how much these queries grow with the logarithm of their position (Llama 4)", "compute: far positions"),
+        "floor_scale": ("number of positions per step of attn_scale's growth", "compute: far positions"),
+        "rope_scaling.llama_4_scaling_beta": (
+            "how much queries grow with the logarithm of their position; 0: not",
+            "compute: far positions",
+        ),
+        # ALiBi
+        "alibi": ("whether scores decrease linearly with distance (ALiBi) instead of rotary positions", _SCORES),
+        "attn_config.alibi": (
+            "whether scores decrease linearly with distance (ALiBi); true: no table of positions",
+            "weights of that table; compute: the scores",
+        ),
+        "attn_config.alibi_bias_max": ("last ALiBi slope: head i of H has 2^(−this · i / H)", _SCORES),
+    },
+    "Keys with a fixed or repeated value": {
+        "padded_vocab_size": ("V with its padding, as the training code names it", _FIXED),
+        "block_dim": ("the width d again", _FIXED),
+        "conv_dim": ("the width again, as input of the convolution", _FIXED),
+        "conv_dim_out": ("the width again, as output of the convolution", _FIXED),
+        "expand": ("the width of all Mamba heads over d", _FIXED),
+        "num_heads": ("the number of heads again", _FIXED),
+        "qk_head_dim": ("the size of a query or key head, n + p", _FIXED),
+        "initial_context_length": ("the original context again", _FIXED),
+        "block_norm_eps": ("the epsilon of the norms again", _FIXED),
+        "ff_factor": ("F / d, judging by its name; not read by transformers (Falcon)", _FIXED),
+        "shared_intermediate_size": ("the width of a shared expert, which MiniMax does not have", _FIXED),
+        "block_use_swiglu": ("whether gate and up share a matrix in files; they are separate (LFM2)", _FIXED),
+        "use_pos_enc": ("whether there are positions; there are (LFM2)", _FIXED),
+        "position_embedding_type": ("the type of positions: rotary, in layers with a window (Cohere)", _FIXED),
+        "pos_emb": ("the type of positions: rotary (Qwen 1)", _FIXED),
+        "layer_switch": ("n: every nth layer has no window (Cohere), as in sliding_window_pattern", _FIXED),
+        "order_of_interleaved_layers": ("which type of layer comes first (Cohere)", _FIXED),
+        "use_embedding_sharing": ("whether head and embedding are tied, as in tie_word_embeddings (Cohere)", _FIXED),
+        "use_gated_activation": ("whether the MLP has a gate; it has (Cohere)", _FIXED),
+        "use_parallel_block": ("whether attention and MLP run in parallel; they do (Cohere)", _FIXED),
+        "use_parallel_embedding": ("whether the embedding was sharded over devices (Cohere)", _FIXED),
+        "expert_selection_fn": ("how experts are chosen; there are none (Cohere)", _FIXED),
+        "attn_type_list": ("the type of each layer as a number; all are full attention (MiniMax)", _FIXED),
+        "qk_norm_type": ("the type of the norms of queries and keys: over all heads of a layer (MiniMax)", _FIXED),
+        "mlp_type": ("the type of the MLP: two matrices (StarCoder2)", _FIXED),
+        "fc_type": ("the type of the linear layers: plain (MPT)", _FIXED),
+        "embedding_fraction": ("the fraction of the embedding's gradient that is used (MPT)", _FIXED),
+        "offset_alibi": ("the start of ALiBi, judging by its name; not read by transformers (BLOOM)", _FIXED),
+        "rotary_scaling_factor": ("scaling of the rotary angles, judging by its name; 1 in StableLM's files", _FIXED),
+        "full_attn_mod": ("which layers have full attention, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
+        "interpolate_factor": ("context extension, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
+        "output_gate_type": ("the activation of the gate of linear attention: SiLU, also called swish (Qwen 3.5)", _FIXED),
+        "mamba_proj_bias": ("whether Mamba's output projection has a bias; use_bias says it", _FIXED),
+        "time_step_max": ("the largest initial time step of Mamba", _FIXED),
+        "time_step_floor": ("the smallest initial time step of Mamba", _FIXED),
+        "time_step_limit": ("the range of Mamba's time steps; the lower bound is time_step_min", _FIXED),
+    },
+}
+"""Title of a section → its keys."""
+
+SYNONYMS = {
+    name: key
+    for key, names in {
+        "hidden_size": "n_embd n_embed d_model",
+        "num_hidden_layers": "n_layer n_layers",
+        "num_attention_heads": "n_head n_heads",
+        "num_key_value_heads": "num_kv_heads n_head_kv attn_config.kv_n_heads",
+        "head_dim": "attention_head_dim",
+        "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
+        "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length",
+        "tie_word_embeddings": "tie_embedding",
+        "rms_norm_eps": "norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon",
+        "hidden_act": "hidden_activation activation_function activation",
+        "embedding_multiplier": "scale_emb",
+        "qkv_bias": "use_qkv_bias",
+        "use_conv_bias": "mamba_conv_bias",
+        "num_experts": "num_local_experts n_routed_experts",
+        "num_experts_per_tok": "experts_per_token top_k_experts",
+        "moe_intermediate_size": "expert_intermediate_size",
+        "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
+        "sliding_window": "sliding_window_attention_size sliding_window_size",
+        "sliding_window_pattern": "_sliding_window_pattern",
+        "layers_block_type": "hybrid_override_pattern",
+        "no_rope_layer_interval": "nope_layer_interval",
+        "rope_theta": "rotary_emb_base rotary.base",
+        "rope_scaling.rope_type": "rope_scaling.type",
+        "rope_scaling.factor": "rotary.scaling_factor",
+        "partial_rotary_factor": "rotary_pct rope_pct",
+        "rope_interleave": "rope_interleaved",
+        "n_groups": "mamba_n_groups",
+        "conv_kernel": "mamba_d_conv",
+        "time_step_min": "mamba_dt_min",
+    }.items()
+    for name in names.split()
+}
+"""Other name of a key → the key."""
+
+CONFIG_KEYS: dict[str, Entry] = {key: entry for section in SECTIONS.values() for key, entry in section.items()}
+CONFIG_KEYS |= {name: (f"{CONFIG_KEYS[key][0]}; elsewhere {key.rpartition('.')[2]}", CONFIG_KEYS[key][1]) for name, key in SYNONYMS.items()}
+"""Key → its meaning and its effect; synonyms included."""
+
+MODEL_ARGS: dict[str, Entry] = {
+    "dim": ("d, the width of the residual stream", "weights: nearly all; compute"),
+    "n_layers": ("L, the number of layers", "weights of all layers; cache; compute"),
+    "n_heads": ("H, query heads of size dim / n_heads", "weights of wk and wv, if n_kv_heads is given; compute"),
+    "n_kv_heads": ("K, key/value heads shared by groups of query heads; absent: n_heads", "weights of wk and wv; cache"),
+    "vocab_size": ("V, rows of embedding and output; −1: taken from the tokenizer", "weights of tok_embeddings and output; compute"),
+    "multiple_of": ("F is rounded up to a multiple of this", "weights of w1, w2 and w3; compute"),
+    "ffn_dim_multiplier": ("factor of F before it is rounded; absent: 1", "weights of w1, w2 and w3; compute"),
+    "norm_eps": ("epsilon of the norms", "compute: arithmetic of the norms"),
+    "rope_theta": ("base of the rotary angles", "compute: the rotary angles"),
+    "max_batch_size": ("number of sequences for which the reference allocates its cache", "cache: its size, not the model"),
+    "max_seq_len": ("number of positions for which the reference allocates its cache", "cache: its size, not the model"),
+    "use_scaled_rope": ("whether slow rotary angles are scaled by 8, as in Llama 3.1", "compute: positions beyond 8,192"),
+}
+"""Field of Meta's `ModelArgs` → its meaning and its effect."""
+
+NO_EFFECT: dict[str, str] = {
+    key: reason
+    for reason, keys in {
+        "metadata": """architectures auto_map _name_or_path transformers_version model_type _class_name _note internal_version
+            is_llama_config finetuning_task problem_type id2label label2id mtplx_mtp_contract mlx_lm_extra_tensors""",
+        "the format of stored numbers, not their count": """torch_dtype dtype quantization_config compression_config quantization
+            use_bfloat16 for_llm_compressor""",
+        "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
+            scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
+            reorder_and_upcast_attn slow_but_exact""",
+        "initialization before training": """initializer_range initializer_factor init_std init_config init_device
+            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual""",
+        "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
+            attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise
+            router_jitter_noise router_aux_loss_coef output_router_logits aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
+        "ids of special tokens": """bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
+            forced_bos_token_id forced_eos_token_id image_token_index image_token_id""",
+        "the tokenizer": "tokenizer tokenizer_name tokenizer_class n_special predict_special_tokens",
+        "settings of text generation": """top_k top_p temperature do_sample num_beams num_beam_groups diversity_penalty num_return_sequences
+            max_length min_length typical_p length_penalty repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
+            early_stopping bad_words_ids badwordsids suppress_tokens begin_suppress_tokens exponential_decay_length_penalty
+            remove_invalid_values return_dict_in_generate output_scores prefix task_specific_params""",
+        "settings of an implementation": """use_cache pretraining_tp output_attentions output_hidden_states return_dict
+            gradient_checkpointing
+            attn_implementation _attn_implementation _attn_implementation_autoset attn_config.attn_impl attn_config.attn_uses_sequence_id
+            attn_config.rope_impl attn_config.rope_dail_config chunk_size chunk_size_feed_forward torchscript cache_implementation ep_size
+            flash_attn flash_rotary fused_dense use_flash_attn use_cache_kernel use_cache_quantization use_mamba_kernels onnx_safe
+            inference_runner validate_runner_input max_batch_size pad_key_length pre_allocate_kv_cache masked_softmax_fusion
+            bias_dropout_fusion skip_bias_add skip_bias_add_qkv num_logits_to_keep mask_value context_window_size prefill_chunk_size
+            moe_shared_expert_overlap verbose transformers.js_config use_pad_tok_in_ffn""",
+        "for encoders and encoder-decoder models": """is_decoder is_encoder_decoder add_cross_attention cross_attention_hidden_size
+            tie_encoder_decoder pruned_heads""",
+        "for a classifier's summary layer, which a language model does not have": """summary_activation summary_first_dropout
+            summary_proj_to_labels summary_type summary_use_proj""",
+        "the context again": "n_ctx",
+        "for images: text has one position per token": "use_mrope img_processor",
+    }.items()
+    for key in keys.split()
+}
+"""Keys that affect no weight, no cache and no arithmetic in families that do not read them → the reason."""
+
+
+def any_name(key: str) -> str:
+    """Return a key and its synonyms, joined by `|` as `Config` reads them, the given name first."""
+    first = SYNONYMS.get(key, key)
+    return "|".join(dict.fromkeys((key, first, *(name for name, other in SYNONYMS.items() if other == first))))
+
+
+def describe_key(key: str, *kinds: str) -> Entry | None:
+    """Return the entry of a key, dotted if nested: one for these families or kinds if there is one; None for an unknown key."""
+    plain = ".".join(part for part in key.split(".") if not part.isdecimal())
+    last = plain.rpartition(".")[2]
+    rotary = f"rope_scaling.{last}" if plain.startswith(("rope_scaling.", "rope_parameters.")) else plain
+    for name in (plain, rotary, last):
+        own = (f"{kind}/{word}" for kind in kinds for word in (name, SYNONYMS.get(name, name)))
+        if found := next((CONFIG_KEYS[word] for word in (*own, name) if word in CONFIG_KEYS), None):
+            return found
+    return None

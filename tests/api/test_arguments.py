@@ -1,0 +1,108 @@
+"""Arguments of the public functions: units, sources of models, and errors in Python's terms."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath import LlamathError
+
+ARGS = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3}
+
+
+@pytest.fixture(scope="module")
+def model() -> llamath.Model:
+    return llamath.load("llama-3-8b")
+
+
+@pytest.mark.parametrize("context", ["128k", 131072, "131,072", "131072", "131_072", "0.125M"])
+def test_spellings_of_a_number_of_tokens_are_equal(model: llamath.Model, context: int | str) -> None:
+    assert llamath.memory(model, context=context).context == 131072
+    assert llamath.flops(model, context=context).request.context == 131072
+    assert llamath.fit(model, on="h100", context=context).context == 131072
+
+
+def test_functions_accept_whatever_load_accepts(tmp_path: Path, model: llamath.Model) -> None:
+    (file := tmp_path / "config.json").write_text(json.dumps(dict(model.config.data)))
+    sources: list[Any] = [model, "llama-3-8b", str(file), file, dict(model.config.data), llamath.ModelArgs(**ARGS)]
+    assert {llamath.count(x).total for x in sources} == {8030261248}
+    assert {llamath.memory(x, context="8k").total for x in sources} == {llamath.memory(model, context=8192).total}
+
+
+def test_several_contexts_give_a_table(model: llamath.Model) -> None:
+    report = llamath.memory(model, context=["8k", 131072])
+    assert [x.context for x in report.contexts] == [8192, 131072] and report.context == 131072
+
+
+def test_weights_of_a_checkpoint_are_its_own_bytes(embedded_copy: Path) -> None:
+    stored = sum(x.bytes for x in llamath.inspect(embedded_copy).manifest.tensors)
+    assert llamath.memory(embedded_copy).weights == llamath.memory(llamath.load(embedded_copy)).weights == stored
+
+
+def test_report_of_a_loaded_model_equals_that_of_its_name(model: llamath.Model) -> None:
+    assert llamath.memory(model, context="8k") == llamath.memory("llama-3-8b", context=8192)
+    assert llamath.count(model) == llamath.count("llama-3-8b")
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2"])
+def test_models_pickle_and_compare(name: str) -> None:
+    model = llamath.load(name)
+    again = pickle.loads(pickle.dumps(model))
+    assert again == model == llamath.load(name) and again.parameters == model.parameters
+    assert model != llamath.load(name, changes={"vocab_size": 1000})
+
+
+def test_reports_are_frozen_and_pickle(model: llamath.Model) -> None:
+    report = llamath.memory(model, context="8k")
+    with pytest.raises(AttributeError, match="frozen"):
+        report.batch = 2  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(report)) == report
+
+
+MISTAKES: list[tuple[Callable[[], object], str]] = [
+    (lambda: llamath.memory("gpt2", context="abc"), "context should be a number of tokens such as 8192 or '128k', found 'abc'"),
+    (lambda: llamath.memory("gpt2", context=0), "context should be a number of tokens such as 8192 or '128k', found 0"),
+    (lambda: llamath.memory("gpt2", context=True), "context should be a number of tokens such as 8192 or '128k', found True"),
+    (lambda: llamath.memory("gpt2", lora="r=8"), "lora is for training"),
+    (lambda: llamath.memory("gpt2", layout="tp=2"), "layout is for training"),
+    (lambda: llamath.memory("gpt2", train=True, layout="tq=2"), "layout should be pairs such as 'tp=8,pp=4', found 'tq=2'"),
+    (lambda: llamath.memory("gpt2", train=True, lora="q,v"), "lora should be like 'r=16,targets=q,v', found 'q'"),
+    (lambda: llamath.memory("gpt2", train=True, recompute="some"), "recompute should be 'none' or 'selective' or 'full', found 'some'"),
+    (lambda: llamath.memory("gpt2", on="h1000"), "'h1000'"),
+    (lambda: llamath.fit("gpt2", on="h1000"), "'h1000'"),
+    (lambda: llamath.fit("gpt2", layout="tp=2"), "layout needs the GPUs that it is for"),
+    (lambda: llamath.plan("gpt2", on="8xh100", top=0), "top should be from 1 to 1,000, found 0"),
+    (lambda: llamath.plan("gpt2", on="8xh100", serve=True, latency="soon"), "latency should be a time such as '50ms' or 0.05 seconds"),
+    (lambda: llamath.plan("gpt2", on="8xh100", latency="50ms"), "latency is for serving"),
+    (lambda: llamath.count("lama-3-8b"), "lama-3-8b"),
+    (lambda: llamath.diff("gpt2"), "diff needs a second model or changes"),
+    (lambda: llamath.design(), "design needs a target such as '405B'"),
+    (lambda: llamath.design("8B", layers="many"), "layers should be a positive number or a range such as (60, 100) or '60:100', found 'many'"),
+    (lambda: llamath.design("8B", tolerance="a bit"), "tolerance should be a share such as 0.005 or '0.5%', at most 50%, found 'a bit'"),
+    (lambda: llamath.names("gpt2", names="mlx"), "mlx"),
+    (lambda: llamath.convert("x", "y", names="mlx"), "names should be 'hf' or 'meta' or 'gguf', found 'mlx'"),
+    (lambda: llamath.convert("x", "y", names="hf", max_shard_size="big"), "max_shard_size should be a number of bytes"),
+    (lambda: llamath.inspect("nowhere"), "nowhere"),
+    (lambda: llamath.verify("nowhere"), "nowhere"),
+    (lambda: llamath.gpus("h1000"), "'h1000'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES])
+def test_error_speaks_of_the_python_argument(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(LlamathError) as found:
+        call()
+    assert message in str(found.value)
+    assert "--" not in f"{found.value} {found.value.hint}"
+
+
+def test_does_not_fit_is_a_verdict() -> None:
+    assert not llamath.fit("llama-3.1-405b", on="rtx-4090").fits
+    assert llamath.fit("llama-3-8b", on="h100").fits
+    assert not llamath.memory("llama-3.1-70b", on="rtx-4090").limit.fits  # type: ignore[union-attr]

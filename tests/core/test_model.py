@@ -1,0 +1,103 @@
+"""Models: what `load` accepts, and that models compare, hash, copy and pickle."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import llamath
+from conftest import tiny_configs
+from llamath.catalog import read_preset
+from llamath.core.meta_args import ModelArgs
+from llamath.families.registry import FAMILIES, MODEL_TYPES, find_family
+
+SLUGS = ("llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2")
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_equal_models_are_equal_and_hash_alike(slug: str) -> None:
+    a, b = llamath.load(slug), llamath.load(slug)
+    assert a == b and hash(a) == hash(b) and len({a, b}) == 1
+    assert a.tree == b.tree and a.family == b.family and a.config == b.config
+
+
+def test_different_models_are_unequal() -> None:
+    a, b = llamath.load("llama-3-8b"), llamath.load("llama-3-8b", changes={"num_hidden_layers": 31})
+    assert a != b and a.tree != b.tree and a.family == b.family
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_models_survive_pickling_and_copying(slug: str) -> None:
+    model = llamath.load(slug)
+    total = model.parameters.total
+    for made in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert made == model and made.parameters.total == total
+        assert [x.path for _, x in zip(range(20), made.weights, strict=False)] == [
+            x.path for _, x in zip(range(20), model.weights, strict=False)
+        ]
+
+
+@pytest.mark.parametrize("config", tiny_configs())
+def test_every_tiny_model_survives_pickling(config: dict[str, Any]) -> None:
+    model = llamath.load(config)
+    assert pickle.loads(pickle.dumps(model)) == model
+
+
+def test_text_model_of_a_wrapper_survives_pickling() -> None:
+    text = dict(read_preset("gemma-3-27b").config)
+    model = llamath.load({"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}, "vision_config": {}})
+    assert model.family != find_family("gemma3_text") and pickle.loads(pickle.dumps(model)) == model
+
+
+def test_pickle_of_a_large_model_is_small() -> None:
+    assert len(pickle.dumps(llamath.load("llama-3.1-405b"))) < 20_000
+
+
+def test_repr_is_one_short_line() -> None:
+    assert repr(llamath.load("llama-3-8b")) == "Model('Llama 3 8B', llama family, 8,030,261,248 parameters)"
+
+
+def test_transformers_config_is_accepted() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(num_hidden_layers=2, vocab_size=1000)
+    assert llamath.load(config).parameters == llamath.load(config.to_dict()).parameters
+
+
+def test_model_is_accepted_and_can_be_changed() -> None:
+    model = llamath.load("llama-3-8b")
+    assert llamath.load(model) is model
+    changed = llamath.load(model, changes={"num_hidden_layers": 2})
+    assert (changed.name, changed.tree.layers.n) == ("Llama 3 8B", 2)
+
+
+def test_model_of_model_args_can_be_changed_by_their_names() -> None:
+    model = llamath.load(ModelArgs(vocab_size=32000))
+    assert llamath.load(model, changes={"n_layers": 2}).args == ModelArgs(vocab_size=32000, n_layers=2)
+
+
+@pytest.mark.parametrize("source", [b"llama-3-8b", 3, None, ["llama-3-8b"]])
+def test_other_python_objects_are_refused_by_type(source: Any) -> None:
+    with pytest.raises(llamath.ConfigError, match=f"cannot load a {type(source).__name__}"):
+        llamath.load(source)
+
+
+def test_unknown_config_key_is_named_with_its_family() -> None:
+    with pytest.raises(llamath.ConfigError, match="unknown config key 'hiden_size' for the llama family") as caught:
+        llamath.load("llama-3-8b", changes={"hiden_size": 1})
+    assert "did you mean hidden_size" in caught.value.hint
+
+
+def test_derived_defaults_are_not_noted() -> None:
+    assert llamath.load("llama-3-8b").notes == ()
+    config = dict(read_preset("qwen3-8b").config)
+    del config["head_dim"]
+    assert "head_dim not in config; using 128" in llamath.load(config).notes
+
+
+def test_every_family_is_named_after_its_module() -> None:
+    assert len(MODEL_TYPES) == sum(len(types.split()) for types in FAMILIES.values())
+    for model_type, module in MODEL_TYPES.items():
+        assert find_family(model_type).module == module
