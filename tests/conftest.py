@@ -80,7 +80,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored", lambda: "")
+    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored_token", lambda: "")
     found = socket.getaddrinfo
 
     def local(host: Any, *args: Any, **options: Any) -> Any:

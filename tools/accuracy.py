@@ -22,7 +22,7 @@ from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import held, total
 from llamath.analysis.training.saved_activations import Kernels
 from llamath.analysis.training.zero_states import Resident, static
-from llamath.checkpoint.quantization.sizes import parse_weight_format
+from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.core.forward_pass import ForwardPass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 

@@ -26,8 +26,9 @@ from llamath.analysis.inference.fit_report import FitReport, choose_layout, fit
 from llamath.analysis.inference.gpu_ranking import rank_gpus
 from llamath.analysis.inference.gpu_shards import ShardedModel, expected_expert_share
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
-from llamath.analysis.inference.speed_limits import COMPUTE_DTYPES, find_roof, speed_limits
+from llamath.analysis.inference.speed_limits import find_roof, speed_limits
 from llamath.analysis.parallel_layout import Layout, layout_problems
+from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
@@ -265,7 +266,7 @@ def test_a_scheme_multiplies_in_its_own_type_where_the_device_does() -> None:
         "fp32",
         "fp16",
     )
-    assert set(COMPUTE_DTYPES.values()) <= set(hardware.DTYPES)
+    assert set(COMPUTE_RATES.values()) <= set(hardware.DTYPES)
 
 
 @pytest.mark.parametrize(

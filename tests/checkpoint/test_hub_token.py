@@ -95,7 +95,7 @@ def test_the_token_can_be_withheld(pair: Pair, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored", STORED)
+    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored_token", STORED)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     read_remote("org/name")

@@ -14,9 +14,9 @@ import llamath
 from conftest import published, tiny_configs, truth
 from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage, gguf_tensors, gguf_traits, weight_storage
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.checkpoint.quantization import gguf_mixes as rules
-from llamath.checkpoint.quantization.gguf_mixes import FILE_TYPES, GGUFTensor, assign_types
-from llamath.checkpoint.quantization.sizes import WEIGHT_FORMATS, parse_weight_format
+from llamath.checkpoint.quantization import gguf_file_types as rules
+from llamath.checkpoint.quantization.gguf_file_types import FILE_TYPES, GGUFTensor, assign_types
+from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight_format
 from llamath.core.errors import LlamathError
 from llamath.model import Model
 from support import packed

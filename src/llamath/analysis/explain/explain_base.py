@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.expr import Dim, product, total
 from ...core.record_type import Record
@@ -132,13 +133,8 @@ class BaseModel(Record):
         return {
             "own": sum(int(x.weight.parameters) * n for x, n in leaves),
             "again": sum(int(x.weight.size) * n for x, n in leaves if x.weight.tied),
-            "scales": sum(num_scale_blocks(*map(int, x.weight.shape)) * n for x, n in linear),
+            "scales": sum(SCALE_LAYOUTS["blocks of 128×128"].elements(*map(int, x.weight.shape)) * n for x, n in linear),
         }
-
-
-def num_scale_blocks(rows: int, columns: int, size: int = 128) -> int:
-    """Return the number of size × size blocks that cover a matrix."""
-    return -(-rows // size) * -(-columns // size)
 
 
 def layer_formula(block: Block) -> Dim:

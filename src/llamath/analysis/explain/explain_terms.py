@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.parameter_count import count_parameters
 from .hypotheses import Hypothesis, HypothesisSpace
-from .moves import FP8_SCALE_FORMULAS, GROUP_FORMULAS, PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
+from .moves import PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
 from .priors import vocab_prior
 
 
@@ -46,15 +47,12 @@ def packing_term(way: Hypothesis) -> Term:
     """The elements that packing removes, or that FP8 scales add."""
     packing, n = way.packing, way.packing.divisor
     saved = HypothesisSpace(base=way.base, known_vocab_sizes={}, bits=64.0).saved(way.shape, packing) or 0
-    if packing.scales in FP8_SCALE_FORMULAS:
-        return Term(
-            what=f"FP8 scales of {packing.scales}",
-            value=-saved,
-            formula=f"Σ over the linear layers of {FP8_SCALE_FORMULAS[packing.scales]}",
-        )
-    if packing.scales:
-        what = f"{packing.what} packed by {packing.scales} (4-bit, eight to a 32-bit number, in groups of 128)"
-        formula = f"−(1 − 1/8)·{way.base.elements(*packing.kinds):,} + Σ ({GROUP_FORMULAS[packing.scales]})"
+    layout = SCALE_LAYOUTS.get(packing.scales)
+    if layout is not None and n == 1:
+        return Term(what=f"FP8 scales of {layout.name}", value=-saved, formula=f"Σ over the linear layers of {layout.formula}")
+    if layout is not None:
+        what = f"{packing.what} packed by {layout.name} (4-bit, eight to a 32-bit number, in groups of 128)"
+        formula = f"−(1 − 1/8)·{way.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
         return Term(what=what, value=-saved, formula=formula)
     what = f"{packing.what} packed ({PACKED_WORDS[n]}{PACKED_WORDS_8BIT[n]})"
     return Term(what=what, value=-saved, formula=f"−(1 − 1/{n})·{saved * n // (n - 1):,}")

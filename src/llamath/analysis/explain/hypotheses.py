@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.record_type import Record
-from .explain_base import BaseModel, LayerKind, num_scale_blocks
+from .explain_base import BaseModel, LayerKind
 from .moves import (
     UNPACKED,
     AdapterSet,
@@ -143,14 +144,4 @@ class HypothesisSpace(Record):
 def _num_scales(base: BaseModel, packing: Packing) -> int:
     """The number of scales (and zeros and group indices) that a packing stores for the linear layers."""
     linear = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
-    return sum(SCALES_PER_MATRIX[packing.scales](x.out, x.into) * x.copies for x in linear)
-
-
-SCALES_PER_MATRIX: dict[str, Callable[[int, int], int]] = {
-    "blocks of 128×128": num_scale_blocks,
-    "rows": lambda rows, _: rows,
-    "matrices": lambda *_: 1,
-    "AWQ": lambda rows, columns: rows * columns // 128 + rows * columns // 1024,
-    "GPTQ": lambda rows, columns: rows * columns // 128 + rows * columns // 1024 + columns,
-}
-"""Scales, zeros and group indices of one matrix, by (rows, columns)."""
+    return sum(SCALE_LAYOUTS[packing.scales].elements(x.out, x.into) * x.copies for x in linear)

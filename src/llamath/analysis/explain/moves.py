@@ -53,9 +53,6 @@ class AdapterSet(NamedTuple):
 
 UNPACKED = Packing("", (), 1, 0)
 PACKED_WORDS = {2: "4-bit, two to a byte", 4: "4-bit, four to a 16-bit number", 8: "4-bit, eight to a 32-bit number"}
-FP8_SCALE_FORMULAS = {"blocks of 128×128": "⌈out/128⌉·⌈in/128⌉", "rows": "out", "matrices": "1"}
-GROUP_FORMULAS = {"AWQ": "out·in/128 + out·in/1,024", "GPTQ": "out·in/128 + out·in/1,024 + in"}
-"""Stored per group of 128 4-bit values: a scale and a packed zero; GPTQ also stores the group index of each input row."""
 PACKED_WORDS_8BIT = {2: "; or 8-bit, two to 16 bits", 4: "; or 8-bit, four to 32 bits", 8: ""}
 
 

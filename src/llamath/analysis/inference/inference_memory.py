@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES, find_dtype
-from ...checkpoint.quantization.sizes import parse_weight_format
+from ...checkpoint.quantization.schemes import format_of_config, parse_weight_format
 from ...core.errors import LlamathError
 from ...core.expr import Dim
 from ...core.number_format import format_bytes, format_count, format_giga
@@ -289,7 +289,7 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
 def declared_dtype(model: Model) -> str:
     """Return the dtype or quantization scheme that the config declares; bf16 if it declares none or an unknown one."""
     quantization = model.config.data.get("quantization_config")
-    if isinstance(quantization, dict) and (scheme := _known_scheme(quantization)):
+    if isinstance(quantization, dict) and (scheme := format_of_config(quantization)):
         return scheme
     dtype = find_dtype(str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or ""))
     return dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
@@ -298,22 +298,9 @@ def declared_dtype(model: Model) -> str:
 def unknown_quantization(model: Model) -> str:
     """Return the config's quantization method if it is unknown here, else an empty string."""
     quantization = model.config.data.get("quantization_config")
-    if not isinstance(quantization, dict) or _known_scheme(quantization):
+    if not isinstance(quantization, dict) or format_of_config(quantization):
         return ""
     return str(quantization.get("quant_method") or "(no quant_method)")
-
-
-def _known_scheme(quantization: dict[str, object]) -> str:
-    method, bits, group = str(quantization.get("quant_method", "")), quantization.get("bits"), quantization.get("group_size")
-    if method in ("awq", "gptq") and type(bits) is int and type(group) is int and group > 0:
-        try:
-            return parse_weight_format(f"{method}-{bits}bit-g{group}").name
-        except LlamathError:
-            return ""
-    if method == "bitsandbytes":
-        double = "-dq" if quantization.get("bnb_4bit_use_double_quant") else ""
-        return f"bnb-nf4{double}" if quantization.get("load_in_4bit") else "bnb-int8"
-    return method if method == "mxfp4" or (method == "fp8" and quantization.get("weight_block_size") == [128, 128]) else ""
 
 
 def _check_request(request: MemoryRequest) -> None:

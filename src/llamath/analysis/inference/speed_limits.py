@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, NamedTuple
 
+from ...checkpoint.quantization.schemes import COMPUTE_RATES
 from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...hardware import Device
@@ -16,8 +17,6 @@ from ..flops.flop_count import forward_flops
 from .gpu_shards import ShardedModel
 
 Bound = Literal["memory", "compute"]
-COMPUTE_DTYPES = {"fp32": "fp32", "fp8": "fp8", "bnb-int8": "int8", "nvfp4": "fp4"}
-"""Schemes whose products run in a type of their own; all others unpack to 16 bits."""
 ASSUMPTIONS = (
     "the data sheet's bandwidth and dense FLOP/s, every byte read once",
     "nothing is spent on communication, kernel launches, softmax, norms or sampling",
@@ -74,7 +73,7 @@ def find_roof(device: Device, scheme: str, compute: str) -> Roof:
 def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
     """What products of weights in a scheme run in, best first: its own type if the device multiplies in that, else that of activations."""
     plain = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}[compute]
-    return tuple(dict.fromkeys((COMPUTE_DTYPES.get(scheme, plain), plain, "bf16", "fp16", "fp32")))
+    return tuple(dict.fromkeys((COMPUTE_RATES.get(scheme, plain), plain, "bf16", "fp16", "fp32")))
 
 
 def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int) -> SpeedLimits:

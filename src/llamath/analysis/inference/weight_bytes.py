@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
-from ...checkpoint.quantization.gguf_mixes import (
+from ...checkpoint.quantization.gguf_file_types import (
     ARCHS_70B,
     ARCHS_70B_WITH_GQA,
     FALCON_ARCHS,
@@ -20,7 +20,7 @@ from ...checkpoint.quantization.gguf_mixes import (
     ModelTraits,
     assign_types,
 )
-from ...checkpoint.quantization.sizes import WeightFormat
+from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
 from ...core.errors import FormatError, LlamathError
 from ...core.mixers import GatedDeltaNet

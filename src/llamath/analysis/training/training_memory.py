@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
-from ...checkpoint.quantization.sizes import parse_weight_format
+from ...checkpoint.quantization.schemes import parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import Stack

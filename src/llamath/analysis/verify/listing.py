@@ -21,7 +21,7 @@ from .shared_storage import SharedStorage, find_shared_storage
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from ...checkpoint.quantization.detect import Packing
+    from ...checkpoint.quantization.packed_tensors import Packing
 
 PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
 """Dtypes that no packing begins with."""
@@ -137,7 +137,7 @@ def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = N
     """The packings by name, if any dtype speaks for one: else the module that knows them is not even loaded."""
     if PLAIN_DTYPES.issuperset(manifest.columns.dtype):
         return {}
-    from ...checkpoint.quantization.detect import find_packings
+    from ...checkpoint.quantization.schemes import find_packings
 
     return find_packings(manifest.tensors, quantization)
 

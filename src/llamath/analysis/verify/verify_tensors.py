@@ -22,7 +22,7 @@ from .listing import find_packings
 from .naming_match import NamingMatch, match_naming
 
 if TYPE_CHECKING:
-    from ...checkpoint.quantization.detect import Packing
+    from ...checkpoint.quantization.packed_tensors import Packing
 
 BUFFERS = (
     "rotary_emb.inv_freq",

@@ -1,122 +1,229 @@
-"""Codecs: which stored tensors together stand for one weight, of what shape, told from names, dtypes and shapes that agree.
+"""Detection of packed weights by scheme: which stored tensors make up a weight of which shape, told from names, dtypes and shapes.
 
-The layouts are those that writers use: AutoAWQ (GEMM, GEMV, GEMV-fast), AutoGPTQ and GPTQModel, bitsandbytes, transformers' FP8 and MXFP4,
-NVIDIA ModelOpt, compressed-tensors, MLX, and ggml's block types. A name alone proves nothing; what the headers leave open stays open.
+The layouts are those of AutoAWQ (GEMM, GEMV, GEMV-fast), AutoGPTQ and GPTQModel, Marlin, bitsandbytes, transformers' FP8 and MXFP4,
+NVIDIA ModelOpt, compressed-tensors, MLX, BitNet and ggml's block types. A name alone proves nothing: shapes and dtypes must agree. What
+the headers leave open stays open. Each function records a packing if the tensor holds the values of its scheme.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from ..formats.dtypes import GGML, PLAIN
+from ..formats.dtypes import PLAIN
 from ..formats.manifest import Tensor
-from .packed_tensors import Found, Packing, ratio
-from .packed_words import grouped, mlx, words
+from .packed_tensors import GROUP_ROLES, Detection, Packing, Shape, bits_of_config, values_per_scale
 
-__all__ = ["Packing", "find_packings"]
-
-SCALES = ("_scale_inv", "_scale", "scale", "qscale_weight", "scale_weight")
-"""The companions without which eight bits are no codec but a plain type."""
-BLOCKS = {"absmax": "scale", "nested_absmax": "scale", "quant_map": "meta", "nested_quant_map": "meta"}
-"""Those of bitsandbytes' four bits."""
-FLOAT8 = tuple(name for name in PLAIN if name.startswith("F8_"))
-FP4 = {(16, "F8_E4M3"): "nvfp4", (32, "U8"): "mxfp4", (32, "F8_E8M0"): "mxfp4"}
-"""Values to a scale, and its dtype."""
+_SCALE_NAMES = ("_scale_inv", "_scale", "scale", "qscale_weight", "scale_weight")
+"""Companions without which FP8 and INT8 are plain types."""
+_HALVES = ("F16", "BF16", "F32")
+_QUANT_STATE = ".quant_state.bitsandbytes__"
 
 
-def find_packings(tensors: Sequence[Tensor], quantization: Mapping[str, Any] | None = None) -> dict[str, Packing]:
-    """For each tensor that is part of a packed weight, by name: what it is to it. `quantization` is what a configuration says of it."""
-    if not any(dtype in HANDLERS for dtype in {x.dtype for x in tensors}):
-        return {}
-    found = Found(tensors, quantization or {})
-    for x in tensors:
-        if (handler := HANDLERS.get(x.dtype)) is not None and x.name not in found.made:
-            handler(found, x)
-    if found.made and found.beside.keys() & {"k_scale", "v_scale"}:
-        _cache(found)
-    return found.made
+def detect_fp8(d: Detection, x: Tensor) -> None:
+    """FP8 with scales of the tensor, of channels or of blocks."""
+    _detect_8_bits(d, x, "fp8")
 
 
-def _eight(found: Found, x: Tensor) -> None:
-    """FP8, or INT8: a value a byte, with scales for tensors, channels or blocks."""
-    beside = found.companions(x.name)
-    scale = next((found.named[name] for name, end in beside if end in SCALES), None) if beside else None
-    if scale is None or scale.elements > x.elements:
-        return
-    if x.dtype == "I8" and scale.dtype in ("U8", "F8_E8M0") and ratio(x, scale) == 16:
-        found.pack(x, Packing.of_values("mxfp4", x.name, (*x.shape[:-1], 2 * x.shape[-1])), beside)
-    else:
-        found.pack(x, Packing.of_values("int8" if x.dtype == "I8" else "fp8", x.name, x.shape), beside)
+def detect_int8(d: Detection, x: Tensor) -> None:
+    """INT8 with scales of the tensor, of channels or of blocks."""
+    if not x.name.endswith(".qweight"):
+        _detect_8_bits(d, x, "int8")
 
 
-def _signed(found: Found, x: Tensor) -> None:
-    """INT8 of bitsandbytes, or as above."""
+def _detect_8_bits(d: Detection, x: Tensor, kind: str) -> None:
+    companions = d.companions(x.name)
+    if (scale := _scale_of(d, x, companions)) is not None:
+        if kind == "int8" and scale.dtype in ("U8", "F8_E8M0") and values_per_scale(x, scale) == 16:
+            d.record_with_companions(x, Packing.of_values("mxfp4", x.name, (*x.shape[:-1], 2 * x.shape[-1])), companions)
+        else:
+            d.record_with_companions(x, Packing.of_values(kind, x.name, x.shape), companions)
+
+
+def _scale_of(d: Detection, x: Tensor, companions: list[tuple[str, str]]) -> Tensor | None:
+    scale = next((d.tensors[name] for name, end in companions if end in _SCALE_NAMES), None) if companions else None
+    return scale if scale is not None and scale.elements <= x.elements else None
+
+
+def detect_bnb_int8(d: Detection, x: Tensor) -> None:
+    """Bitsandbytes LLM.int8(): a scale for each row."""
     base = x.name.removesuffix("weight")
-    scale = found.get(f"{base}SCB", "F32", "F16", "BF16")
+    scale = d.get(f"{base}SCB", "F32", "F16", "BF16")
     if scale is not None and len(x.shape) == 2 and scale.elements == x.shape[0]:
-        found.add(x, Packing.of_values("bnb-int8", x.name, x.shape), {scale.name: "scale", f"{base}weight_format": "meta"})
-    elif x.name.endswith(".qweight"):
-        grouped(found, x)
-    else:
-        _eight(found, x)
+        d.record(x, Packing.of_values("bnb-int8", x.name, x.shape), {scale.name: "scale", f"{base}weight_format": "meta"})
 
 
-def _bytes(found: Found, x: Tensor) -> None:
-    """Four bits, two to a byte: bitsandbytes, NVFP4, MXFP4."""
-    name, state, quant = x.name.partition(".quant_state.bitsandbytes__")
-    if state and quant in ("nf4", "fp4"):
-        _bitsandbytes(found, x, name, quant)
-    elif x.name.endswith(("_blocks", ".blocks")):
-        scales = found.get(f"{x.name[:-6]}scales", "U8")
-        if scales is not None and len(x.shape) > 1 and scales.shape == x.shape[:-1] and x.shape[-1] == 16:
-            found.add(x, Packing.of_values("mxfp4", x.name[:-7], (*x.shape[:-2], 32 * x.shape[-2])), {scales.name: "scale"})
-    else:
-        _four(found, x)
-
-
-def _bitsandbytes(found: Found, state: Tensor, name: str, quant: str) -> None:
-    """Values in one column of whatever dtype; their shape is in the tensor of the quantisation state, which no header shows."""
-    x, scale = found.get(name), found.get(f"{name}.absmax", "F32", "F16", "BF16", "U8")
+def detect_bnb_4bit(d: Detection, state: Tensor) -> None:
+    """Bitsandbytes NF4 and FP4: one column of any dtype; the shape is in the quantization state, which no header shows."""
+    name, marker, quant = state.name.partition(_QUANT_STATE)
+    if not marker or quant not in ("nf4", "fp4"):
+        return
+    x, scale = d.get(name), d.get(f"{name}.absmax", "F32", "F16", "BF16", "U8")
     if x is not None and scale is not None and len(x.shape) == 2 and 1 in x.shape and x.dtype in PLAIN:
         values = Packing(f"bnb-{quant}", name, "values", None, 2 * x.elements * PLAIN[x.dtype].bytes)
-        found.add(x, values, {state.name: "meta"} | {f"{name}.{end}": role for end, role in BLOCKS.items()})
+        roles = {"absmax": "scale", "nested_absmax": "scale", "quant_map": "meta", "nested_quant_map": "meta"}
+        d.record(x, values, {state.name: "meta"} | {f"{name}.{end}": role for end, role in roles.items()})
 
 
-def _four(found: Found, x: Tensor) -> None:
-    """FP4 with a scale for each 16 (FP8: NVFP4) or 32 (an exponent: MXFP4) values of a row; or BitNet's four rows in one, if declared."""
+def detect_mxfp4(d: Detection, x: Tensor) -> None:
+    """MXFP4: an 8-bit exponent for each 32 values, in blocks of 16 bytes (gpt-oss) or in rows."""
+    if _is_gpt_oss_blocks(x):
+        scales = d.get(f"{x.name[:-6]}scales", "U8")
+        if scales is not None and len(x.shape) > 1 and scales.shape == x.shape[:-1] and x.shape[-1] == 16:
+            d.record(x, Packing.of_values("mxfp4", x.name[:-7], (*x.shape[:-2], 32 * x.shape[-2])), {scales.name: "scale"})
+    else:
+        _detect_fp4(d, x, "mxfp4", 32, ("U8", "F8_E8M0"))
+
+
+def detect_nvfp4(d: Detection, x: Tensor) -> None:
+    """NVFP4: an FP8 scale for each 16 values of a row."""
+    if not _is_gpt_oss_blocks(x):
+        _detect_fp4(d, x, "nvfp4", 16, ("F8_E4M3",))
+
+
+def _is_gpt_oss_blocks(x: Tensor) -> bool:
+    return x.dtype == "U8" and x.name.endswith(("_blocks", ".blocks"))
+
+
+def _detect_fp4(d: Detection, x: Tensor, kind: str, group: int, scale_dtypes: tuple[str, ...]) -> None:
     weight = x.name.removesuffix("_packed")
-    scale = found.get(f"{weight}_scale")
-    each = 1 if x.dtype == "F4" else 2
-    if scale is None:
+    scale = d.get(f"{weight}_scale", *scale_dtypes)
+    values_per_number = 1 if x.dtype == "F4" else 2
+    if scale is not None and _QUANT_STATE not in x.name and values_per_number * values_per_scale(x, scale) == group:
+        d.record_with_companions(x, Packing.of_values(kind, weight, (*x.shape[:-1], values_per_number * x.shape[-1])))
+
+
+def detect_bitnet(d: Detection, x: Tensor) -> None:
+    """BitNet: four rows of ternary values in one, if the configuration declares it."""
+    weight = x.name.removesuffix("_packed")
+    scale = d.get(f"{weight}_scale")
+    if _is_gpt_oss_blocks(x) or d.config.get("quant_method") != "bitnet":
         return
-    if found.quantization.get("quant_method") == "bitnet" and scale.elements == 1 and len(x.shape) == 2:
-        found.pack(x, Packing.of_values("bitnet", weight, (4 * x.shape[0], x.shape[1])))
-    elif kind := FP4.get((each * ratio(x, scale), scale.dtype)):
-        found.pack(x, Packing.of_values(kind, weight, (*x.shape[:-1], each * x.shape[-1])))
+    if scale is not None and scale.elements == 1 and len(x.shape) == 2:
+        d.record_with_companions(x, Packing.of_values("bitnet", weight, (4 * x.shape[0], x.shape[1])))
 
 
-def _ggml(found: Found, x: Tensor) -> None:
-    """Blocks that hold their scales, and elements that are counted in the header; some files keep one more scale beside them."""
+def detect_ggml(d: Detection, x: Tensor) -> None:
+    """Ggml's block types: blocks contain their scales; some files store one more scale next to them."""
     base = x.name.removesuffix("weight")
-    beside = {y.name: "scale" for end in ("scale", "input_scale") if (y := found.get(base + end)) is not None and len(y.shape) < 2}
-    found.add(x, Packing.of_values("ggml", x.name, x.shape), beside)
+    roles = {y.name: "scale" for end in ("scale", "input_scale") if (y := d.get(base + end)) is not None and len(y.shape) < 2}
+    d.record(x, Packing.of_values("ggml", x.name, x.shape), roles)
 
 
-def _cache(found: Found) -> None:
-    """Scales of the key/value cache that stand in an attention block: beside packed weights, and no weights themselves."""
-    for name, x in found.named.items():
-        if name.endswith((".k_scale", ".v_scale")) and x.elements == 1 and name not in found.made:
-            found.made[name] = Packing("fp8-cache", name.rpartition(".")[0], "scale")
+def detect_awq_or_gptq(d: Detection, x: Tensor) -> None:
+    """AWQ and GPTQ: `X.qweight` with a scale for each group of inputs."""
+    if not x.name.endswith(".qweight"):
+        return
+    base = x.name.removesuffix("qweight")
+    scale, zero, scaled_zero = d.get(f"{base}scales", *_HALVES), d.get(f"{base}qzeros"), d.get(f"{base}scaled_zeros")
+    if scale is None or any(len(y.shape) != 2 or not y.elements for y in (x, scale, zero) if y is not None):
+        return
+    if x.shape[1] == scale.shape[1] and scaled_zero is None:
+        values = _gptq_values(d, x, scale, zero)
+    elif shape := _awq_shape(x, scale, scaled_zero if zero is None else zero):
+        values = Packing.of_values("awq", f"{base}weight", shape)
+    else:
+        return
+    d.record(x, values, {base + end: role for end, role in GROUP_ROLES.items()})
 
 
-HANDLERS: dict[str, Callable[[Found, Tensor], None]] = {
-    **dict.fromkeys(FLOAT8, _eight),
-    **dict.fromkeys(("I16", "I32", "I64"), words),
-    "I8": _signed,
-    "U8": _bytes,
-    "F4": _four,
-    "U32": mlx,
-    **dict.fromkeys((x.name for x in GGML.values() if x.block > 1), _ggml),
-}
-"""What a tensor of this dtype may be."""
+def _awq_shape(x: Tensor, scale: Tensor, zero: Tensor | None) -> Shape | None:
+    """AWQ packs eight values in a word along the outputs (GEMM) or the inputs (GEMV), or four rows in 16-bit words (GEMV-fast)."""
+    if zero is None:
+        return None
+    (rows, columns), scales, zeros = x.shape, scale.shape, zero.shape
+    if x.dtype == "I16":
+        return (4 * rows, columns) if scales == zeros and scales[1] == 4 * rows else None
+    if x.dtype != "I32" or zero.dtype != "I32" or scales != (zeros[0], 8 * zeros[1]):
+        return None
+    if zeros[1] == columns:
+        return 8 * columns, rows
+    return (rows, 8 * columns) if scales[0] == rows else None
+
+
+def _gptq_values(d: Detection, x: Tensor, scale: Tensor, zero: Tensor | None) -> Packing:
+    """GPTQ packs along the inputs; the packed zeros, the group index and the configuration tell the number of bits."""
+    base, word, (rows, outputs) = x.name.removesuffix("qweight"), 8 * PLAIN[x.dtype].bytes, x.shape
+    index = d.get(f"{base}g_idx", "I32", "I64")
+    bits = list(range(1, 9))
+    if zero is not None:
+        bits = [b for b in bits if zero.shape == (scale.shape[0], -(-outputs * b // word))]
+    if index is not None:
+        bits = [b for b in bits if -(-index.elements * b // word) == rows]
+    if len(bits) > 1:
+        declared = {b for b, _ in d.declared_bits()}
+        bits = [b for b in bits if {b} == declared]
+    if len(bits) != 1 or (index is None and rows * word % bits[0]):
+        return Packing.of_unknown_length("gptq", f"{base}weight", x)
+    return Packing.of_values("gptq", f"{base}weight", (outputs, rows * word // bits[0] if index is None else index.elements))
+
+
+def detect_marlin(d: Detection, x: Tensor) -> None:
+    """Marlin: GPTQ in tiles of 16 inputs, `X.B`, with scales `X.s` in as many columns as there are outputs."""
+    if not x.name.endswith(".B"):
+        return
+    base = x.name[:-1]
+    scale = d.get(f"{base}s", "F16", "BF16")
+    if scale is None or len(x.shape) != 2 or len(scale.shape) != 2:
+        return
+    if x.shape[1] in (2 * scale.shape[1], 4 * scale.shape[1]):
+        values = Packing.of_values("gptq", f"{base}weight", (scale.shape[1], 16 * x.shape[0]))
+        d.record(x, values, {scale.name: "scale", f"{base}workspace": "meta"})
+
+
+def detect_compressed_tensors(d: Detection, x: Tensor) -> None:
+    """compressed-tensors: rows packed densely; the group index, the packed zeros or the configuration tell the number of bits."""
+    if not x.name.endswith(".weight_packed"):
+        return
+    weight = x.name.removesuffix("_packed")
+    scale = d.get(f"{weight}_scale", *_HALVES)
+    if scale is None or len(x.shape) < 2 or scale.shape[:-1] != x.shape[:-1]:
+        return
+    lengths = _row_lengths(d, x, weight)
+    if lengths is None:
+        lengths = {y for bits, group in d.declared_bits() if (y := _row_length(x.shape[-1], scale.shape[-1], bits, group))}
+    values = Packing.of_unknown_length("compressed-int", weight, x)
+    if len(lengths) == 1 and (length := lengths.pop()):
+        values = Packing.of_values(f"compressed-int{32 * x.shape[-1] // length}", weight, (*x.shape[:-1], length))
+    d.record_with_companions(x, values)
+
+
+def _row_lengths(d: Detection, x: Tensor, weight: str) -> set[int] | None:
+    """Return the row lengths that agree with the group index or the packed zeros; None if there are neither."""
+    if (index := d.get(f"{weight}_g_idx", "I32", "I64")) is not None:
+        return {index.elements} if any(-(-index.elements * b // 32) == x.shape[-1] for b in range(1, 9)) else set()
+    zero = d.get(f"{weight}_zero_point", "I32")
+    if zero is not None and len(zero.shape) == len(x.shape):
+        bits = [b for b in range(1, 9) if -(-x.shape[-2] * b // 32) == zero.shape[-2]]
+        return {x.shape[-1] * 32 // bits[0]} if len(bits) == 1 and 8 % bits[0] == 0 else None
+    return None
+
+
+def _row_length(packed: int, scales: int, bits: int, group: int | None) -> int:
+    """Return the length of a row with this many words and scales; 0 if these bits and this group size do not produce one."""
+    if group is not None and packed in (-(-scales * group * bits // 32), -(-scales * group // (32 // bits))):
+        return scales * group
+    return packed * 32 // bits if group is None and scales == 1 and 8 % bits == 0 else 0
+
+
+def detect_mlx(d: Detection, x: Tensor) -> None:
+    """MLX: rows packed densely; without biases (FP4, FP8) the scales tell the number of bits, else the configuration does."""
+    base = x.name.removesuffix("weight")
+    scale, bias = d.get(f"{base}scales"), d.get(f"{base}biases")
+    if scale is None or base == x.name or (bias is not None and bias.shape != scale.shape) or not (each := values_per_scale(x, scale)):
+        return
+    if bias is not None:
+        own = d.config.get(base.rstrip("."))
+        declared = bits_of_config(own if isinstance(own, dict) else d.config)
+        group = next((g for b, g in declared if g and b * g == 32 * each), 0)
+    else:
+        group = {2: 16, 4: 32, 8: 32}.get(each, 0) if scale.dtype == "U8" else 0
+    if group:
+        values = Packing.of_values("mlx", x.name, (*x.shape[:-1], scale.shape[-1] * group))
+    else:
+        values = Packing.of_unknown_length("mlx", x.name, x)
+    d.record(x, values, {base + end: role for end, role in GROUP_ROLES.items()})
+
+
+def record_cache_scales(d: Detection) -> None:
+    """Record the scales of a KV cache that are stored in attention blocks next to packed weights."""
+    for name, x in d.tensors.items():
+        if name.endswith((".k_scale", ".v_scale")) and x.elements == 1 and name not in d.packings:
+            d.packings[name] = Packing("fp8-cache", name.rpartition(".")[0], "scale")

@@ -14,7 +14,7 @@ from ...core.errors import safe
 from .ls_text import basename
 
 if TYPE_CHECKING:
-    from ...checkpoint.quantization.detect import Packing
+    from ...checkpoint.quantization.packed_tensors import Packing
 
 HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
 LONGEST = 1 << 16

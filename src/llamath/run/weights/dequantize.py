@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.quantization.packed_tensors import Packing
+from ...checkpoint.quantization.schemes import SCHEME_BY_NAME
 from ...core.errors import LlamathError, safe
 
-SCALE_SUFFIXES = {"fp8": (".weight_scale_inv", ".weight_scale", "_scale_inv", "_scale"), "mxfp4": ("_scales",)}
-"""Supported schemes → suffixes of the name of a weight's scales."""
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Absolute values of E2M1 (OCP Microscaling Formats 1.0, section 5.3.3)."""
 CHUNK_ELEMENTS = 1 << 20
@@ -31,7 +30,8 @@ class PackedWeight(NamedTuple):
 def scales_name(packing: Packing, tensors: Mapping[str, object]) -> str:
     """Return the name of a quantized weight's scales; empty if the weight cannot be dequantized."""
     base = packing.weight.removesuffix(".weight")
-    names = [base + end if end.startswith(".") else packing.weight + end for end in SCALE_SUFFIXES.get(packing.kind, ())]
+    suffixes = SCHEME_BY_NAME[packing.kind].scale_suffixes if packing.kind in SCHEME_BY_NAME else ()
+    names = [base + end if end.startswith(".") else packing.weight + end for end in suffixes]
     return next((name for name in names if name in tensors), "") if packing.shape is not None else ""
 
 
