@@ -440,6 +440,7 @@ def plan(
         flash=_choice("attention", attention, ("flash", "eager")) == "flash",
         fixed=_key_values("layout", layout, {name: _integer(1) for name in PLAN_AXES} | {"zero": _integer(0, 3)}),
         top=top,
+        tokens=None if tokens is None else _count("tokens", tokens),
     )
     return plan_training(loaded, cluster, request)
 

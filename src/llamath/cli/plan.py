@@ -66,7 +66,11 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
     from ..analysis.plan import PlanRequest, plan
 
     chosen = {name: asked[name] for name in ("optimizer", "gradients") if asked[name]}
+    seen = parse_count(asked["tokens"]) if asked["tokens"] else None
+    if seen and seen >= TOKENS:
+        raise LlamathError(f"--tokens {safe(asked['tokens'], 40)} is more than all that was ever written", hint="like 15.6T")
     request = PlanRequest(
+        tokens=seen,
         dtype=asked["dtype"],
         context=asked["context"],
         batch_tokens=_tokens(asked["batch_tokens"]),
@@ -75,9 +79,6 @@ def _train(model: Model, on: str, asked: Mapping[str, Any]) -> None:
         top=asked["top"],
         **chosen,
     )
-    seen = parse_count(asked["tokens"]) if asked["tokens"] else None
-    if seen and seen >= TOKENS:
-        raise LlamathError(f"--tokens {safe(asked['tokens'], 40)} is more than all that was ever written", hint="like 15.6T")
     report = plan(model, parse_devices(on), request)
     warn(model, report.context)
     if asked["form"] == "json":

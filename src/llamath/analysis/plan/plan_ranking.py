@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.errors import LlamathError
+from ...core.number_format import format_giga
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...hardware import Device
 from ..parallel_layout import Layout
 from ..training.training_memory import TrainRequest, plainly
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
-from .training_run import TrainingCostModel, TrainingPlan
+from .training_run import TrainingCostModel, TrainingPlan, TrainingRun, prediction_constants
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -38,11 +40,19 @@ class PlanRequest(Record):
     flash: bool = True
     fixed: Mapping[str, int] = MappingProxyType({})  # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
     top: int = DEFAULT_TOP
+    tokens: int | None = None  # of the whole training
 
 
-class PlanReport(Record):
+class PlanReport(Report):
     """The ranked plans of a training step, and the degrees that were rejected."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "family=model.family.name", "source=model.source", "device=device.name", "gpus", "memory=device.memory"),
+        *("peak", "dtype", "optimizer=request.optimizer", "gradients=request.gradients", "context", "sequences", "batch_tokens"),
+        *("constants", "layouts", "variants", "plans", "rejected", "least", "notes=model.notes"),
+    )
+
+    model: Model
     device: Device
     gpus: int
     context: int
@@ -62,6 +72,39 @@ class PlanReport(Record):
     def batch_tokens(self) -> int:
         """Tokens of a step."""
         return self.sequences * self.context
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a plan."""
+        return bool(self.plans)
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        """The constants of the prediction."""
+        return prediction_constants()
+
+    @property
+    def summary(self) -> str:
+        """The best plan."""
+        where = f"{self.model.name} on {self.gpus:,} × {self.device.title}"
+        if not self.plans:
+            return f"{where}: no layout fits"
+        best = self.plans[0]
+        axes = " × ".join(f"{name.upper()} {n}" for name, n in layout_axes(best.layout).items() if n > 1) or "1 GPU"
+        return f"{where}: {axes}, predicted MFU {best.mfu:.1%}, {format_giga(best.memory, 2**30)} GiB per GPU"
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each plan."""
+        rows = [
+            (
+                *layout_axes(x.layout).values(),
+                *(x.layout.zero, x.layout.interleave, x.layout.microbatch, x.layout.count, x.layout.recompute),
+                *(format_giga(x.memory, 2**30), f"{x.timing.step:.3g}", f"{x.mfu:.1%}", round(x.tokens)),
+            )
+            for x in self.plans
+        ]
+        settings = ("ZeRO", "interleave", "microbatch", "microbatches", "recompute", "GiB", "s per step", "MFU", "tokens/s")
+        yield html_table((*(name.upper() for name in LAYOUT_AXES), *settings), rows)
 
 
 def plan(model: Model, on: tuple[int, Device], request: PlanRequest | None = None) -> PlanReport:
@@ -105,6 +148,7 @@ class _Search:
             raise LlamathError(f"no layout is possible on {self.gpus:,} GPUs{_why(self)}", hint=_hint(self))
         smallest = None if found else min(map(self._smallest_variant, layouts), key=self.model_cost.memory.max_bytes)
         return PlanReport(
+            model=self.model,
             device=self.device,
             gpus=self.gpus,
             context=self.model_cost.job.context,
@@ -112,7 +156,7 @@ class _Search:
             request=self.request,
             dtype=self.model_cost.job.packer.name,
             peak=self.model_cost.peak,
-            plans=tuple(map(self.model_cost.plan, found)),
+            plans=tuple(self._with_run(self.model_cost.plan(x)) for x in found),
             rejected=sort_rejected(self.space.rejected.values()),
             layouts=len(layouts),
             variants=variants,
@@ -120,6 +164,14 @@ class _Search:
             smallest=smallest,
             padded_vocab=_padded_vocab(self.model, found[0]) if found else None,
         )
+
+    def _with_run(self, plan: TrainingPlan) -> TrainingPlan:
+        """Return the plan with the length of the whole training, if the number of tokens is given."""
+        if self.request.tokens is None:
+            return plan
+        tokens, hours = self.request.tokens, self.request.tokens / plan.tokens / 3600
+        steps = -(-tokens // (self.sequences * self.model_cost.job.context))
+        return plan.replace(run=TrainingRun(tokens=tokens, steps=steps, hours=hours, gpu_hours=hours * self.gpus))
 
     def _queue(self, layouts: list[Layout]) -> tuple[list[_QueueEntry], int]:
         """Return the variants of each layout as a heap ordered by the fastest variant, and their number."""

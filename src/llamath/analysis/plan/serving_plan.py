@@ -6,11 +6,13 @@ many groups as there are stages, so that no stage idles. Speeds are upper bounds
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.errors import LlamathError
+from ...core.number_format import format_count, format_giga
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...hardware import Device
 from ..inference.fit_report import tp_degrees
 from ..inference.gpu_shards import ShardedModel
@@ -31,6 +33,11 @@ MAX_BATCH = 2**20
 class ServePlan(Record):
     """One way to split the model over the GPUs of a replica."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("tp=layout.tp", "pp=layout.pp", "replicas", "batch", "memory", "seconds_per_token=seconds"),
+        *("decode_ceiling_per_gpu=rate", "decode_ceiling", "bound"),
+    )
+
     layout: Layout
     replicas: int
     batch: int  # concurrent sequences of each replica
@@ -39,10 +46,21 @@ class ServePlan(Record):
     rate: float  # upper bound on tokens per second per GPU
     bound: Bound
 
+    @property
+    def decode_ceiling(self) -> float:
+        """Upper bound on tokens per second of all replicas."""
+        return self.rate * (self.layout.gpus * self.replicas)
 
-class ServeReport(Record):
+
+class ServeReport(Report):
     """The ranked serving plans, and the splits that are impossible or too large."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "family=model.family.name", "source=model.source", "device=device.name", "gpus", "memory=device.memory"),
+        *("dtype", "kv_dtype", "context", "latency", "plans", "rejected", "too_large", "notes=all_notes"),
+    )
+
+    model: Model
     device: Device
     gpus: int
     context: int
@@ -53,6 +71,44 @@ class ServeReport(Record):
     rejected: tuple[Rejected, ...]
     too_large: tuple[Rejected, ...]  # splits that do not fit one sequence per stage, or miss the latency
     notes: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a plan."""
+        return bool(self.plans)
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes of the plans and of the model."""
+        return (*self.notes, *self.model.notes)
+
+    @property
+    def summary(self) -> str:
+        """The best plan."""
+        where = f"{self.model.name} on {self.gpus:,} × {self.device.title}"
+        if not self.plans:
+            return f"{where}: no split fits"
+        best = self.plans[0]
+        split = f"{format_count(best.replicas, 'replica')} with TP {best.layout.tp} × PP {best.layout.pp}"
+        return f"{where}: {split}, {format_count(best.batch, 'sequence')} each, at most {best.decode_ceiling:,.0f} tokens/s"
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each plan."""
+        columns = ("TP", "PP", "replicas", "batch", "GiB", "ms per token", "tokens/s at most", "bound")
+        rows = (
+            (
+                x.layout.tp,
+                x.layout.pp,
+                x.replicas,
+                x.batch,
+                format_giga(x.memory, 2**30),
+                f"{x.seconds * 1000:.3g}",
+                round(x.decode_ceiling),
+                x.bound,
+            )
+            for x in self.plans
+        )
+        yield html_table(columns, rows)
 
 
 def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
@@ -70,6 +126,7 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
         else:
             short.append(one)
     return ServeReport(
+        model=model,
         device=device,
         gpus=gpus,
         context=sizes.context,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ...core.blocks import Decoder
 from ...core.record_type import Record
@@ -48,6 +48,10 @@ class BytesSent(NamedTuple):
 class StepTime(Record):
     """The seconds of a training step, by part."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update", "step"),
+    )
+
     arithmetic: float  # matrix products and memory-bound operations
     tensor: float
     context: float
@@ -62,6 +66,11 @@ class StepTime(Record):
     def step(self) -> float:
         """The whole step."""
         return self.arithmetic + self.tensor + self.context + self.expert + self.pipeline + self.bubble + self.data + self.update
+
+    @property
+    def bubble_share(self) -> float:
+        """The share of the pipeline bubble in the step."""
+        return self.bubble / self.step
 
 
 class StepTimeModel:

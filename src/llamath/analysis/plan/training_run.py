@@ -7,7 +7,7 @@ over the pairs that the mask admits, relative to the dense peak.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
@@ -25,8 +25,24 @@ if TYPE_CHECKING:
     from ...model import Model
 
 
+class TrainingRun(Record):
+    """A whole training with one plan, without failures."""
+
+    tokens: int
+    steps: int
+    hours: float
+    gpu_hours: float
+
+
 class TrainingPlan(Record):
     """One complete layout with its memory, step time and MFU."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("tp=layout.tp", "pp=layout.pp", "cp=layout.cp", "ep=layout.ep", "dp=layout.dp", "zero=layout.zero"),
+        *("interleave=layout.interleave", "microbatch=layout.microbatch", "recompute=layout.recompute", "microbatches=layout.count"),
+        *("memory", "mfu", "flops=rate", "tokens_per_second=tokens", "bubble=timing.bubble_share", "seconds=timing", "sent=timing.sent"),
+        "*run",
+    )
 
     layout: Layout
     memory: int  # bytes on a GPU of the largest stage
@@ -34,6 +50,7 @@ class TrainingPlan(Record):
     mfu: float
     rate: float  # model FLOP/s per GPU
     tokens: float  # tokens per second, all GPUs together
+    run: TrainingRun | None = None  # if the number of training tokens is given
 
 
 def prediction_constants() -> dict[str, float]:
