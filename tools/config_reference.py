@@ -1,4 +1,4 @@
-"""Write docs/reference/config.md from `llamath.config_keys`; with --check, fail if it is out of date."""
+"""Write docs/reference/config-keys.md from `llamath.config_keys`; with --check, fail if it is out of date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from llamath.config_keys import MODEL_ARGS, NO_EFFECT, SECTIONS, SYNONYMS
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config-keys.md"
 HEAD = """# Configuration keys
 
 Written by `tools/config_reference.py` from `src/llamath/config_keys.py`; change it there.
@@ -25,23 +25,6 @@ Every key that a family reads or knows, its meaning, and what it affects:
 `llamath config MODEL` shows this for one model, with its values, the defaults of its family, and Meta's `ModelArgs`.
 A key inside an object is dotted: `rope_scaling.factor` (also for `rope_parameters`, and inside `rope_parameters.full_attention`).
 The letters are those of the formula that `llamath count` prints.
-"""
-TAIL = """
-## `llamath config MODEL --json`
-
-| field | content |
-| --- | --- |
-| `model` | the model's name |
-| `hf` | the configuration in Hugging Face's keys |
-| `meta` | the fields of `ModelArgs`, or null where the reference cannot express the model |
-| `why` | why `meta` is null |
-| `keys` | per key: `key`, `value`, `absent` (`value` is the default), `says` (meaning), `moves` (effect), `group`, `meta` (fields) |
-| `derived` | derived numbers: `says`, `formula`, `value` |
-| `widths` | every `multiple_of` and `ffn_dim_multiplier` tried that gives the same feed-forward width |
-| `remarks` | what `ModelArgs` cannot express of this model |
-
-`group` is the first word of `moves`, `nothing` for a key that this model does not use, or `unread` for one that its family does not know.
-`llamath config MODEL --params-json` prints a `params.json` that gives the model.
 """
 
 
@@ -64,7 +47,7 @@ def page() -> str:
     lines += ["## Keys without effect", ""]
     lines += [f"- {why}: {', '.join(f'`{key}`' for key, _ in keys)}" for why, keys in groupby(NO_EFFECT.items(), lambda x: x[1])]
     lines += ["", "## Meta's `ModelArgs`", "", *table(rows(MODEL_ARGS, {}))]
-    return "\n".join(lines) + "\n" + TAIL
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:

@@ -1,51 +1,48 @@
-"""Run the commands shown in README and docs, and write their output below them; with --check, fail where it is not what is shown.
+"""Regenerate the generated parts of README and docs; with --check, fail where a page is stale.
 
-A block of ```console that begins with `$ llamath …` is regenerated; `…` alone on a line stands for lines left out, and stays. A block of
-```tree becomes the files of the project, each with its own first sentence; one of ```bench the figures kept in bench/results, one of
-```speed those of bench/run.py.
+- A ```console block that begins with `$ llamath …` gets the output of its commands. A line `…` stands for omitted lines and stays.
+- `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them.
+- `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that command's JSON output.
+- `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
+- A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
+
+import click
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
-TREE = re.compile(r"^```tree\n.*?^```$", re.MULTILINE | re.DOTALL)
+REFERENCE = ROOT / "docs" / "reference"
+CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
+OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
+WIDTH = 96
 PEERS = ("llama-cpp-python", "openvino")
 SPEEDS = {"ready": "ready", "first": "first", "answer": "answer", "512 read": "prefill", "decode 1": "decode_1", "decode 8": "decode_8"}
-LINES = {
-    "Makefile": "demo, test, lint, docs, fuzz, bench",
-    "pyproject.toml": "what the package is and needs; ruff, mypy and pytest",
-    "constraints.txt": "the versions that the Makefile installs",
-    ".ci/run": "what a change must pass",
-    "CONTRIBUTING.md": "run the checks, add a family, add a preset",
-    "CHANGELOG.md": "what each version brought",
-    "LOG.md": "what was tried, what surprised, which oracles disagree",
-    "examples/": "a Llama of 33,000 parameters, for the commands shown here",
-    "docs/": "guides, concepts and reference, in part generated",
-}
-"""The files that have no sentence of their own."""
 
 
 def output(command: str) -> str:
     env = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(shlex.split(command), capture_output=True, text=True, env=env, cwd=ROOT, timeout=120)
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, env=env, cwd=ROOT, timeout=600)
     return done.stdout + done.stderr
 
 
-def shown(found: re.Match[str]) -> str:
-    """The block with each command's output as it is now; a block that leaves lines out keeps what it leaves out."""
+def console(found: re.Match[str]) -> str:
+    """Return a console block with the current output of its commands."""
     text = ""
     for part in re.split(r"^(?=\$ )", found[1], flags=re.MULTILINE):
         if not part:
@@ -57,31 +54,59 @@ def shown(found: re.Match[str]) -> str:
 
 
 def abridged(old: str, new: str) -> str:
-    """The head and the tail that the block shows, as many lines as it showed."""
+    """Return the first and last lines of an output, as many as the block showed before."""
     head, _, tail = old.partition(CUT)
     lines = new.splitlines(keepends=True)
     last = lines[len(lines) - tail.count("\n") :] if tail else []
     return "".join([*lines[: head.count("\n")], CUT, *last])
 
 
-def sentence(path: Path) -> str:
-    """The first sentence of a module, on one line."""
-    doc = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[.:]) |[:;] ", doc)[0].rstrip(".:")
+def command_named(name: str) -> click.Command:
+    from llamath.cli import cli
+
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None, f"there is no command {name}"
+    return found
 
 
-def tree(_: re.Match[str]) -> str:
-    lines = [f"{name:<28} {what}" for name, what in LINES.items()]
-    for folder in ("src/llamath", "tools", "bench", "tests"):
-        lines += ["", f"{folder}/"]
-        for path in sorted((ROOT / folder).rglob("*.py"), key=lambda x: (x.parent, x.name)):
-            name = str(path.relative_to(ROOT / folder)).removesuffix("__init__.py") or "__init__.py"
-            if path.stat().st_size:
-                lines.append(f"  {name:<26} {sentence(path)}"[:140].rstrip())
-        if folder == "src/llamath":
-            count = len(list((ROOT / folder / "catalog").glob("*.json")))
-            lines.append(f"  {'catalog/*.json':<26} {count} published models, one file each")
-    return "```tree\n" + "\n".join(lines) + "\n```"
+def option_lines(name: str) -> Iterator[str]:
+    """Yield the visible options of a command as a Markdown list."""
+    context = click.Context(command_named(name), info_name=f"llamath {name}")
+    for parameter in context.command.get_params(context):
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) and parameter.name != "help" else None
+        if record is not None:
+            yield fill(f"- `{record[0]}`: {record[1]}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def options(found: re.Match[str]) -> str:
+    return "\n".join([f"<!-- options {found[1]} -->", "", *option_lines(found[1]), "", "<!-- end -->"])
+
+
+def command_names() -> list[str]:
+    from llamath.cli import cli
+
+    return sorted(cli.list_commands(click.Context(cli)))
+
+
+def commands(_: re.Match[str]) -> str:
+    lines = []
+    for name in command_names():
+        sentence = command_named(name).get_short_help_str(200).rstrip(".")
+        lines.append(fill(f"- [{name}](reference/{name}.md): {sentence}", WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join(["<!-- commands -->", "", *lines, "", "<!-- end -->"])
+
+
+def wrong_keys(path: Path, text: str) -> Iterator[str]:
+    """Yield a message for each table of JSON keys that differs from what the command prints."""
+    for command, table in JSON_KEYS.findall(text):
+        documented = {x for row in table.splitlines()[2:] for x in re.findall(r"`(\w+)`", row.split("|")[1])}
+        printed = output(command)
+        if not printed.startswith("{"):
+            yield f"{path.name}: `{command}` prints no JSON object: {printed}"
+            continue
+        actual = set(json.loads(printed))
+        if documented != actual:
+            yield f"{path.name}: JSON keys of `{command}`: missing {sorted(actual - documented)}, extra {sorted(documented - actual)}"
 
 
 def bench(_: re.Match[str]) -> str:
@@ -97,7 +122,7 @@ def bench(_: re.Match[str]) -> str:
 
 
 def speed(_: re.Match[str]) -> str:
-    """What bench/run.py measured: by how much less processor time each engine takes than transformers."""
+    """Return the results of bench/run.py: how many times less CPU time than transformers each engine takes."""
     results = json.loads((ROOT / "bench" / "results" / "run.json").read_text())["results"]
     lines = []
     for result in results:
@@ -116,18 +141,28 @@ def speed(_: re.Match[str]) -> str:
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 
+GENERATED = {CONSOLE: console, OPTIONS: options, COMMANDS: commands, BENCH: bench, SPEED: speed}
+
+
 def main() -> int:
-    stale = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        text = path.read_text()
-        fresh = SPEED.sub(speed, BENCH.sub(bench, TREE.sub(tree, BLOCK.sub(shown, text))))
+    check = "--check" in sys.argv
+    wanted = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
+    stale, wrong = [], []
+    for path in wanted or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = fresh = path.read_text()
+        for pattern, generate in GENERATED.items():
+            fresh = pattern.sub(generate, fresh)
+        wrong += wrong_keys(path, fresh)
         if fresh != text:
             stale.append(str(path.relative_to(ROOT)))
-            if "--check" not in sys.argv:
+            if not check:
                 path.write_text(fresh)
+    wrong += [f"the command {x} has no page in docs/reference" for x in command_names() if not (REFERENCE / f"{x}.md").exists()]
+    for line in wrong:
+        print(line, file=sys.stderr)
     if stale:
-        print(("stale: " if "--check" in sys.argv else "written: ") + ", ".join(stale), file=sys.stderr)
-    return int(bool(stale) and "--check" in sys.argv)
+        print(("stale: " if check else "written: ") + ", ".join(stale), file=sys.stderr)
+    return int(bool(wrong) or (check and bool(stale)))
 
 
 if __name__ == "__main__":
