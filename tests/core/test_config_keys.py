@@ -18,14 +18,14 @@ from click.testing import CliRunner
 import config_reference as page
 import llamath
 from conftest import truth
-from llamath.analysis.config_report import META_FIELDS, UNREAD, params_json
+from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, params_json
 from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key
 from llamath.core.config import Config
 from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
-from llamath.render.text.config_text import config_json, config_text, explained, format_value, params_json_text
+from llamath.render.text.config_text import config_text, format_value, params_json_text
 
 HERE = Path(__file__).parents[1]
 GOLDEN = HERE / "golden" / "config-llama-3-8b.txt"
@@ -154,7 +154,7 @@ def test_every_field_of_model_args_is_said() -> None:
 def test_dimensions_name_their_letter() -> None:
     for name, model in models().items():
         letters = {letter for x in fold(model.tree) for dim in x.weight.shape for letter in dim.atoms}
-        says = {x.key: x.says for x in explained(model).keys}
+        says = {x.key: x.says for x in config_report(model).keys}
         for key in set(model.config.key_by_symbol.values()) & set(says):
             if its := [letter for letter, source in model.config.key_by_symbol.items() if source == key and letter in letters]:
                 words = re.findall("[A-Za-z]+", says[key])
@@ -208,7 +208,7 @@ def test_what_is_said_to_move_weights_does_and_nothing_else_does() -> None:
     for path in sorted(HERE.glob("tiny*/*.json")):
         for label, config in json.loads(path.read_text()).items():
             model = llamath.load(config)
-            for x in explained(model).keys:
+            for x in config_report(model).keys:
                 if x.key in ends or isinstance(x.value, dict):
                     continue
                 weighty = x.group == "weights"
@@ -233,7 +233,7 @@ def test_the_text_is_golden() -> None:
 def test_every_text_fits_the_terminal_and_explains_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for name, model in models().items():
-        text = config_text(model)
+        text = config_text(config_report(model))
         assert max(map(len, text.splitlines())) <= 80, name
         assert "not a key that is known" not in text, name
         assert all(key in text for key in model.config.data), name
@@ -262,7 +262,7 @@ def test_json_says_why_there_are_no_model_args(name: str) -> None:
 
 
 def test_what_a_null_says() -> None:
-    keys = {x.key: x for x in explained(llamath.load("gemma-2-2b", changes={"sliding_window": None, "head_dim": None})).keys}
+    keys = {x.key: x for x in config_report(llamath.load("gemma-2-2b", changes={"sliding_window": None, "head_dim": None})).keys}
     assert keys["sliding_window"].value is None and not keys["sliding_window"].absent, "no window"
     assert keys["head_dim"].value == 256 and keys["head_dim"].absent, "the family's own size"
 
@@ -270,18 +270,18 @@ def test_what_a_null_says() -> None:
 def test_keys_that_nobody_reads_are_listed_apart() -> None:
     config = {**llamath.load("llama-3-8b").config.data, "made_up\x1b[31m": "\u202ex", "logit_scale": 2.0, "bos_token_id": 1}
     model = llamath.load(config)
-    keys = {x["key"]: x for x in config_json(model)["keys"]}
+    keys = {x["key"]: x for x in config_report(model).to_json()["keys"]}
     assert (keys["made_up\x1b[31m"]["group"], keys["made_up\x1b[31m"]["says"]) == (UNREAD, "not a key that is known here")
     assert keys["logit_scale"]["group"] == UNREAD and "elsewhere" in keys["logit_scale"]["moves"]
     assert keys["bos_token_id"]["group"] == "nothing"
-    apart = config_text(model).partition("not read by this family")[2]
+    apart = config_text(config_report(model)).partition("not read by this family")[2]
     assert "made_up\\u{1b}[31m" in apart and "\x1b[31m" not in apart and "\u202e" not in apart
 
 
 def test_keys_that_the_model_has_no_use_for_are_said_to_move_nothing() -> None:
-    keys = {x.key: x for x in explained(llamath.load("nemotron-3-nano-30b")).keys}
+    keys = {x.key: x for x in config_report(llamath.load("nemotron-3-nano-30b")).keys}
     assert keys["rope_theta"].moves == "nothing in this model" and keys["hidden_size"].group == "weights"
-    assert {x.key: x for x in explained(llamath.load("deepseek-v3")).keys}["num_nextn_predict_layers"].group == "apart"
+    assert {x.key: x for x in config_report(llamath.load("deepseek-v3")).keys}["num_nextn_predict_layers"].group == "apart"
 
 
 @pytest.mark.parametrize(
@@ -309,10 +309,10 @@ def test_values_are_short_and_harmless(value: object, text: str) -> None:
 @pytest.mark.parametrize("slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")])
 def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
-    made = explained(model)
+    made = config_report(model)
     if slug in BEYOND:
         assert made.meta is None and BEYOND[slug] in made.why
-        with pytest.raises(llamath.ConfigError, match="cannot be said"):
+        with pytest.raises(llamath.ConfigError, match="cannot be expressed"):
             params_json_text(model)
         return
     assert made.meta is not None
@@ -325,12 +325,12 @@ def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> No
     assert dict(params_json(made.meta)) == json.loads(path.read_text())
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         assert again.config.data[key] == model.config.data[key]
-    assert tied == any("embedding itself" in x for x in made.remarks)
+    assert tied == any("tied to the embedding" in x for x in made.remarks)
 
 
 def test_what_model_args_leave_unsaid_is_remarked() -> None:
     text = " ".join(run("config", "llama-3.2-1b").split())
-    assert "it counts 262,668,288 more" in text and "factor 32.0, not 8.0" in text
+    assert "the model counts 262,668,288 more" in text and "factor 32.0, not 8.0" in text
     assert "note:" not in run("config", "llama-3-8b")
 
 

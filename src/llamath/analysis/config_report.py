@@ -1,9 +1,9 @@
-"""`config`: the configuration said twice, as Hugging Face's keys and as Meta's `ModelArgs`, each key with what it does."""
+"""`config_report`: the config as Hugging Face's keys and as Meta's `ModelArgs`, with the meaning and the effect of each key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key
 from ..core.blocks import Decoder
@@ -11,12 +11,15 @@ from ..core.config import Config
 from ..core.errors import ConfigError
 from ..core.expr import Dim
 from ..core.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
+from ..core.number_format import format_count
 from ..core.record_type import Record
+from ..core.report import Report, html_table
 from ..core.tree import fold
+from ..model import Model
 
 T = TypeVar("T")
-Kinds = tuple[str, ...]
-UNKNOWN = "not a key that is known here"
+_Kinds = tuple[str, ...]
+_UNKNOWN = "unknown key"
 UNREAD = "unread"
 META_FIELDS = {
     "hidden_size": ("dim",),
@@ -31,42 +34,64 @@ META_FIELDS = {
     "rope_parameters": ("use_scaled_rope",),
     "rope_parameters.rope_theta": ("rope_theta",),
 }
-"""Hugging Face's key → the fields of `ModelArgs` that say the same."""
+"""Hugging Face's key → the fields of `ModelArgs` with the same meaning."""
 
 
 class ConfigKey(Record):
-    """One key, dotted if nested: what holds, whether only because it is absent or null, what it says, and what it moves."""
+    """One key, with dots if nested: its value, what it means and what it changes."""
 
     key: str
     value: Any
-    absent: bool
+    absent: bool  # whether it is absent or null, and the value is the family's default
     says: str
     moves: str
     group: str  # of `GROUPS`, or `unread`
-    meta: tuple[str, ...] = ()
+    meta: tuple[str, ...] = ()  # fields of `ModelArgs`
 
 
-class Derived(Record):
-    """A number that follows from several keys."""
+class DerivedSize(Record):
+    """A size that follows from several keys."""
 
     says: str
     formula: str
     value: int | float
 
 
-class ConfigReport(Record):
-    """Both sayings; `meta` is None where the reference cannot express the model, and `why` says why."""
+class WidthRule(NamedTuple):
+    """A rule of Meta's for the width of the MLP."""
 
+    multiple_of: int
+    ffn_dim_multiplier: float | None
+
+
+class ConfigReport(Report):
+    """A model's config with explanations; `meta` is None if Meta's reference cannot express the model, and `why` tells the reason."""
+
+    model: Model
     keys: tuple[ConfigKey, ...]
     meta: ModelArgs | None
-    why: str = ""
-    derived: tuple[Derived, ...] = ()
-    widths: tuple[tuple[int, float | None], ...] = ()  # every (multiple_of, ffn_dim_multiplier) found that gives the feed-forward width
-    remarks: tuple[str, ...] = ()  # what `ModelArgs` leave unsaid
+    why: str | None = None
+    derived: tuple[DerivedSize, ...] = ()
+    widths: tuple[WidthRule, ...] = ()  # all rules that give the model's MLP width
+    remarks: tuple[str, ...] = ()  # what `ModelArgs` cannot express
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "hf=model.config.data", "meta", "why", "keys", "derived", "widths", "remarks"),
+    )
+
+    @property
+    def summary(self) -> str:
+        """The number of keys, and whether there is a params.json."""
+        given = sum(not x.absent for x in self.keys)
+        return f"{self.model.name}: {format_count(given, 'config key')}, {'no ' if self.meta is None else ''}params.json"
+
+    def html_tables(self) -> Iterable[str]:
+        """One row for each key."""
+        yield html_table(("key", "value", "meaning", "changes"), [(x.key, str(x.value), x.says, x.moves) for x in self.keys])
 
 
 class _RecordingConfig(Config):
-    """A configuration that keeps apart what a builder uses, what it only knows, and what a null says."""
+    """A config that records which keys a builder uses, which ones it only knows, and which ones are null."""
 
     def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
         super().__init__(data, source, path)
@@ -88,37 +113,39 @@ class _RecordingConfig(Config):
         return self.objects[key]
 
 
-_LLAMA_ONLY = "Meta's reference implements the llama family alone"
+_LLAMA_ONLY = "Meta's reference implements only the llama family"
 
 
-def config_report(config: Config, family: str, build: Callable[[Config], Decoder], meta: ModelArgs | bool) -> ConfigReport:
-    """Explain a configuration that has been read; `meta` are the arguments it came from, or whether Meta's reference has its family."""
-    own = meta is not False
+def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
+    """Explain the config of a model; without `with_meta`, Meta's arguments are left out."""
+    config, family = model.config, model.family
+    has_meta = with_meta and family.meta is not None
     seen = _RecordingConfig(config.data, config.source)
-    tree = build(seen)
+    tree = family.build(seen)
     sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
-    kinds = (family, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.keys_read), ("hybrid", "c" in letters)) if there))
+    kinds = (family.name, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.keys_read), ("hybrid", "c" in letters)) if there))
     learned = seen.key_by_symbol.get("C", "") if "C" in letters else ""
-    args, why = (meta, "") if isinstance(meta, ModelArgs) else _meta(config) if own else (None, _LLAMA_ONLY)
+    args, why = (model.args, None) if with_meta and model.args else _meta(config) if has_meta else (None, _LLAMA_ONLY)
     return ConfigReport(
+        model=model,
         keys=tuple(_keys(seen, config.keys_read, kinds, learned)),
         meta=args,
         why=why,
-        derived=tuple(_derived(letters, own)),
-        widths=() if args is None else tuple(dict.fromkeys(ffn_width_args(args.dim, args.ffn_width))),
+        derived=tuple(_derived(letters, has_meta or args is not None)),
+        widths=() if args is None else tuple(dict.fromkeys(WidthRule(*x) for x in ffn_width_args(args.dim, args.ffn_width))),
         remarks=() if args is None else tuple(_remarks(config, tree)),
     )
 
 
 def params_json(args: ModelArgs) -> Mapping[str, Any]:
-    """The fields that a published `params.json` has."""
+    """Return the fields that a published `params.json` has."""
     skipped = {"max_batch_size", "max_seq_len"} | ({"use_scaled_rope"} if not args.use_scaled_rope else set())
     return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
 
 
-def _keys(seen: _RecordingConfig, read: set[str], kinds: Kinds, learned: str) -> list[ConfigKey]:
-    """Every key that is there or was found absent, by what it moves; what is inside an object follows it."""
+def _keys(seen: _RecordingConfig, read: set[str], kinds: _Kinds, learned: str) -> list[ConfigKey]:
+    """Return every key that is present or was found absent, by what it changes; the keys inside an object follow it."""
     nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
     said = {SYNONYMS.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
     used = read - (seen.known - seen.keys_read)
@@ -128,8 +155,8 @@ def _keys(seen: _RecordingConfig, read: set[str], kinds: Kinds, learned: str) ->
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
-def _level(seen: _RecordingConfig, kinds: Kinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:
-    """The keys inside an object; what it leaves to a key outside of it is not among them."""
+def _level(seen: _RecordingConfig, kinds: _Kinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:
+    """Yield the keys inside an object, except those that fall back to a key outside of it."""
     for name in seen.data:
         yield _present(seen, name, kinds, path, seen.keys_read)
         if name in seen.objects:
@@ -139,7 +166,7 @@ def _level(seen: _RecordingConfig, kinds: Kinds, path: str, top: _RecordingConfi
     )
 
 
-def _present(seen: _RecordingConfig, name: str, kinds: Kinds, path: str, used: set[str]) -> ConfigKey:
+def _present(seen: _RecordingConfig, name: str, kinds: _Kinds, path: str, used: set[str]) -> ConfigKey:
     key, value = path + name, seen.data[name]
     default = seen.defaults_used.get(name) if value is None else None
     says, moves, group = _words(key, kinds, "used" if name in used else "known" if name in seen.known else UNREAD)
@@ -147,45 +174,45 @@ def _present(seen: _RecordingConfig, name: str, kinds: Kinds, path: str, used: s
     return ConfigKey(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
 
 
-def _absent(key: str, default: object, kinds: Kinds) -> ConfigKey:
+def _absent(key: str, default: object, kinds: _Kinds) -> ConfigKey:
     says, moves, group = _words(key, kinds, "used")
     return ConfigKey(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
 
 
-def _words(key: str, kinds: Kinds, state: str) -> tuple[str, str, str]:
-    """What is said of a key, and its group, by whether the family uses it, knows it and does not, or never read it."""
-    says, moves = describe_key(key, *kinds) or (NO_EFFECT.get(key, UNKNOWN), "nothing")
+def _words(key: str, kinds: _Kinds, state: str) -> tuple[str, str, str]:
+    """Return a key's meaning, effect and group, given whether the family uses it, ignores it or never read it."""
+    says, moves = describe_key(key, *kinds) or (NO_EFFECT.get(key, _UNKNOWN), "nothing")
     group = moves.split()[0].rstrip(":;,")
     if state == UNREAD:
         if key in NO_EFFECT or key.startswith("_"):
             return NO_EFFECT.get(key, "metadata"), "nothing", "nothing"
-        return says, "not read" if says == UNKNOWN else f"not read; elsewhere {moves}", UNREAD
+        return says, "not read" if says == _UNKNOWN else f"not read; elsewhere {moves}", UNREAD
     if state == "known" and group not in ("apart", "nothing"):
         return says, "nothing in this model", "nothing"
     return says, moves, group
 
 
 def _rank(key: ConfigKey) -> tuple[int, int, bool]:
-    """The heaviest first, then in the order of `CONFIG_KEYS`."""
+    """Return the sort key: keys of weights first, then in the order of `CONFIG_KEYS`."""
     order = list(CONFIG_KEYS)
     name = SYNONYMS.get(key.key, key.key)
     return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in CONFIG_KEYS else len(order), key.absent
 
 
-def _meta(config: Config) -> tuple[ModelArgs | None, str]:
-    """The same model as `ModelArgs`, or why there is none."""
+def _meta(config: Config) -> tuple[ModelArgs | None, str | None]:
+    """Return the model as `ModelArgs`, or the reason why there are none."""
     try:
-        return config_to_args(Config(config.data, config.source)), ""
+        return config_to_args(Config(config.data, config.source)), None
     except ConfigError as error:
         return None, str(error)
 
 
 def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
-    """What gets lost in `ModelArgs`."""
+    """Yield what `ModelArgs` cannot express."""
     if tree.head is not None and (head := tree.head.weight).tied:
         yield (
-            "the head is the embedding itself, which params.json cannot say: read back, it counts "
-            f"{int(head.size):,} more, unless with --set tie_word_embeddings=true"
+            "the head is tied to the embedding, which params.json cannot express: read from there, the model counts "
+            f"{int(head.size):,} more parameters, unless --set tie_word_embeddings=true is given"
         )
     given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
     if other := [
@@ -193,22 +220,22 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
         for key, value in LLAMA3_ROPE_SCALING.items()
         if given.get(key, value) != value and key != "rope_type"
     ]:
-        yield f"use_scaled_rope stands for constants in the reference's code; this model has {', '.join(other)}"
+        yield f"use_scaled_rope stands for constants in Meta's code; this model has {', '.join(other)}"
 
 
-def _derived(letters: Mapping[str, int], own: bool) -> Iterator[Derived]:
-    """What follows from the dimensions, by their letters."""
+def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[DerivedSize]:
+    """Yield the sizes that follow from the dimensions."""
     n = letters.get
     d, H, h, K, F, L = n("d"), n("H"), n("h"), n("K"), n("F"), n("L")
     if d and H and h:
-        yield Derived(says="numbers in one head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
+        yield DerivedSize(says="size of a head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
     if H and h and H * h != d:
-        yield Derived(says="numbers in the queries of all heads", formula="H·h", value=H * h)
+        yield DerivedSize(says="size of the queries of all heads", formula="H·h", value=H * h)
     if H and K:
-        yield Derived(says="query heads for each key/value head", formula="H / K", value=H // K)
-    if own and L and K and h:
-        yield Derived(says="numbers in the cache for each token", formula="2·L·K·h", value=2 * L * K * h)
+        yield DerivedSize(says="query heads per key/value head", formula="H / K", value=H // K)
+    if has_meta and L and K and h:
+        yield DerivedSize(says="cached elements per token", formula="2·L·K·h", value=2 * L * K * h)
     if "r" in letters and "p" in letters and not h:
-        yield Derived(says="numbers in the cache for each token and layer", formula="r + p", value=letters["r"] + letters["p"])
+        yield DerivedSize(says="cached elements per token and layer", formula="r + p", value=letters["r"] + letters["p"])
     if F and d:
-        yield Derived(says="the feed-forward's width over the stream's", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))
+        yield DerivedSize(says="MLP width over model width", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))

@@ -13,7 +13,7 @@ from ..analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequ
 
 if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
-    from ..analysis.diff.model_diff import ModelDiff
+    from ..analysis.diff.model_diff import DiffReport
     from ..analysis.flops.scaling_laws import Budget, Law
 
 Callback = Callable[[click.Context, click.Parameter, "str | None"], Any]
@@ -186,10 +186,10 @@ def _budget(found: DesignReport, law: Law, options: dict[str, Any]) -> Budget | 
     return budget(found.candidates[0].active, law, tokens, None if tokens else flops)
 
 
-def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignReport, ModelDiff] | None:
+def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignReport, DiffReport] | None:
     """The best design of another series; of a model with learned positions Llama 3's, unless another is named."""
     from ..analysis.design.design_report import design
-    from ..analysis.diff.compare import compare
+    from ..analysis.diff.model_diff import diff
 
     if not found.candidates:
         return None
@@ -198,11 +198,11 @@ def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignRepo
     if like is None:
         return None
     other = design(DesignRequest(target=found.request.target, like=like, limit=1))
-    return (like, other, compare(best, other.candidates[0].model)) if other.candidates else None
+    return (like, other, diff(best, other.candidates[0].model)) if other.candidates else None
 
 
 def _shown(
-    found: DesignReport, other: tuple[str, DesignReport, ModelDiff] | None, budget: Budget | None, options: dict[str, Any]
+    found: DesignReport, other: tuple[str, DesignReport, DiffReport] | None, budget: Budget | None, options: dict[str, Any]
 ) -> list[str]:
     if options["form"] == "params" and found.candidates:
         return [_params(found)] if options["output"] is None else []
@@ -227,11 +227,12 @@ def _shown(
 
 
 def _params(found: DesignReport) -> str:
-    from ..render.text.config_text import explained, params_json_text
+    from ..analysis.config_report import config_report
+    from ..render.text.config_text import params_json_text
 
     best = found.candidates[0].model
     text = params_json_text(best)
-    for remark in explained(best).remarks:
+    for remark in config_report(best).remarks:
         click.echo(f"note: {remark}", err=True)
     return text
 

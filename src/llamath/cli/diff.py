@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +12,7 @@ from ..model import Model
 from .model_options import changed
 
 if TYPE_CHECKING:
-    from ..analysis.diff.model_diff import ModelDiff
+    from ..analysis.diff.model_diff import MultiDiffReport
 
 
 @click.command("diff")
@@ -29,19 +29,18 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
     Each is a preset, a public id, a config.json, params.json, a folder, or - for standard input. Of three or more, each is held against
     the first.
     """
-    from ..analysis.diff.compare import compare
+    from ..analysis.diff.model_diff import diff_many
 
-    loaded = _loaded(models, changes)
-    found = [compare(loaded[0], x) for x in loaded[1:]]
-    if svg is not None and len(found) > 1:
+    report = diff_many(_loaded(models, changes))
+    if svg is not None and len(report.differences) > 1:
         raise click.UsageError("--svg draws the waterfall of two models")
-    for line in _shown(loaded, found, form):
+    for line in _shown(report, form):
         click.echo(line)
     if svg is not None:
         from ..render.svg.waterfall_svg import waterfall_svg
         from .save_file import save
 
-        save(svg, waterfall_svg(loaded[0], loaded[1], found[0]), force)
+        save(svg, waterfall_svg(report.differences[0]), force)
 
 
 def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
@@ -58,23 +57,16 @@ def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
     return [*map(load, names[:-1]), load(names[-1], changes=new)]
 
 
-def _shown(models: Sequence[Model], found: Sequence[ModelDiff], form: str | None) -> Sequence[str]:
-    a, b = models[:2]
+def _shown(report: MultiDiffReport, form: str | None) -> Iterable[str]:
+    only = report.differences[0] if len(report.differences) == 1 else None
     if form == "json":
         import json
 
-        from ..render.text.diff_data import diff_json, many_json
+        return [json.dumps((only or report).to_json())]
+    from ..render.text import diff_text
 
-        data = diff_json(a, b, found[0]) if len(found) == 1 else many_json(models, found)
-        return [json.dumps(data, default=list)]
-    if len(found) > 1:
-        from ..render.text.diff_many_text import multi_diff_rows, multi_diff_text
-
-        return list(multi_diff_rows(models, found, form)) if form else [multi_diff_text(models, found)]
+    if only is None:
+        return diff_text.multi_diff_rows(report, form) if form else [diff_text.multi_diff_text(report)]
     if form:
-        from ..render.text.diff_data import diff_csv, diff_markdown
-
-        return list(diff_csv(found[0]) if form == "csv" else diff_markdown(a, b, found[0]))
-    from ..render.text.diff_text import diff_text
-
-    return [diff_text(a, b, found[0])]
+        return diff_text.diff_csv(only) if form == "csv" else diff_text.diff_markdown(only)
+    return [diff_text.diff_text(only)]

@@ -1,20 +1,23 @@
-"""`diff`: two models matrix by matrix, why their totals differ, and what their configurations say differently."""
+"""`diff`: two models weight by weight, the causes of their difference in size, and the config keys that differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from ...config_keys import GROUPS, SYNONYMS
+from ...core.number_format import format_signed, short_count
 from ...core.parameter_count import Section
 from ...core.record_type import Record
-from ..config_report import UNREAD, ConfigKey, ConfigReport
-from .causes import Cause, CountedModel, explain_difference
+from ...core.report import Report, html_table
+from ...model import Model
+from ..config_report import UNREAD, ConfigKey, ConfigReport, config_report
+from .causes import METHOD, Cause, CountedModel, explain_difference
 
 
 class WeightEntry(Record):
-    """A weight as one of the models has it: how large, how often, and all copies together."""
+    """A weight of one of the models: its shape, the number of copies, and their parameters."""
 
     shape: tuple[int, ...]
     dims: tuple[str, ...]
@@ -23,68 +26,202 @@ class WeightEntry(Record):
     tied: bool = False
 
     @property
-    def plain(self) -> tuple[object, ...]:
-        """What makes it the same as another one."""
+    def sizes(self) -> tuple[object, ...]:
+        """What equal weights have in common."""
         return self.shape, self.copies, self.parameters
 
 
+class Sides(NamedTuple):
+    """A value of each model."""
+
+    a: Any
+    b: Any
+
+
 class WeightPair(Record):
-    """A weight in both models; None where one has it not, or not a second time in another shape."""
+    """A weight in both models; None in a model that does not have it, or not in a second shape."""
 
     path: str
     group: str
     a: WeightEntry | None
     b: WeightEntry | None
 
+    json_fields: ClassVar[tuple[str, ...]] = ("path", "a=a.shape", "b=b.shape", "delta", "group", "dims", "copies", "parameters", "tied")
+
     @property
     def delta(self) -> int:
-        """What it adds to the total."""
+        """The parameters that it adds to the total."""
         return (self.b.parameters if self.b else 0) - (self.a.parameters if self.a else 0)
+
+    @property
+    def dims(self) -> Sides:
+        """The shapes in letters."""
+        return Sides(self.a and self.a.dims, self.b and self.b.dims)
+
+    @property
+    def copies(self) -> Sides:
+        """The numbers of copies."""
+        return Sides(self.a.copies if self.a else 0, self.b.copies if self.b else 0)
+
+    @property
+    def parameters(self) -> Sides:
+        """The parameters of all copies."""
+        return Sides(self.a.parameters if self.a else 0, self.b.parameters if self.b else 0)
+
+    @property
+    def tied(self) -> Sides:
+        """Whether the weights are tied."""
+        return Sides(bool(self.a and self.a.tied), bool(self.b and self.b.tied))
 
 
 class ConfigDifference(Record):
-    """A configuration key that says something else; `absent` names the sides that leave it to the family's default."""
+    """A config key whose values differ; `default` tells which sides have the family's default."""
 
     key: str
     a: Any
     b: Any
-    moves: str
-    absent: tuple[bool, bool] = (False, False)
-    known: tuple[bool, bool] = (True, True)  # whether the family has such a key at all
+    moves: str  # what the key changes: weights, cache, compute
+    default: Sides = Sides(False, False)
+    known: Sides = Sides(True, True)  # whether the family has the key at all
+
+    json_fields: ClassVar[tuple[str, ...]] = ("key", "a", "b", "moves", "default")
 
 
-class ModelDiff(Record):
-    """All that differs between two models."""
+class Totals(NamedTuple):
+    """The parameters of both models and their difference."""
 
-    total: tuple[int, int]
+    a: int
+    b: int
+    delta: int
+
+
+class Unchanged(Record):
+    """What both models have in common."""
+
+    weights: tuple[str, ...]  # paths
+    parameters: int  # of these weights
+    config: tuple[str, ...]  # keys with equal values
+
+
+class DiffReport(Report):
+    """All differences of two models."""
+
+    a: Model
+    b: Model
+    total: Totals
     causes: tuple[Cause, ...]
     weights: tuple[WeightPair, ...]
-    same: tuple[str, ...]  # the paths that do not differ
-    shared: int  # the parameters in them
+    same: Unchanged
     config: tuple[ConfigDifference, ...]
-    agreed: tuple[str, ...]  # the keys that say the same
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=a.name", "a=a.name", "b=b.name", "total", "causes", "weights", "config", "same", "method"),
+    )
 
     @property
     def delta(self) -> int:
         """The difference of the totals."""
-        return self.total[1] - self.total[0]
+        return self.total.delta
+
+    @property
+    def method(self) -> str:
+        """How the difference is divided among the causes."""
+        return METHOD
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of both models."""
+        return tuple(dict.fromkeys((*self.a.notes, *self.b.notes)))
+
+    @property
+    def summary(self) -> str:
+        """The difference of the totals."""
+        totals = f"{short_count(self.total.a)} → {short_count(self.total.b)}"
+        what = f"{format_signed(self.delta)} parameters ({totals})" if self.delta else f"{self.total.a:,} parameters both"
+        return f"{self.a.name} → {self.b.name}: {what}"
+
+    def html_tables(self) -> Iterable[str]:
+        """The causes, and the weights that differ."""
+        yield html_table(("cause", "difference", "weights"), [(x.label, format_signed(x.delta), x.where) for x in self.causes])
+        rows = [(x.path, _format_entry(x.a), _format_entry(x.b), format_signed(x.delta)) for x in self.weights]
+        yield html_table(("weight", self.a.name, self.b.name, "difference"), rows)
 
 
-def diff(a: CountedModel, b: CountedModel, config: tuple[ConfigReport, ConfigReport]) -> ModelDiff:
-    """Compare two counted models."""
-    pairs = list(_pairs(a.sections, b.sections))
+class ModelTotal(Record):
+    """A model of a comparison, with its difference to the first."""
+
+    name: str
+    parameters: int
+    delta: int
+
+
+class MultiDiffReport(Report):
+    """Several models, each compared with the first."""
+
+    differences: tuple[DiffReport, ...]
+
+    json_fields: ClassVar[tuple[str, ...]] = ("model=against", "against", "models", "differences")
+
+    @property
+    def against(self) -> str:
+        """The name of the first model."""
+        return self.differences[0].a.name
+
+    @property
+    def models(self) -> tuple[ModelTotal, ...]:
+        """All models with their parameters."""
+        first = self.differences[0]
+        others = (ModelTotal(name=x.b.name, parameters=x.total.b, delta=x.delta) for x in self.differences)
+        return (ModelTotal(name=first.a.name, parameters=first.total.a, delta=0), *others)
+
+    @property
+    def summary(self) -> str:
+        """All models with their sizes."""
+        return ", ".join(f"{x.name} {short_count(x.parameters)}" for x in self.models)
+
+    def html_tables(self) -> Iterable[str]:
+        """One row for each model."""
+        yield html_table(("model", "parameters", "difference"), [(x.name, x.parameters, format_signed(x.delta)) for x in self.models])
+
+
+def diff(a: Model, b: Model) -> DiffReport:
+    """Compare two models: which weights and config keys differ, and why the totals do."""
+    ours, theirs = _counted(a), _counted(b)
+    pairs = list(_pairs(ours.sections, theirs.sections))
     changed = tuple(x for x in pairs if not _same(x))
     differing = {x.path for x in changed}
-    keys = [(x, _key(*x)) for x in _aligned(*config)]
-    return ModelDiff(
-        total=(_total(a.sections), _total(b.sections)),
-        causes=explain_difference(a, b),
+    keys = [(x, _key_difference(*x)) for x in _align_keys(_config(a), _config(b))]
+    totals = _total(ours.sections), _total(theirs.sections)
+    return DiffReport(
+        a=a,
+        b=b,
+        total=Totals(*totals, totals[1] - totals[0]),
+        causes=explain_difference(ours, theirs),
         weights=changed,
-        same=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
-        shared=sum(x.a.parameters for x in pairs if x.a and _same(x)),
+        same=Unchanged(
+            weights=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
+            parameters=sum(x.a.parameters for x in pairs if x.a and _same(x)),
+            config=tuple(_common_name(x.key) for (x, y), found in keys if found is None and x and y),
+        ),
         config=tuple(found for _, found in keys if found is not None),
-        agreed=tuple(_plain(x.key) for (x, y), found in keys if found is None and x and y),
     )
+
+
+def diff_many(models: Sequence[Model]) -> MultiDiffReport:
+    """Compare each of several models with the first."""
+    return MultiDiffReport(differences=tuple(diff(models[0], x) for x in models[1:]))
+
+
+def _counted(model: Model) -> CountedModel:
+    return CountedModel(sections=model.count.sections, layers=int(model.tree.layers.n), keys=model.config.key_by_symbol)
+
+
+def _config(model: Model) -> ConfigReport:
+    return config_report(model, with_meta=False)
+
+
+def _format_entry(entry: WeightEntry | None) -> str:
+    return "" if entry is None else "×".join(map(str, entry.shape))
 
 
 def _total(sections: tuple[Section, ...]) -> int:
@@ -92,11 +229,11 @@ def _total(sections: tuple[Section, ...]) -> int:
 
 
 def _same(pair: WeightPair) -> bool:
-    return pair.a is not None and pair.b is not None and pair.a.plain == pair.b.plain
+    return pair.a is not None and pair.b is not None and pair.a.sizes == pair.b.sizes
 
 
 def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightEntry]]]:
-    """Path → its entries, layers with the same shape together."""
+    """Return the entries of each path, layers with the same shape together."""
     made: dict[tuple[str, tuple[int, ...]], tuple[str, WeightEntry]] = {}
     for section in sections:
         many = section.indices or section.name == "layers"
@@ -119,9 +256,9 @@ def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightE
 
 
 def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[WeightPair]:
-    """The weights of both, in tree order; of several shapes under one path those that are the same first."""
+    """Yield the weights of both models in tree order; of several shapes under one path, equal shapes first."""
     ours, theirs = _entries(a), _entries(b)
-    for path in _merged(list(ours), list(theirs)):
+    for path in _merge_orders(list(ours), list(theirs)):
         left, right = ours.get(path, []), theirs.get(path, [])
         shapes = {x.shape for _, x in left} & {x.shape for _, x in right}
         for shape in [x.shape for _, x in left if x.shape in shapes]:
@@ -134,8 +271,8 @@ def _pair(path: str, a: tuple[str, WeightEntry] | None, b: tuple[str, WeightEntr
     return WeightPair(path=path, group=(b or a or ("",))[0], a=a and a[1], b=b and b[1])
 
 
-def _merged(a: list[str], b: list[str]) -> list[str]:
-    """Two orders in one: what only b has stands before what follows it there."""
+def _merge_orders(a: list[str], b: list[str]) -> list[str]:
+    """Merge two orders: an item of b alone comes before the one that follows it in b."""
     order, known = list(a), set(a)
     at = len(order)
     for path in reversed(b):
@@ -146,40 +283,40 @@ def _merged(a: list[str], b: list[str]) -> list[str]:
     return order
 
 
-def _aligned(a: ConfigReport, b: ConfigReport) -> Iterator[tuple[ConfigKey | None, ConfigKey | None]]:
-    """The keys of both that move something, by what they are called first."""
-    left, right = ({_plain(x.key): x for x in side.keys if _counts(x, side)} for side in (a, b))
-    return ((left.get(name), right.get(name)) for name in _merged(list(left), list(right)))
+def _align_keys(a: ConfigReport, b: ConfigReport) -> Iterator[tuple[ConfigKey | None, ConfigKey | None]]:
+    """Return the keys of both that change something, under one name."""
+    left, right = ({_common_name(x.key): x for x in side.keys if _matters(x, side)} for side in (a, b))
+    return ((left.get(name), right.get(name)) for name in _merge_orders(list(left), list(right)))
 
 
-def _counts(key: ConfigKey, side: ConfigReport) -> bool:
-    """Whether a key moves something by itself: the class that was saved does so in the head, which is a cause of its own."""
+def _matters(key: ConfigKey, side: ConfigReport) -> bool:
+    """Whether a key changes something by itself; the saved class changes the head, which is a cause of its own."""
     if key.key == "architectures":
         return False
     nested = any(x.key.startswith(f"{key.key}.") for x in side.keys) or key.value == {}
     return key.group not in ("nothing", UNREAD) and not nested
 
 
-def _plain(key: str) -> str:
-    """One word for a key, whichever family's word it is."""
+def _common_name(key: str) -> str:
+    """Return the common name of a key that families name differently."""
     if key == "rope_parameters.rope_theta":
         return "rope_theta"
     key = key.replace("rope_parameters.", "rope_scaling.", 1)
     return SYNONYMS.get(key, key)
 
 
-def _key(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifference | None:
-    """What differs in a key; None where nothing does, or where one family has it not and the other's model does without."""
+def _key_difference(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifference | None:
+    """Return the difference of a key; None if there is none, or if only one family has the key and its model does not use it."""
     one = b or a
     if one is None or (not (a and b) and (one.absent or one.value in (None, False))):
         return None
     if a and b and a.value == b.value and isinstance(a.value, bool) == isinstance(b.value, bool):
         return None
     return ConfigDifference(
-        key=_plain(one.key),
+        key=_common_name(one.key),
         a=a.value if a else None,
         b=b.value if b else None,
         moves=min((x.group for x in (a, b) if x), key=GROUPS.index),
-        absent=(a is not None and a.absent, b is not None and b.absent),
-        known=(a is not None, b is not None),
+        default=Sides(a is not None and a.absent, b is not None and b.absent),
+        known=Sides(a is not None, b is not None),
     )

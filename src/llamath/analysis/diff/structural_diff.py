@@ -1,29 +1,29 @@
-"""What two models build otherwise, beside their sizes: which kind a differing weight is of, and what the difference is called."""
+"""Structural differences of two models: the kind that a differing weight belongs to, and the name of the difference."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..count.tree_terms import WeightTerm
+from .weight_terms import WeightTerm
 
-NAMES = {
-    "attention": "attention built otherwise",
-    "mlp": "MLP built otherwise",
+_NAMES = {
+    "attention": "different attention",
+    "mlp": "different MLP",
     "norms": "norms",
     "biases": "biases",
-    "kinds": "another mix of layers",
+    "kinds": "different mix of layers",
 }
-LATENT, STATE = "attn.k_up.weight", ("attn.a_log", "attn.conv.weight")
-FEW = {
+_LATENT, _STATE = "attn.k_up.weight", ("attn.a_log", "attn.conv.weight")
+_SINGLE_FEATURES = {
     "attn.gate": "a gate in attention",
     "attn.sinks": "attention sinks",
     "mlp.gate": "a gate in the MLP",
 }
-"""The beginning of the only paths that differ → what that is called."""
+"""The name of a difference whose paths all begin with the key."""
 
 
 def structural_kind(path: str, group: str, role: str, *both: list[WeightTerm]) -> str:
-    """The kind of difference that a weight belongs to when another size does not explain it."""
+    """Return the kind of difference of a weight that a change of sizes does not explain."""
     if group == "norm":
         return "norms"
     if role == "bias" and path.endswith(".bias"):
@@ -38,28 +38,28 @@ def structural_kind(path: str, group: str, role: str, *both: list[WeightTerm]) -
 
 
 def structural_cause(kind: str, a: list[WeightTerm], b: list[WeightTerm], paths: set[str]) -> str:
-    """What the difference is called, read from a to b."""
+    """Return the name of a difference, from a to b."""
     if kind == "head":
         return _head(a, b)
     if kind in ("positions", "shared"):
         what = "learned positions" if kind == "positions" else "shared experts"
         return _either(what, _has(a, paths), _has(b, paths))
-    if few := next((words for start, words in FEW.items() if all(f".{start}" in x for x in paths)), ""):
-        return _either(few, _has(a, paths), _has(b, paths))
+    if name := next((words for start, words in _SINGLE_FEATURES.items() if all(f".{start}" in x for x in paths)), ""):
+        return _either(name, _has(a, paths), _has(b, paths))
     if kind == "mlp" and _experts(a) != _experts(b):
-        return "experts in place of the MLP" if _experts(b) else "an MLP in place of experts"
+        return "experts instead of an MLP" if _experts(b) else "an MLP instead of experts"
     if kind == "mlp" and _dense(a) != _dense(b):
-        return "layers without experts" if _dense(b) else "no layers without experts"
+        return "dense layers" if _dense(b) else "no dense layers"
     if kind == "attention" and (ours := _mixers(a)) != (theirs := _mixers(b)):
-        return f"{theirs} in place of {ours}"
+        return f"{theirs} instead of {ours}"
     if kind in ("norms", "biases"):
         return _either(_of_norms(paths) if kind == "norms" else kind, _has(a, paths), _has(b, paths))
-    return NAMES.get(kind, f"{kind} built otherwise")
+    return _NAMES.get(kind, f"different {kind}")
 
 
 def _either(what: str, ours: bool, theirs: bool) -> str:
     if ours == theirs:
-        return f"other {what.removeprefix('a ')}"
+        return f"different {what.removeprefix('a ')}"
     return what if theirs else f"no {what.removeprefix('a ')}"
 
 
@@ -68,10 +68,10 @@ def _has(found: Iterable[WeightTerm], paths: set[str]) -> bool:
 
 
 def _of_norms(paths: set[str]) -> str:
-    """Which norms: those of queries and keys, biases alone, or any."""
+    """Return the name of differing norms."""
     if all(x.endswith(".bias") for x in paths):
-        return "biases of the norms"
-    return "norms of q and k" if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths) else "further norms"
+        return "norm biases"
+    return "QK norms" if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths) else "additional norms"
 
 
 def _experts(found: Iterable[WeightTerm]) -> bool:
@@ -83,21 +83,21 @@ def _dense(found: Iterable[WeightTerm]) -> bool:
 
 
 def _head(a: list[WeightTerm], b: list[WeightTerm]) -> str:
-    """A head of its own, a tied one, or none."""
+    """Return the name of a difference of the heads."""
     ours, theirs = (next((x for x in side if x.path == "head.weight"), None) for side in (a, b))
     if theirs is None:
         return "no head"
     if theirs.tied:
         return "head tied to the embedding"
-    return "a head" if ours is None else "head no longer tied" if ours.tied else "head built otherwise"
+    return "a head" if ours is None else "head no longer tied" if ours.tied else "different head"
 
 
 def _mixers(found: list[WeightTerm]) -> str:
-    """What mixes positions, in words."""
+    """Return the name of the layers that mix positions."""
     paths = {x.path for x in found}
-    words = ["state mixers"] if any(x.endswith(STATE) for x in paths) else []
-    if any(x.endswith(LATENT) for x in paths):
+    words = ["state-space layers"] if any(x.endswith(_STATE) for x in paths) else []
+    if any(x.endswith(_LATENT) for x in paths):
         words.append("latent attention")
     elif any(x.endswith("attn.q.weight") for x in paths):
         words.append("attention" if not words else "softmax attention")
-    return " and ".join(words) or "nothing"
+    return " and ".join(words) or "no attention"

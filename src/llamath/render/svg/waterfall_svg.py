@@ -5,42 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.diff.causes import METHOD
-from ...analysis.diff.model_diff import ModelDiff
+from ...analysis.diff.model_diff import DiffReport
 from ...core.number_format import format_short_signed, format_signed, short_count
-from ...model import Model
-from ..text.cause_text import cause_label, cause_weights
-from ..text.waterfall_text import waterfall_bounds
+from ..text.diff_text import waterfall_bounds
 from .svg_shapes import cut, document, line, path, rect, text
 
 WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170
 LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
 
 
-def waterfall_svg(a: Model, b: Model, found: ModelDiff) -> str:
-    """The picture; a row for each total and each cause."""
+def waterfall_svg(found: DiffReport) -> str:
+    """Return the picture: a row for each total and each cause."""
+    a, b = found.a, found.b
     title = f"{a.name} → {b.name}: {format_signed(found.delta)} parameters"
-    said = "; ".join(f"{cause_label(x)}: {format_signed(x.delta)} ({cause_weights(x)})" for x in found.causes) or "nothing differs"
+    said = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in found.causes) or "nothing differs"
     height = TOP + ROW * (len(found.causes) + 2) + 34
-    return document(
-        (WIDTH, height), title, f"From {found.total[0]:,} to {found.total[1]:,}: {said}. {METHOD}", _shapes(a, b, found, height)
-    )
+    return document((WIDTH, height), title, f"From {found.total.a:,} to {found.total.b:,}: {said}. {METHOD}", _shapes(found, height))
 
 
-def _shapes(a: Model, b: Model, found: ModelDiff, height: int) -> Iterator[str]:
-    low, high = waterfall_bounds(found.total[0], [x.delta for x in found.causes])
+def _shapes(found: DiffReport, height: int) -> Iterator[str]:
+    a, b = found.a, found.b
+    low, high = waterfall_bounds(found.total.a, [x.delta for x in found.causes])
 
     def at(n: int) -> float:
         return LEFT + (n - low) * (RIGHT - LEFT) / ((high - low) or 1)
 
     yield text((24, 38), cut(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
-    yield text((24, 62), f"{format_signed(found.delta)} parameters: {found.total[0]:,} → {found.total[1]:,}", "faint")
-    y, level = float(TOP), found.total[0]
+    yield text((24, 62), f"{format_signed(found.delta)} parameters: {found.total.a:,} → {found.total.b:,}", "faint")
+    y, level = float(TOP), found.total.a
     yield from _total(y, at(level), a.name, level, low > 0)
     for cause in found.causes:
         yield line((at(level), y + 32), (at(level), y + ROW + 8))
         y += ROW
-        yield from _words(y, cause_label(cause), cause_weights(cause, format_short_signed), format_signed(cause.delta))
-        yield _arrow(y, at(level), at(level + cause.delta), f"{cause_label(cause)}: {format_signed(cause.delta)}")
+        yield from _words(y, cause.label, cause.describe_weights(format_short_signed), format_signed(cause.delta))
+        yield _arrow(y, at(level), at(level + cause.delta), f"{cause.label}: {format_signed(cause.delta)}")
         level += cause.delta
     yield line((at(level), y + 32), (at(level), y + ROW + 8))
     yield from _total(y + ROW, at(level), b.name, level, low > 0)

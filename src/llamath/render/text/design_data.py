@@ -7,7 +7,7 @@ from typing import Any
 from ...analysis.design.candidate import Candidate
 from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
-from ...analysis.diff.model_diff import ModelDiff
+from ...analysis.diff.model_diff import DiffReport
 from ...analysis.flops.scaling_laws import Budget
 
 
@@ -76,12 +76,12 @@ def budget_json(found: Budget) -> dict[str, Any]:
     }
 
 
-def contrast_json(like: str, config: dict[str, Any], found: ModelDiff) -> dict[str, Any]:
+def contrast_json(like: str, config: dict[str, Any], found: DiffReport) -> dict[str, Any]:
     """How a design of another series differs."""
     return {
         "like": like,
         "config": config,
-        "parameters": found.total[1],
+        "parameters": found.total.b,
         "delta": found.delta,
         "causes": [{"cause": x.cause, "delta": x.delta} for x in found.causes],
     }

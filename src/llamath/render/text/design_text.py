@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from ...analysis.design.candidate import Candidate
 from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
-from ...analysis.diff.model_diff import ModelDiff
+from ...analysis.diff.model_diff import DiffReport
 from ...analysis.flops.scaling_laws import LAWS, Budget
 from ...core.errors import safe
 from ...core.number_format import format_short_signed, format_signed, short_count
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
-from .cause_text import cause_label
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
 RIGHT = range(len(HEADER))
@@ -105,12 +104,12 @@ def _near(one: RankedDesign, target: int) -> tuple[str, ...]:
     )
 
 
-def contrast_text(best: Model, other: Model, like: str, found: ModelDiff) -> str:
+def contrast_text(best: Model, other: Model, like: str, found: DiffReport) -> str:
     """Compare with a design of the same size in another series."""
     v = other.count.formula.letters
     sizes = f"{v['L']} layers, width {v['d']:,}, {v['H']} heads, {v.get('K', v['H'])} KV heads"
     lines = [bold(x) for x in wrap(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
-    rows = [(cause_label(x), format_signed(x.delta), format_short_signed(x.delta)) for x in found.causes]
+    rows = [(x.label, format_signed(x.delta), format_short_signed(x.delta)) for x in found.causes]
     lines += [f"  {x}" for x in align(rows, right=(1, 2))]
     lines += [dim(x) for x in wrap(f"from {best.parameters.total:,} to {other.parameters.total:,}, by the method of llamath diff")]
     return "\n".join(["", *lines])

@@ -1,149 +1,285 @@
-"""The difference of two models on a terminal: why, matrix by matrix, in the configuration, and what is the same."""
+"""The difference of two models, or of several from the first, on a terminal, and as CSV and Markdown tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from itertools import accumulate
 
-from ...analysis.diff.causes import METHOD
-from ...analysis.diff.model_diff import ConfigDifference, ModelDiff, WeightEntry, WeightPair
+from ...analysis.diff.causes import CAUSE_TITLES, METHOD, short_path
+from ...analysis.diff.model_diff import ConfigDifference, DiffReport, MultiDiffReport, WeightEntry, WeightPair
 from ...core.errors import safe
-from ...core.number_format import format_percent, format_signed, short_count
-from ...model import Model
-from ..table import align, bold, dim, terminal_width, wrap
-from .cause_text import cause_label, cause_weights, short_path
+from ...core.number_format import format_count, format_percent, format_short_signed, format_signed, short_count
+from ..csv_rows import format_table
+from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 from .config_text import format_value
-from .waterfall_text import MIN_WATERFALL_WIDTH, axis, waterfall_bars
 
-LONGEST = 32
-"""A dotted key longer than this is called by its last part."""
+_MAX_KEY = 32
+"""A longer dotted key is shown by its last part."""
+_MIN_WATERFALL_WIDTH = 12
+"""A narrower chart is left out."""
+_MAX_NAME = 30
+_SHORT_NAME = 14
+_WEIGHT_HEADER = ("group", "weight", "a shape", "b shape", "a copies", "b copies", "a", "b", "difference")
 
 
-def diff_text(a: Model, b: Model, found: ModelDiff) -> str:
-    """The whole report."""
-    lines = list(_head(a, b, found))
-    if found.causes:
-        lines += ["", bold("why"), *_why(a, b, found)]
-    if found.weights:
-        lines += ["", *_matrices(a, b, found)]
-    if found.config:
-        lines += ["", *_config(a, b, found.config)]
-    lines += ["", *_same(found)]
-    if found.causes:
+def diff_text(report: DiffReport) -> str:
+    """Return the whole report: causes, weights, config keys, and what is equal."""
+    lines = list(_head(report))
+    if report.causes:
+        lines += ["", bold("causes"), *_causes(report)]
+    if report.weights:
+        lines += ["", *_weights(report)]
+    if report.config:
+        lines += ["", *_config(report)]
+    lines += ["", *_equal_parts(report)]
+    if report.causes:
         lines += [dim(x) for x in wrap(f"method: {METHOD}", indent="")]
-    return "\n".join([*lines, *_notes(a, b)])
+    return "\n".join([*lines, *note_lines(report.notes)])
 
 
-def _head(a: Model, b: Model, found: ModelDiff) -> Iterator[str]:
-    share = f", {_rate(found)}" if found.total[0] and found.delta else ""
-    what = f"{format_signed(found.delta)} parameters" if found.delta else f"{found.total[0]:,} parameters both"
-    sizes = f" ({short_count(found.total[0])} → {short_count(found.total[1])}{share})" if found.delta else ""
+def _head(report: DiffReport) -> Iterator[str]:
+    a, b, total = report.a, report.b, report.total
+    what = f"{format_signed(report.delta)} parameters" if report.delta else f"{total.a:,} parameters both"
+    share = f", {_format_share(report)}" if total.a else ""
+    sizes = f" ({short_count(total.a)} → {short_count(total.b)}{share})" if report.delta else ""
     yield from (bold(x) for x in wrap(f"{safe(a.name)} → {safe(b.name)}: {what}{sizes}", ""))
     families = a.family.name if a.family.name == b.family.name else f"{a.family.name} → {b.family.name}"
     for line in (f"{families} family; from {a.source}", f"to {b.source}"):
         yield from map(dim, wrap(line, ""))
 
 
-def _rate(found: ModelDiff) -> str:
-    return ("+" if found.delta > 0 else "") + format_percent(Fraction(found.delta, found.total[0])).replace("-", "−")
+def _format_share(report: DiffReport) -> str:
+    share = format_percent(Fraction(report.delta, report.total.a or 1)).replace("-", "−")
+    return f"+{share}" if report.delta > 0 else share
 
 
-def _why(a: Model, b: Model, found: ModelDiff) -> Iterator[str]:
-    """The waterfall, with the place of each cause below it."""
-    deltas = [x.delta for x in found.causes]
-    numbers = [f"{found.total[0]:,}", *map(format_signed, deltas), f"{found.total[1]:,}"]
-    names = [safe(a.name, 30), *(cause_label(x) for x in found.causes), safe(b.name, 30)]
-    wide, right = max(map(len, names)), max(map(len, numbers))
-    wide = min(wide, max(terminal_width() - right - MIN_WATERFALL_WIDTH - 4, 24))
-    width = terminal_width() - wide - right - 4
-    bars = waterfall_bars(found.total[0], deltas, width) if width >= MIN_WATERFALL_WIDTH else [""] * len(names)
-    places = ["", *(cause_weights(x) for x in found.causes), ""]
+def _causes(report: DiffReport) -> Iterator[str]:
+    """The waterfall, with the weights of each cause below it."""
+    deltas = [x.delta for x in report.causes]
+    numbers = [f"{report.total.a:,}", *map(format_signed, deltas), f"{report.total.b:,}"]
+    names = [safe(report.a.name, _MAX_NAME), *(x.label for x in report.causes), safe(report.b.name, _MAX_NAME)]
+    number_width = max(map(len, numbers))
+    name_width = min(max(map(len, names)), max(terminal_width() - number_width - _MIN_WATERFALL_WIDTH - 4, 24))
+    width = terminal_width() - name_width - number_width - 4
+    bars = _waterfall(report.total.a, deltas, width) if width >= _MIN_WATERFALL_WIDTH else [""] * len(names)
+    places = ["", *(x.where for x in report.causes), ""]
     for name, number, bar, place in zip(names, numbers, bars, places, strict=True):
-        *first, last = wrap(name, "", wide)
+        *first, last = wrap(name, "", name_width)
         yield from first
-        yield f"{last:{wide}}  {number:>{right}}  {bar}".rstrip()
+        yield f"{last:{name_width}}  {number:>{number_width}}  {bar}".rstrip()
         yield from (dim(x) for x in (wrap(place, "    ") if place else ()))
-    if note := axis(found.total[0], deltas):
-        yield dim(f"≈ {note}")
+    low, high = waterfall_bounds(report.total.a, deltas)
+    if low:
+        yield dim(f"≈ bars from {short_count(low)} to {short_count(high)}")
 
 
-def _matrices(a: Model, b: Model, found: ModelDiff) -> list[str]:
-    rows = [("weight", safe(a.name, 14), safe(b.name, 14), "×", "difference"), *_rows(found.weights)]
-    for gap in (2, 1):
-        lines = align(rows, right=(1, 2, 3, 4), gap=gap)
-        if max(map(len, lines)) <= terminal_width():
-            break
-    return [bold("matrix by matrix"), dim(lines[0]), *lines[1:]]
+def waterfall_bounds(start: int, deltas: Sequence[int]) -> tuple[int, int]:
+    """Return the ends of the axis: it starts at 0, or below the lowest level if all changes are near the top."""
+    levels = list(accumulate(deltas, initial=start))
+    low, high = min(levels), max(levels)
+    margin = (high - low) // 8
+    return (low - margin if low - margin > high // 3 else 0), high
 
 
-def _rows(pairs: Sequence[WeightPair]) -> Iterator[tuple[str, ...]]:
+def _waterfall(start: int, deltas: Sequence[int], width: int) -> list[str]:
+    """Return a bar for the first total, one for each cause, one for the last total."""
+    low, high = waterfall_bounds(start, deltas)
+
+    def at(n: int) -> int:
+        return round((n - low) * width / ((high - low) or 1))
+
+    level, lines = start, [_total_bar(at(start), low > 0)]
+    for delta in deltas:
+        lines.append(_change_bar(at(level), at(level + delta), delta > 0, width))
+        level += delta
+    return [*lines, _total_bar(at(level), low > 0)]
+
+
+def _total_bar(end: int, broken: bool) -> str:
+    return (("≈" if broken else "█") + "█" * (end - 1)) if end > 0 else "▏"
+
+
+def _change_bar(start: int, end: int, up: bool, width: int) -> str:
+    first, last = min(start, end), max(start, end)
+    if first == last:
+        first, last = (first, first + 1) if first < width else (first - 1, first)
+    length = last - first
+    return " " * first + ("━" * (length - 1) + ">" if up else "<" + "━" * (length - 1))
+
+
+def _weights(report: DiffReport) -> list[str]:
+    names = (safe(report.a.name, _SHORT_NAME), safe(report.b.name, _SHORT_NAME))
+    lines = fit_table([("weight", *names, "×", "difference"), *_weight_rows(report.weights)], right=(1, 2, 3, 4), drop=(3,))
+    return [bold("weights"), dim(lines[0]), *lines[1:]]
+
+
+def _weight_rows(pairs: Sequence[WeightPair]) -> Iterator[tuple[str, ...]]:
     inside = False
     for x in pairs:
-        layered = x.path.startswith("layers.{l}.")
-        if layered and not inside:
+        in_layers = x.path.startswith("layers.{l}.")
+        if in_layers and not inside:
             yield ("layers", "", "", "", format_signed(sum(y.delta for y in pairs if y.path.startswith("layers.{l}."))))
-        inside = layered
-        yield ("  " * layered + short_path(x.path), _shape(x.a), _shape(x.b), _copies(x), format_signed(x.delta))
+        inside = in_layers
+        yield ("  " * in_layers + short_path(x.path), _format_entry(x.a), _format_entry(x.b), _format_copies(x), format_signed(x.delta))
 
 
-def _shape(entry: WeightEntry | None) -> str:
+def _format_entry(entry: WeightEntry | None) -> str:
     return "–" if entry is None else "tied" if entry.tied else "×".join(map(str, entry.shape))
 
 
-def _copies(pair: WeightPair) -> str:
-    ours, theirs = (f"{x.copies}" if x else "0" for x in (pair.a, pair.b))
+def _format_copies(pair: WeightPair) -> str:
+    ours, theirs = map(str, pair.copies)
     return ours if ours == theirs else theirs if ours == "0" else ours if theirs == "0" else f"{ours}→{theirs}"
 
 
-def _config(a: Model, b: Model, settings: Sequence[ConfigDifference]) -> Iterator[str]:
-    """What the configurations say differently; what moves no weight is marked with what it moves."""
-    keys = [safe(x.key if len(x.key) <= LONGEST else x.key.rpartition(".")[2], 60) for x in settings]
+def _config(report: DiffReport) -> Iterator[str]:
+    """The config keys that differ, each with what it changes."""
+    keys = [safe(x.key if len(x.key) <= _MAX_KEY else x.key.rpartition(".")[2], 60) for x in report.config]
     room = max((terminal_width() - max(map(len, keys)) - 14) // 2, 12)
-    rows = [("configuration", safe(a.name, room), safe(b.name, room), "moves")]
-    rows += [(key, format_setting(x, 0, room), format_setting(x, 1, room), x.moves) for key, x in zip(keys, settings, strict=True)]
-    first, *rest = align(rows)
-    yield bold(first)
-    yield from rest
-    if any(any(x.absent) for x in settings):
-        yield dim("*: the key is absent or null, and this is the family's default")
+    rows = [("configuration", safe(report.a.name, room), safe(report.b.name, room), "changes")]
+    rows += [(key, format_setting(x, 0, room), format_setting(x, 1, room), x.moves) for key, x in zip(keys, report.config, strict=True)]
+    header, *lines = fit_table(rows, drop=(3,))
+    yield bold(header)
+    yield from lines
+    if any(any(x.default) for x in report.config):
+        yield from map(dim, wrap("*: the key is absent or null; this is the family's default", ""))
 
 
 def format_setting(setting: ConfigDifference, side: int, room: int = 60) -> str:
-    """What one side says: a dash where its family has no such key, a star after a default."""
+    """Return one side's value: a dash if its family has no such key, with a star if it is the default."""
     if not setting.known[side]:
         return "–"
-    found = (setting.a, setting.b)[side]
-    mark = "*" if setting.absent[side] else ""
-    return _said(found, room - len(mark)) + mark
+    mark = "*" if setting.default[side] else ""
+    return _format_config_value((setting.a, setting.b)[side], room - len(mark)) + mark
 
 
-def _said(found: object, room: int) -> str:
-    if isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) < 10**15 and found == int(found):
-        return f"{int(found):,}"
-    return "none" if found is None else format_value(found, room)
+def _format_config_value(value: object, room: int) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15 and value == int(value):
+        return f"{int(value):,}"
+    return "none" if value is None else format_value(value, room)
 
 
-def _same(found: ModelDiff) -> Iterator[str]:
+def _equal_parts(report: DiffReport) -> Iterator[str]:
     """What does not differ, in one line."""
-    if not found.weights and not found.config:
-        yield f"nothing differs: {len(found.same)} weights, {len(found.agreed)} keys of the configuration"
+    same = report.same
+    keys = format_count(len(same.config), "config key")
+    if not report.weights and not report.config:
+        yield f"nothing differs: {format_count(len(same.weights), 'weight')}, {keys}"
         return
-    keys = f"{len(found.agreed)} config keys"
-    names = [short_path(x) for x in found.same]
+    names = [short_path(x) for x in same.weights]
     if not names:
-        yield f"the same: no weight, {keys}"
+        yield f"equal: no weight, {keys}"
         return
-    tail, kept = f" ({short_count(found.shared)}), {keys}", list(names)
-    while kept and len(f"the same: {_list(kept, len(names))}{tail}") > terminal_width():
+    tail, kept = f" ({short_count(same.parameters)}), {keys}", list(names)
+    while kept and len(f"equal: {_first_names(kept, len(names))}{tail}") > terminal_width():
         kept.pop()
-    yield f"the same: {_list(kept, len(names))}{tail}"
+    yield f"equal: {_first_names(kept, len(names))}{tail}"
 
 
-def _list(names: list[str], whole: int) -> str:
-    more = whole - len(names)
-    return ", ".join(names) + (f" and {more} more" if more and names else f"{more} weights" if more else "")
+def _first_names(names: list[str], total: int) -> str:
+    more = total - len(names)
+    return ", ".join(names) + (f" and {more} more" if more and names else format_count(more, "weight") if more else "")
 
 
-def _notes(a: Model, b: Model) -> Iterator[str]:
-    for note in dict.fromkeys((*a.notes, *b.notes)):
-        yield from wrap(f"note: {note}", indent="")
+def multi_diff_text(report: MultiDiffReport) -> str:
+    """Return a table of totals, and one of causes in as many pieces as the terminal is narrow."""
+    lines = [bold(x) for x in wrap(f"{format_count(len(report.differences), 'model')} compared with {report.against}", "")]
+    header, *rest = fit_table(list(_total_rows(report)), right=(1, 2, 3, 4), drop=(4, 3))
+    lines += ["", bold(header), *rest]
+    if any(x.causes for x in report.differences):
+        lines += ["", *_cause_tables(report)]
+        lines += [dim(x) for x in wrap(f"method: {METHOD}", "")]
+    return "\n".join(lines)
+
+
+def multi_diff_rows(report: MultiDiffReport, form: str) -> Iterator[str]:
+    """Return one row for each model: its parameters, the difference, and what each cause adds to it."""
+    kinds = _kinds(report)
+    header = ("model", "parameters", "difference", *(CAUSE_TITLES.get(x, x) for x in kinds))
+    rows = [(safe(report.against), str(report.differences[0].total.a), "0", *("0" for _ in kinds))]
+    rows += [(safe(x.b.name), str(x.total.b), str(x.delta), *(str(_sum_of_kind(x, kind)) for kind in kinds)) for x in report.differences]
+    return format_table(header, rows, form)
+
+
+def _total_rows(report: MultiDiffReport) -> Iterator[tuple[str, ...]]:
+    first = report.differences[0]
+    yield "model", "parameters", "difference", "", "layers"
+    yield safe(first.a.name, _MAX_NAME), f"{first.total.a:,}", "", "", f"{int(first.a.tree.layers.n):,}"
+    for x in report.differences:
+        layers = f"{int(x.b.tree.layers.n):,}"
+        yield safe(x.b.name, _MAX_NAME), f"{x.total.b:,}", format_signed(x.delta), _format_share(x), layers
+
+
+def _cause_tables(report: MultiDiffReport) -> Iterator[str]:
+    """The causes in full if all columns fit, else to three digits, in tables that fit."""
+    found, kinds = report.differences, _kinds(report)
+    titles = [CAUSE_TITLES.get(x, x) for x in kinds]
+    room = terminal_width() - max(map(len, (*titles, "difference")))
+    write = _full_or_short(found, kinds, room)
+    step = len(found) if write is format_signed else max(room // (_SHORT_NAME + 2), 1)
+    for start in range(0, len(found), step):
+        some = found[start : start + step]
+        names = (safe(x.b.name, 40) if write is format_signed else _cut(x.b.name) for x in some)
+        rows: list[tuple[str, ...]] = [("cause", *names)]
+        for kind, title in zip(kinds, titles, strict=True):
+            rows.append((title, *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in some)))
+        rows.append(("difference", *(write(x.delta) for x in some)))
+        header, *rest = fit_table(rows, right=range(1, len(some) + 1))
+        yield from (bold(header), *rest)
+        if start + step < len(found):
+            yield ""
+
+
+def _full_or_short(found: Sequence[DiffReport], kinds: Sequence[str], room: int) -> Callable[[int], str]:
+    width = 2 + max(len(format_signed(_sum_of_kind(x, kind))) for x in found for kind in kinds)
+    return format_signed if width * len(found) <= room else format_short_signed
+
+
+def _cut(name: str) -> str:
+    name = safe(name)
+    return name if len(name) <= _SHORT_NAME else f"{name[: _SHORT_NAME - 1]}…"
+
+
+def _kinds(report: MultiDiffReport) -> list[str]:
+    """Every kind of cause that occurs, in the order of the method."""
+    kinds = {x.kind for y in report.differences for x in y.causes}
+    return [x for x in CAUSE_TITLES if x in kinds] + sorted(kinds - CAUSE_TITLES.keys())
+
+
+def _sum_of_kind(report: DiffReport, kind: str) -> int:
+    return sum(x.delta for x in report.causes if x.kind == kind)
+
+
+def diff_csv(report: DiffReport) -> Iterator[str]:
+    """Return one row for each weight; the last column sums to the difference."""
+    return format_table(_WEIGHT_HEADER, (_csv_row(x) for x in report.weights), "csv")
+
+
+def diff_markdown(report: DiffReport) -> Iterator[str]:
+    """Return three tables: causes, weights, and config keys."""
+    a, b = _escape_markdown(report.a.name), _escape_markdown(report.b.name)
+    yield f"**{a} → {b}: {format_signed(report.delta)}** ({report.total.a:,} → {report.total.b:,})"
+    yield ""
+    causes = ((x.label, format_signed(x.delta), x.where) for x in report.causes)
+    yield from format_table(("cause", "difference", "where"), causes, "markdown")
+    yield ""
+    yield from format_table(_WEIGHT_HEADER, (_csv_row(x) for x in report.weights), "markdown")
+    yield ""
+    rows = ((x.key, format_setting(x, 0), format_setting(x, 1), x.moves) for x in report.config)
+    yield from format_table(("key", a, b, "moves"), rows, "markdown")
+    yield ""
+    yield METHOD
+
+
+def _csv_row(pair: WeightPair) -> tuple[str, ...]:
+    return pair.group, pair.path, _csv_shape(pair.a), _csv_shape(pair.b), *map(str, (*pair.copies, *pair.parameters, pair.delta))
+
+
+def _csv_shape(entry: WeightEntry | None) -> str:
+    return "" if entry is None else "×".join(map(str, entry.shape)) + (" tied" if entry.tied else "")
+
+
+def _escape_markdown(name: str) -> str:
+    """Return a name that starts no markup."""
+    return "".join(f"&#{ord(x)};" if x in "|*_`<>[]&#\\" else x for x in name)

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...analysis.count.count_report import CountReport, weight_entry
-from ...analysis.diff.model_diff import ModelDiff
+from ...analysis.diff.model_diff import DiffReport
 from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
 from ...model import Model
 from ...render.csv_rows import folded_rows
 from ...render.table import unstyled
 from ...render.text.count_text import count_text
-from ...render.text.diff_data import diff_json, diff_markdown
-from ...render.text.diff_text import diff_text
+from ...render.text.diff_text import diff_markdown, diff_text
 
 MOST = 200_000
 """So many weights are listed at the most."""
@@ -28,11 +27,11 @@ def texts(model: Model) -> dict[str, Any]:
     return {"text": text, "markdown": "\n".join(folded_rows(model, None, None, "markdown")), "json": _parts(model) if few else None}
 
 
-def texts_of_two(a: Model, b: Model, found: ModelDiff) -> dict[str, Any]:
+def texts_of_two(found: DiffReport) -> dict[str, Any]:
     """Those of a difference."""
     with unstyled():
-        text = diff_text(a, b, found)
-    return {"text": text, "markdown": "\n".join(diff_markdown(a, b, found)), "json": json.dumps(diff_json(a, b, found), default=list)}
+        text = diff_text(found)
+    return {"text": text, "markdown": "\n".join(diff_markdown(found)), "json": json.dumps(found.to_json())}
 
 
 def _parts(model: Model) -> dict[str, Any]:

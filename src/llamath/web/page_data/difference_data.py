@@ -6,23 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analysis.diff.causes import METHOD, Cause, CausePart
-from ...analysis.diff.model_diff import ModelDiff, WeightEntry
+from ...analysis.diff.model_diff import DiffReport, WeightEntry
 from ...core.errors import safe
 from ...core.number_format import format_signed
-from ...render.text.cause_text import cause_label, cause_weights
 from ...render.text.diff_text import format_setting
 
 
-def difference(found: ModelDiff) -> dict[str, Any]:
+def difference(found: DiffReport) -> dict[str, Any]:
     """What the page shows of two models at once."""
     return {
-        "totals": [str(x) for x in found.total],
+        "totals": [str(found.total.a), str(found.total.b)],
         "delta": str(found.delta),
         "method": METHOD,
         "causes": [
             {
-                "label": safe(cause_label(x)),
-                "where": cause_weights(x),
+                "label": safe(x.label),
+                "where": x.where,
                 "delta": str(x.delta),
                 "of": list(_sums(x)),
             }
@@ -31,12 +30,12 @@ def difference(found: ModelDiff) -> dict[str, Any]:
         "weights": [
             {"path": x.path, "group": x.group or "other", "a": _entry(x.a), "b": _entry(x.b), "delta": str(x.delta)} for x in found.weights
         ],
-        "shared": {"weights": [safe(x) for x in found.same], "parameters": str(found.shared)},
+        "shared": {"weights": [safe(x) for x in found.same.weights], "parameters": str(found.same.parameters)},
         "config": [
             {"key": safe(x.key), "a": safe(format_setting(x, 0), 500), "b": safe(format_setting(x, 1), 500), "moves": x.moves}
             for x in found.config
         ],
-        "agreed": [safe(x) for x in found.agreed],
+        "agreed": [safe(x) for x in found.same.config],
     }
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES
-from ...analysis.diff.compare import compare
+from ...analysis.diff.model_diff import diff
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
@@ -50,8 +50,8 @@ def payload(models: Sequence[Model]) -> dict[str, Any]:
 
 
 def _difference(a: Model, b: Model) -> dict[str, Any]:
-    found = compare(a, b)
-    return difference(found) | {"copy": texts_of_two(a, b, found)}
+    found = diff(a, b)
+    return difference(found) | {"copy": texts_of_two(found)}
 
 
 def _model(model: Model) -> dict[str, Any]:

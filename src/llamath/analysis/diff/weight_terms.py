@@ -1,4 +1,4 @@
-"""A model as terms: every weight of the folded table with its size as a polynomial of letters, and in how many layers it stands."""
+"""A model as terms: each weight of the folded table with its size as a polynomial of the dimensions' letters, and its number of layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...core.parameter_count import Section, WeightRow
 
 Polynomial = tuple[tuple[Monomial, int], ...]
 Form = tuple[tuple[tuple[str, ...], int], ...]
-EXPERT = {"experts": "Fe", "shared": "Fs"}
-"""Where families that have no feed-forward besides write F, the letter that the others use."""
+_EXPERT_LETTERS = {"experts": "Fe", "shared": "Fs"}
+"""The letter of an expert's width in families that have dense MLPs too; families without them write F."""
 
 
 class WeightTerm(NamedTuple):
-    """One weight, all its copies in a layer together; `layers` is None for what stands outside of them."""
+    """One weight with all its copies in a layer; `layers` is None for weights outside the layers."""
 
     path: str
     size: Polynomial
@@ -26,16 +26,16 @@ class WeightTerm(NamedTuple):
 
     @property
     def form(self) -> Form:
-        """Its size in letters alone: what two models must share to differ in a number only."""
+        """The size in letters alone: two weights of one form differ only in numbers."""
         return tuple(sorted((tuple(sorted(x for x, _ in monomial)), k) for monomial, k in self.size))
 
     @property
     def letters(self) -> dict[str, int]:
-        """The letters in it, with their values."""
+        """The letters of the size with their values."""
         return dict(atom for monomial, _ in self.size for atom in monomial)
 
     def at(self, values: Mapping[str, int], layers: int | None) -> int:
-        """Its parameters with some letters and the number of layers changed."""
+        """Return the parameters with some letters and the number of layers changed."""
         whole = 0
         for monomial, k in self.size:
             for letter, own in monomial:
@@ -45,12 +45,12 @@ class WeightTerm(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Its parameters as it is."""
+        """The parameters of all layers."""
         return self.at({}, self.layers)
 
 
 def weight_terms(sections: Iterable[Section]) -> list[WeightTerm]:
-    """The terms of a counted model, those of one path and one form together."""
+    """Return the terms of a counted model, those of one path and one form together."""
     made: dict[tuple[str, Form, tuple[tuple[str, int], ...]], WeightTerm] = {}
     for section in sections:
         layers = int(section.times) if section.indices or section.name == "layers" else None
@@ -66,13 +66,13 @@ def weight_terms(sections: Iterable[Section]) -> list[WeightTerm]:
 def _term(row: WeightRow, layers: int | None) -> WeightTerm:
     path = row.pattern if layers is None else f"layers.{{l}}.{row.pattern}"
     size = product((row.copies, row.weight.parameters)).terms
-    wide = next((letter for part, letter in EXPERT.items() if part in path.split(".")), "F")
+    wide = next((letter for part, letter in _EXPERT_LETTERS.items() if part in path.split(".")), "F")
     renamed = tuple((tuple((wide if x == "F" else x, n) for x, n in monomial), k) for monomial, k in size.items())
     return WeightTerm(path, renamed, layers, row.group, row.weight.role, bool(row.weight.tied))
 
 
 def unique_letters(found: Iterable[WeightTerm]) -> dict[str, int]:
-    """The letters that have one value throughout a model."""
+    """Return the letters that have one value throughout a model."""
     seen: dict[str, set[int]] = {}
     for term in found:
         for letter, n in term.letters.items():
