@@ -271,7 +271,7 @@ def test_keys_that_nobody_reads_are_listed_apart() -> None:
     config = {**llamath.load("llama-3-8b").config.data, "made_up\x1b[31m": "\u202ex", "logit_scale": 2.0, "bos_token_id": 1}
     model = llamath.load(config)
     keys = {x["key"]: x for x in config_report(model).to_json()["keys"]}
-    assert (keys["made_up\x1b[31m"]["group"], keys["made_up\x1b[31m"]["says"]) == (UNREAD, "not a key that is known here")
+    assert (keys["made_up\x1b[31m"]["group"], keys["made_up\x1b[31m"]["says"]) == (UNREAD, "unknown key")
     assert keys["logit_scale"]["group"] == UNREAD and "elsewhere" in keys["logit_scale"]["moves"]
     assert keys["bos_token_id"]["group"] == "nothing"
     apart = config_text(config_report(model)).partition("not read by this family")[2]
