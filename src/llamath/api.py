@@ -22,7 +22,7 @@ from .model import Model
 if TYPE_CHECKING:
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
-    from .analysis.diff.model_diff import ModelDiff
+    from .analysis.diff.model_diff import DiffReport
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import Law
@@ -72,12 +72,12 @@ def count(model: ModelSource) -> CountReport:
     return CountReport(model=load(model))
 
 
-def diff(a: ModelSource, b: ModelSource | None = None, *, changes: Mapping[str, Any] | None = None) -> ModelDiff:
+def diff(a: ModelSource, b: ModelSource | None = None, *, changes: Mapping[str, Any] | None = None) -> DiffReport:
     """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys that differ.
 
     `changes` replaces configuration keys of `b`; without `b`, `a` is compared with itself under these changes.
     """
-    from .analysis.diff.compare import compare
+    from .analysis.diff.model_diff import diff as compare
 
     if b is None and not changes:
         raise LlamathError("diff needs a second model or changes", hint='diff(model, changes={"num_hidden_layers": 40})')

@@ -83,7 +83,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.count("lama-3-8b"), "lama-3-8b"),
     (lambda: llamath.diff("gpt2"), "diff needs a second model or changes"),
     (lambda: llamath.design(), "design needs a target such as '405B'"),
-    (lambda: llamath.design("8B", layers="many"), "layers should be a positive number or a range such as (60, 100) or '60:100', found 'many'"),
+    (
+        lambda: llamath.design("8B", layers="many"),
+        "layers should be a positive number or a range such as (60, 100) or '60:100', found 'many'",
+    ),
     (lambda: llamath.design("8B", tolerance="a bit"), "tolerance should be a share such as 0.005 or '0.5%', at most 50%, found 'a bit'"),
     (lambda: llamath.names("gpt2", names="mlx"), "mlx"),
     (lambda: llamath.convert("x", "y", names="mlx"), "names should be 'hf' or 'meta' or 'gguf', found 'mlx'"),

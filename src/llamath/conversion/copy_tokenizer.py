@@ -35,9 +35,7 @@ def read_tokenizer_file(path: str) -> bytes:
     """Read a tokenizer file of limited size."""
     with LocalFile(path) as source:
         if source.size > _MAX_BYTES:
-            raise FormatError(
-                "too_large", f"{safe(path)}: expected a file of at most {_MAX_BYTES:,} bytes, found {source.size:,}"
-            )
+            raise FormatError("too_large", f"{safe(path)}: expected a file of at most {_MAX_BYTES:,} bytes, found {source.size:,}")
         return source.read(0, source.size)
 
 

@@ -119,9 +119,7 @@ def _rope_scaling(rope: Rope, notes: list[str]) -> dict[str, Any] | None:
 def _tensor_info(x: OutputTensor, at: int) -> bytes:
     """Return the info of one tensor; its dimensions are written innermost first."""
     if len(x.name.encode()) > _MAX_NAME_BYTES or len(x.shape) > _MAX_DIMENSIONS:
-        raise ConvertError(
-            f"{x.name}: GGUF allows names of {_MAX_NAME_BYTES} bytes and tensors of {_MAX_DIMENSIONS} dimensions"
-        )
+        raise ConvertError(f"{x.name}: GGUF allows names of {_MAX_NAME_BYTES} bytes and tensors of {_MAX_DIMENSIONS} dimensions")
     shape = struct.pack(f"<I{len(x.shape)}QIQ", len(x.shape), *x.shape[::-1], _TYPE_NUMBERS[x.dtype], at)
     return struct.pack("<Q", len(x.name)) + x.name.encode() + shape
 

@@ -91,9 +91,7 @@ def params_keys(source: ConversionSource, notes: list[str]) -> dict[str, Any]:
         known = {key: value for key, value in LLAMA3_ROPE_SCALING.items() if key != "rope_type"}
         other = {key: scaling.get(key) for key, value in known.items() if scaling.get(key) != value}
         if set(other) - {"factor"}:
-            raise ConvertError(
-                f"params.json cannot express {other}", hint=f"Meta's reference always uses {LLAMA3_ROPE_SCALING}"
-            )
+            raise ConvertError(f"params.json cannot express {other}", hint=f"Meta's reference always uses {LLAMA3_ROPE_SCALING}")
         if other:
             notes.append(f"params.json cannot express the RoPE scaling factor {other['factor']:g}: the reference implementation uses 8")
     if (window := min_sliding_window(source.model.tree)) is not None:
