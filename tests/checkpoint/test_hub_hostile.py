@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
-from llamath.checkpoint.hub.web_location import parse_url
+from llamath.checkpoint.hub.urls import parse_url
 from llamath.core.errors import FormatError, LlamathError, RemoteError
 from support.hub_server import (
     COMMIT,

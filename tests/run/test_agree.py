@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner, Result
 from torch import Tensor
 
-from llamath.checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
+from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
 from llamath.cli import cli, main
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.core.errors import LlamathError

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import llamath
 from conftest import tiny_configs
-from llamath.checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
+from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
 from llamath.run import canonical_weights
 from llamath.run.weights.stored_layouts import LayoutParams, reorder_rows, split_tensor, undo_layout
 

@@ -13,7 +13,8 @@ from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
-from ..checkpoint.naming.scheme import Scheme, UnnamedWeight
+from ..checkpoint.naming.detect_scheme import detect_scheme
+from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
@@ -123,19 +124,12 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
 
 def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, found: TensorsByName) -> Scheme:
     """Return the naming scheme that most of the tensors follow."""
-    best: tuple[int, Scheme | None] = (0, None)
-    for scheme in expectation_of(model, checkpoint).schemes:
-        try:
-            overlap = sum(x.name in found for x in scheme.tensors(model.tree))
-        except UnnamedWeight:
-            continue
-        if overlap > best[0]:
-            best = overlap, scheme
-    if best[1] is None:
+    match = detect_scheme(model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(found, ()))
+    if not match.overlap:
         raise ConvertError(
             f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family", hint="llamath ls lists the tensors of a checkpoint"
         )
-    return best[1]
+    return match.scheme
 
 
 def _verify(checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, MergedTensor]) -> list[str]:

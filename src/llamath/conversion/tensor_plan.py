@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from ..checkpoint.formats.dtypes import PLAIN
 from ..checkpoint.gguf_metadata import ROPE_FREQS
-from ..checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.scheme import Scheme, half_split_order, interleaved_order
 from ..checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
 from ..core.blocks import Attention, Layer
 from ..core.errors import ConvertError, safe

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, TensorsByName
+from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
 from ..count.name_folding import fold_names
 from .diagnose import Expectation, Shape, diagnose
 from .listing import find_packings
-from .naming_match import NamingMatch, match_naming
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.packed_tensors import Packing
@@ -75,7 +75,7 @@ def verify_tensors(
     if codes:
         found = {name: shape for name, shape in found.items() if name not in codes}
         found |= {name: x.shape for name, x in stands.items() if x.shape is not None}
-    best = match_naming(claim, {**dict.fromkeys(stands, ()), **found} if codes else found)
+    best = detect_scheme(claim.tree, claim.schemes, {**dict.fromkeys(stands, ()), **found} if codes else found)
     findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
     findings += _files(manifest, twice)
     overlap = len(best.names)
@@ -225,7 +225,7 @@ def _further(name: str, x: Tensor, packing: Packing | None, further: Mapping[str
     return packing.fits(further[weight]) if packing else x.shape == further[weight]
 
 
-def _dtypes(claim: Expectation, best: NamingMatch, columns: TensorColumns) -> Iterator[Finding]:
+def _dtypes(claim: Expectation, best: SchemeMatch, columns: TensorColumns) -> Iterator[Finding]:
     """Matrices in another float type than the configuration says."""
     if claim.dtype not in FLOATS or set(columns.dtype) == {claim.dtype}:
         return

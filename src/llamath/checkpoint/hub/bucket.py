@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from ...core.errors import ConfigError, LlamathError, MissingExtra, RemoteError, safe
 from ...core.strict_json import MAX_BYTES, parse_json
-from ..formats.folder import Folder, check_file_name
+from ..formats.folder import check_file_name
 from ..formats.source import Source
 from .http_file import BUDGET
-from .parallel_requests import map_in_threads
+from .remote_folder import RemoteFolder
 
 T = TypeVar("T")
 STORES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "memory": "fsspec"}
@@ -45,7 +45,7 @@ class BucketFile(Source):
         return data
 
 
-class BucketFolder(Folder):
+class BucketFolder(RemoteFolder):
     """The objects below a prefix."""
 
     def __init__(self, store: Any, path: str, name: str) -> None:
@@ -76,10 +76,6 @@ class BucketFolder(Folder):
             return parse_json(source.read(0, source.size), safe(source.name))
         except ConfigError as error:
             raise RemoteError("json", str(error)) from None
-
-    def map_names(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
-        """Some at the same time."""
-        return map_in_threads(work, names)
 
 
 def open_bucket(text: str) -> tuple[BucketFolder, str]:

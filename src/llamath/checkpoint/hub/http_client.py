@@ -9,17 +9,19 @@ from __future__ import annotations
 import io
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import Callable
+from email.message import Message
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from threading import Lock
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ...core.errors import RemoteError, safe
-from .http_errors import error_for_status
-from .proxy_settings import proxy_for
-from .web_location import Url, parse_url
+from .urls import Url, parse_url
 
 REDIRECTS = (301, 302, 303, 307, 308)
 HEADERS, CHUNK = 256 << 10, 1 << 20
@@ -181,7 +183,7 @@ class Session:
             elif answer.status in (200, 206, 416):
                 body = _body(answer, ask.check(there, answer), ask.max_bytes, there)
             else:
-                raise error_for_status(there, answer.status, answer.headers)
+                raise _error_for_status(there, answer.status, answer.headers)
             reply = Response(there, answer.status, answer.headers, body)
             whole = (answer.isclosed() or answer.length == 0) and not answer.will_close
         if whole:
@@ -196,7 +198,7 @@ class Session:
         headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **ask.headers()}
         if there.is_trusted:
             headers["Authorization"] = f"Bearer {self._token}"
-        if there.scheme == "http" and (between := proxy_for(there)):
+        if there.scheme == "http" and (between := _proxy_for(there)):
             return there.url, headers | between.headers
         return there.path + there.query, headers
 
@@ -207,7 +209,7 @@ class Session:
                 return idle.pop()
             if there.scheme == "https" and self._tls is None:
                 self._tls = ssl.create_default_context()
-        between = proxy_for(there)
+        between = _proxy_for(there)
         host, port = (between.host, between.port) if between else (there.host, there.port)
         if there.scheme == "http":
             return HTTPConnection(host, port)
@@ -234,3 +236,61 @@ def _body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> 
 def _reason(error: Exception) -> str:
     """What the system says; never what `http.client` says, which repeats headers."""
     return safe(error.strerror or str(error), 120) if isinstance(error, OSError) else type(error).__name__
+
+
+_LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
+_ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"
+_STATUS_ERRORS: dict[int, tuple[str, str, str]] = {
+    401: ("unauthorized", "it is gated or private, or there is no such model", _LOGIN),
+    403: ("forbidden", "access is denied", _LOGIN),
+    404: ("missing", "there is no such thing", "check the spelling; a private model needs a token that may read it"),
+    407: ("proxy", "the proxy wants a password", "see https_proxy"),
+    410: ("missing", "it is gone", ""),
+    429: ("busy", "too many requests", "wait some minutes; with HF_TOKEN the hub allows more"),
+}
+_HUB_ERROR_CODES = {
+    "GatedRepo": "it is gated",
+    "RepoNotFound": "there is no such model, or it is private",
+    "RevisionNotFound": "there is no such revision",
+    "EntryNotFound": "there is no such file",
+}
+"""The hub's `X-Error-Code`; its free text is not repeated, since it may repeat what was sent."""
+
+
+def _error_for_status(there: Url, status: int, headers: Message) -> RemoteError:
+    """The error for an answer that is neither the bytes nor a redirect to them."""
+    later = ("server", "the server has failed", "try again later") if status >= 500 else ("status", "an answer nobody asked for", "")
+    code, meaning, hint = _STATUS_ERRORS.get(status, later)
+    meaning = _HUB_ERROR_CODES.get(headers.get("X-Error-Code", ""), meaning)
+    if there.is_trusted and status in (401, 403):
+        hint = _ACCESS
+    return RemoteError(code, f"{there.display}: {meaning} (status {status})", hint=hint)
+
+
+class _Proxy(NamedTuple):
+    """An HTTP proxy; `headers` hold its own password, for it alone."""
+
+    host: str
+    port: int
+    headers: dict[str, str]
+
+
+def _proxy_for(there: Url) -> _Proxy | None:
+    """The proxy on the way to a place, if there is one."""
+    if there.is_loopback or proxy_bypass(there.host):
+        return None
+    known = getproxies()
+    text = known.get(there.scheme) or known.get("all")
+    if not text:
+        return None
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        host, port = parts.hostname, parts.port or 80
+    except ValueError:
+        host, port = None, 0
+    if not host or parts.scheme != "http":
+        raise RemoteError("proxy", f"the proxy for {there.scheme} is no http:// address", hint=f"see {there.scheme}_proxy, or no_proxy")
+    if parts.username is None:
+        return _Proxy(host, port, {})
+    secret = b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
+    return _Proxy(host, port, {"Proxy-Authorization": f"Basic {secret}"})

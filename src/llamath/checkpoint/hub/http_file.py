@@ -14,7 +14,7 @@ from ...core.errors import ConfigError, RemoteError, safe
 from ...core.strict_json import MAX_BYTES, parse_json
 from ..formats.source import Source
 from .http_client import Session
-from .web_location import Url
+from .urls import Url
 
 HEAD = 24
 """The first question asks for so many bytes: they tell the format, and the answer tells the size."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from ...core.errors import FormatError, RemoteError, safe
 from ..formats.checkpoint_files import MAX_SHARDS
-from ..formats.folder import Folder, check_file_name
+from ..formats.folder import check_file_name
 from ..formats.source import Source
 from .http_client import Limits, Session
 from .http_file import HttpFile, fetch_json
-from .parallel_requests import map_in_threads
-from .web_location import Url, parse_url, quote_url
+from .remote_folder import RemoteFolder
+from .urls import Url, parse_url, quote_url
 
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
@@ -93,7 +93,7 @@ def _is_set(name: str) -> bool:
     return os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-class WebFolder(Folder):
+class WebFolder(RemoteFolder):
     """Where a file of a web server lies; nothing is listed there, and whoever names a file can open it."""
 
     def __init__(self, session: Session, there: Url, name: str = "") -> None:
@@ -124,10 +124,6 @@ class WebFolder(Folder):
         if self.file and name == self.file:
             return self._named
         return self._named._replace(path=f"{self._path}/{quote_url(check_file_name(name))}", query="")
-
-    def map_names(self, work: Callable[[str], T], names: Sequence[str]) -> list[T]:
-        """Some at the same time."""
-        return map_in_threads(work, names)
 
 
 class HubFolder(WebFolder):

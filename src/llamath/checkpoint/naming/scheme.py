@@ -171,3 +171,13 @@ def fused_scheme(scheme: Scheme) -> Scheme | None:
     joined = dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj")
     down = {"mlp.experts.{e}.down.weight": "mlp.experts.down_proj"}
     return scheme.replace(inside={**inside, **joined, **down, **scheme.fused}, name="hf-fused")
+
+
+def interleaved_order(size: int) -> list[int]:
+    """Return the row order that turns a head of split halves into interleaved pairs: 0, h/2, 1, h/2 + 1 and so on."""
+    return [i + j * (size // 2) for i in range(size // 2) for j in (0, 1)]
+
+
+def half_split_order(size: int) -> list[int]:
+    """Return the row order that turns a head of interleaved pairs into split halves: the even rows, then the odd ones."""
+    return [2 * i + j for j in (0, 1) for i in range(size // 2)]

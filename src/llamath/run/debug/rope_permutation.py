@@ -12,7 +12,7 @@ from math import log
 from torch import Tensor
 
 from ...analysis.verify.logits_agreement import LogitsComparison
-from ...checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
+from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...core.blocks import Attention
 from ..weights.stored_layouts import reorder_rows
 from .activations import Activations

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...checkpoint.naming.rotary_layouts import half_split_order
+from ...checkpoint.naming.scheme import half_split_order
 from ...core.blocks import Attention, LatentAttention, RMSNorm
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ...analysis.verify.check_checkpoint import VerifyReport, expectation_of, verify_checkpoint
 from ...analysis.verify.listing import Listing, find_packings, list_tensors
-from ...analysis.verify.naming_match import match_naming
 from ...analysis.verify.verify_tensors import Finding
 from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_url, names_checkpoint
 from ...core.errors import FormatError, safe
@@ -170,7 +170,8 @@ def pieces(model: Checked) -> Iterator[Piece]:
     """The bytes of each weight as they are in the files, with what is needed to read it; of joined weights each its share."""
     manifest, tree = model.check.manifest, model.tree
     held = _bytes(manifest)
-    scheme = match_naming(expectation_of(model, model.check.checkpoint), dict.fromkeys(held, ())).scheme
+    schemes = expectation_of(model, model.check.checkpoint).schemes
+    scheme = detect_scheme(tree, schemes, dict.fromkeys(held, ())).scheme
     for field, child in tree.children:
         if not isinstance(child, Stack):
             for x in scheme.tensors_of_field(tree, field):
