@@ -10,19 +10,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.core.attention_facts import ScoreTransform
+from llamath.core.attention_facts import Heads, ScoreTransform
 from llamath.core.blocks import Layer
-from llamath.core.constructors import decoder, gqa, mla, rms, swiglu
+from llamath.core.constructors import LatentSizes, decoder, gqa, mla, rms, swiglu
 from llamath.core.errors import LlamathError
 from llamath.core.expr import Dim
 from llamath.core.forward_pass import AttentionWindow
-from llamath.core.mixers import gated_delta, short_conv
+from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence
 from llamath.run import Decoder, build, initialize
 from llamath.run.kv_cache import KVCache, key_positions
 
-HEADS = Dim("H", 4), Dim("K", 2), Dim("h", 6)
+HEADS = Heads(Dim("H", 4), Dim("K", 2), Dim("h", 6))
 NORM = rms(Dim("d", 16), 1e-6)
 
 
@@ -36,8 +36,10 @@ def attention(**facts: Any) -> Any:
     return gqa(Dim("d", 16), HEADS, **({"rope": Rope(theta=100.0, dim=6)} | facts))
 
 
-LATENT = mla(Dim("d", 16), (HEADS[0], Dim("n", 6), Dim("p", 4), Dim("v", 5)), (None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4))
-DELTA = gated_delta(Dim("d", 16), (Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
+LATENT = mla(
+    Dim("d", 16), LatentSizes(HEADS.num_heads, Dim("n", 6), Dim("p", 4), Dim("v", 5), None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4)
+)
+DELTA = gated_delta(Dim("d", 16), DeltaHeads(Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
 SLOPES, CAPPED = ScoreTransform(alibi=Alibi()), ScoreTransform(softcap=2.0)
 KINDS = {
     **{f"window {n}": model(attention(window=AttentionWindow(size=n)), attention()) for n in (1, 2, 3, 5, 8)},

@@ -1,9 +1,20 @@
-"""What attention does besides its matrices, as facts: how heads are made ready, and what becomes of their scores."""
+"""Facts of attention without weights: its heads, the preparation of queries and keys, and the transform of scores."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from .expr import Dim
 from .positions import Alibi, LogNScaling, TemperatureTuning
 from .record_type import Record
+
+
+class Heads(NamedTuple):
+    """The numbers of query heads and key/value heads, and the size of one head: H, K and h."""
+
+    num_heads: Dim
+    num_kv_heads: Dim
+    head_dim: Dim
 
 
 class ClipQKV(Record):
@@ -14,17 +25,17 @@ class ClipQKV(Record):
 
 
 class QKPreprocess(Record):
-    """How queries, keys and values are made ready to meet."""
+    """The preparation of queries, keys and values before the scores."""
 
-    across_heads: bool = False  # the norms of q and k see all heads as one vector
+    across_heads: bool = False  # the norms of q and k are over all heads together
     after_rope: bool = False
     clip: ClipQKV | None = None
 
 
 class ScoreTransform(Record):
-    """What becomes of q · k before the softmax."""
+    """The transform of q · k before the softmax."""
 
-    scale: float | None = None  # they are multiplied by it; None: by 1 / √(size of a key)
-    softcap: float | None = None  # they become cap · tanh(score / cap)
+    scale: float | None = None  # factor; None: 1 / √(size of a key)
+    softcap: float | None = None  # cap · tanh(score / cap)
     alibi: Alibi | None = None
-    temperature: TemperatureTuning | LogNScaling | None = None  # of the query's position
+    temperature: TemperatureTuning | LogNScaling | None = None  # scaling by the query's position

@@ -5,7 +5,7 @@ Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head siz
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from .attention_facts import QKPreprocess, ScoreTransform
 from .expr import Dim
@@ -141,6 +141,14 @@ class ClampedMLP(MLP):
     alpha: float
 
 
+class ExpertGroups(NamedTuple):
+    """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
+
+    groups: int
+    kept: int
+    top_scores: int
+
+
 class MoE(Block):
     """A router that sends each token to `top_k` of the experts, and what every token passes besides."""
 
@@ -156,7 +164,7 @@ class MoE(Block):
     scoring: str = "softmax"  # or sigmoid; see `routing` for its order
     norm_topk_prob: bool = True  # weights of the chosen sum to 1
     routed_scaling_factor: float = 1.0
-    expert_groups: tuple[int, int, int] | None = None  # (groups, groups kept, how many best scores rank a group) before the choice
+    expert_groups: ExpertGroups | None = None
     routing: str = ""  # a family's own way, by name
     fp32_router: bool = False  # the router computes in float32, whatever the model's type
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from .attention_facts import Heads
 from .errors import ConfigError, safe
 from .expr import Dim
 
@@ -115,29 +116,31 @@ class Config:
     def heads(
         self,
         d: int,
-        K_keys: str = "num_key_value_heads",
-        H_keys: str = "num_attention_heads",
-        default: tuple[int, int, int] = (0, 0, 0),
-    ) -> tuple[Dim, Dim, Dim]:
-        """(H, K, h): query heads, key/value heads and their size; what is not said is the family's default, or (an error, H, d / H)."""
-        H = self.dim("H", H_keys, default=default[0] or _MISSING)
-        null = any(name in self.data for name in K_keys.split("|")) and K_keys not in self
-        K = self.dim("K", K_keys, default=H if null else default[1] or H)
+        kv_keys: str = "num_key_value_heads",
+        query_keys: str = "num_attention_heads",
+        *,
+        num_heads: int | None = None,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+    ) -> Heads:
+        """Read the heads; the last three arguments are the family's defaults where they are not (an error, H, d / H)."""
+        H = self.dim("H", query_keys, default=num_heads or _MISSING)
+        null = any(name in self.data for name in kv_keys.split("|")) and kv_keys not in self
+        K = self.dim("K", kv_keys, default=H if null else num_kv_heads or H)
         if H % K:
             hint = "each key/value head serves the same number of query heads"
-            raise self.error(self._present(K_keys), f"is {K}, which does not divide the {H} attention heads", hint)
-        if "head_dim" not in self and not default[2] and d % H:
-            raise self.error(
-                self._present(H_keys), f"is {H}, which does not divide the width {d}", "give head_dim if heads are not d / H wide"
-            )
-        return H, K, self.dim("h", "head_dim", default=default[2] or Dim.const(d // H))
+            raise self.error(self._present(kv_keys), f"is {K}, which does not divide the {H} attention heads", hint)
+        if "head_dim" not in self and not head_dim and d % H:
+            hint = "give head_dim if heads are not d / H wide"
+            raise self.error(self._present(query_keys), f"is {H}, which does not divide the width {d}", hint)
+        return Heads(H, K, self.dim("h", "head_dim", default=head_dim or Dim.const(d // H)))
 
-    def square_heads(self, d: int, K_keys: str = "num_key_value_heads", H_keys: str = "num_attention_heads") -> tuple[Dim, Dim, Dim]:
-        """Heads of a family whose heads together are as wide as the stream, whatever head_dim says."""
-        H, K, h = self.heads(d, K_keys, H_keys)
+    def square_heads(self, d: int, kv_keys: str = "num_key_value_heads", query_keys: str = "num_attention_heads") -> Heads:
+        """Read the heads of a family whose heads together are always as wide as the residual stream."""
+        H, K, h = self.heads(d, kv_keys, query_keys)
         if H * h != d:
             raise self.error("head_dim", f"is {h}: the heads of this family are always d / H wide, {d // H} here")
-        return H, K, h
+        return Heads(H, K, h)
 
     def sub(self, key: str) -> Config:
         """A nested object, empty if absent; what is read of it is remembered too."""

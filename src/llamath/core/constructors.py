@@ -1,75 +1,159 @@
-"""Small constructors that families compose: a linear map, a norm, grouped-query attention, a decoder."""
+"""Constructors of common blocks, which families compose: linear layers, norms, attention, MLPs, the decoder."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
-from .blocks import MLP, Attention, Decoder, Embedding, LatentAttention, LayerNorm, Linear, Norm, RMSNorm
+from .attention_facts import Heads, QKPreprocess, ScoreTransform
+from .blocks import MLP, Attention, Decoder, Embedding, LatentAttention, LayerNorm, Linear, Norm, PerLayerEmbedding, RMSNorm
 from .expr import Dim
+from .forward_pass import AttentionWindow
+from .positions import Rope
 from .tree import Role, Stack, Weight
+
+_FULL, _NO_PREPROCESS, _PLAIN_SCORES = AttentionWindow(), QKPreprocess(), ScoreTransform()
 
 
 def weight(*shape: int, role: Role = "matmul", tied: str = "") -> Weight:
-    """A leaf of this shape."""
+    """A weight of this shape."""
     return Weight(shape=tuple(map(Dim.const, shape)), role=role, tied=tied)
 
 
 def linear(out: int, into: int, bias: bool = False) -> Linear:
-    """`[out, into]`, with a bias or without."""
+    """A linear layer `[out, into]`, with or without a bias."""
     return Linear(weight=weight(out, into), bias=weight(out, role="bias") if bias else None)
 
 
 def embedding(rows: int, d: int, scale: float = 1.0) -> Embedding:
-    """`[rows, d]`."""
+    """An embedding `[rows, d]`."""
     return Embedding(weight=weight(rows, d, role="lookup"), scale=scale)
 
 
 def rms(d: int, eps: float, offset: float = 0.0) -> RMSNorm:
-    """A scale of d numbers."""
+    """An RMS norm over d numbers."""
     return RMSNorm(weight=weight(d, role="scale"), eps=eps, offset=offset)
 
 
 def layer_norm(d: int, eps: float, bias: bool = True) -> LayerNorm:
-    """A scale and a shift of d numbers."""
+    """A layer norm over d numbers."""
     return LayerNorm(weight=weight(d, role="scale"), bias=weight(d, role="bias") if bias else None, eps=eps)
 
 
-def gqa(d: int, heads: tuple[int, int, int], bias: bool = False, o_bias: bool | None = None, **facts: Any) -> Attention:
-    """Grouped-query attention with `heads` = (H, K, h); further facts go to Attention as they are."""
+def gqa(
+    d: int,
+    heads: Heads,
+    bias: bool = False,
+    o_bias: bool | None = None,
+    *,
+    rope: Rope | None = None,
+    window: AttentionWindow = _FULL,
+    gate: Linear | None = None,
+    q_norm: Norm | Stack | None = None,
+    k_norm: Norm | Stack | None = None,
+    sinks: Weight | None = None,
+    qk_preprocess: QKPreprocess = _NO_PREPROCESS,
+    score_transform: ScoreTransform = _PLAIN_SCORES,
+) -> Attention:
+    """Grouped-query attention; `o_bias` is `bias` unless given."""
     H, K, h = heads
-    q, k, v = linear(H * h, d, bias), linear(K * h, d, bias), linear(K * h, d, bias)
-    o = linear(d, H * h, bias if o_bias is None else o_bias)
-    parts: dict[str, Any] = {"q": q, "k": k, "v": v, "o": o, "heads": H, "kv_heads": K, "head_dim": h}
-    return Attention(**parts | facts)
+    return Attention(
+        q=linear(H * h, d, bias),
+        k=linear(K * h, d, bias),
+        v=linear(K * h, d, bias),
+        o=linear(d, H * h, bias if o_bias is None else o_bias),
+        q_norm=q_norm,
+        k_norm=k_norm,
+        gate=gate,
+        sinks=sinks,
+        heads=H,
+        kv_heads=K,
+        head_dim=h,
+        rope=rope,
+        window=window,
+        qk_preprocess=qk_preprocess,
+        score_transform=score_transform,
+    )
 
 
-def mla(d: int, heads: tuple[Dim, Dim, Dim, Dim], ranks: tuple[Dim | None, Dim], bias: bool = False, **facts: Any) -> LatentAttention:
-    """Latent attention with `heads` = (H, a key's size of content, of position, a value's size) and `ranks` of q's and kv's latents."""
-    (H, n, p, v), (s, r) = heads, ranks
-    q = {"q": linear(H * (n + p), d)}
-    low = {} if s is None else {"q_down": linear(s, d, bias), "q_norm": rms(s, 1e-6), "q_up": linear(H * (n + p), s)}
-    kv = {"kv_down": linear(r + p, d, bias), "kv_norm": rms(r, 1e-6), "k_up": linear(H * n, r), "v_up": linear(H * v, r)}
-    parts: dict[str, Any] = {**(low or q), **kv, "o": linear(d, H * v, bias)}
-    return LatentAttention(**parts, heads=H, nope_dim=n, rope_dim=p, v_dim=v, kv_lora_rank=r, **facts)
+class LatentSizes(NamedTuple):
+    """The sizes of latent attention: heads, parts of a head, and the ranks of the latent vectors (None: queries have none)."""
+
+    num_heads: Dim
+    nope_dim: Dim
+    rope_dim: Dim
+    v_dim: Dim
+    q_rank: Dim | None
+    kv_rank: Dim
+
+
+def mla(d: int, sizes: LatentSizes, bias: bool = False, *, rope: Rope, score_transform: ScoreTransform = _PLAIN_SCORES) -> LatentAttention:
+    """Multi-head latent attention."""
+    H, n, p, v, s, r = sizes
+    return LatentAttention(
+        q=linear(H * (n + p), d) if s is None else None,
+        q_down=None if s is None else linear(s, d, bias),
+        q_norm=None if s is None else rms(s, 1e-6),
+        q_up=None if s is None else linear(H * (n + p), s),
+        kv_down=linear(r + p, d, bias),
+        kv_norm=rms(r, 1e-6),
+        k_up=linear(H * n, r),
+        v_up=linear(H * v, r),
+        o=linear(d, H * v, bias),
+        heads=H,
+        nope_dim=n,
+        rope_dim=p,
+        v_dim=v,
+        kv_lora_rank=r,
+        rope=rope,
+        score_transform=score_transform,
+    )
 
 
 def swiglu(d: int, F: int, activation: str = "silu", bias: bool = False) -> MLP:
-    """Three matrices: gate and up `[F, d]`, down `[d, F]`."""
+    """A gated MLP of three matrices: gate and up `[F, d]`, down `[d, F]`."""
     return MLP(gate=linear(F, d, bias), up=linear(F, d, bias), down=linear(d, F, bias), activation=activation)
 
 
 def mlp(d: int, F: int, activation: str, bias: bool = False) -> MLP:
-    """Two matrices: up `[F, d]`, down `[d, F]`."""
+    """An MLP of two matrices: up `[F, d]`, down `[d, F]`."""
     return MLP(up=linear(F, d, bias), down=linear(d, F, bias), activation=activation)
 
 
 def unembedding(V: int, d: int, tied: bool, bias: bool = False) -> Linear:
-    """The head `[V, d]`; a tied one has no matrix of its own."""
+    """The head `[V, d]`; a tied one shares the matrix of the embedding."""
     return Linear(weight=weight(V, d, tied="embed.weight" if tied else ""), bias=weight(V, role="bias") if bias else None)
 
 
-def decoder(V: int, d: int, layers: Stack, norm: Norm | None, tied: bool, **more: Any) -> Decoder:
-    """Embedding, layers, norm and head; a tied head has no numbers of its own."""
-    head = unembedding(V, d, tied)
-    parts: dict[str, Any] = {"embed": embedding(V, d), "layers": layers, "norm": norm, "head": head, "width": d, "vocab": V}
-    return Decoder(**parts | more)
+def decoder(
+    V: int,
+    d: int,
+    layers: Stack,
+    norm: Norm | None,
+    tied: bool,
+    *,
+    context: int | None = None,
+    embed: Embedding | None = None,
+    positions: Embedding | None = None,
+    embed_norm: Norm | None = None,
+    per_layer: PerLayerEmbedding | None = None,
+    head: Linear | None = None,
+    mtp: Stack | None = None,
+    softcap: float | None = None,
+    logit_scale: float = 1.0,
+) -> Decoder:
+    """The whole model; without `embed` and `head` they are plain matrices, and a tied head has no parameters of its own."""
+    return Decoder(
+        embed=embed or embedding(V, d),
+        positions=positions,
+        embed_norm=embed_norm,
+        per_layer=per_layer,
+        layers=layers,
+        norm=norm,
+        head=head or unembedding(V, d, tied),
+        mtp=mtp,
+        width=d,
+        vocab=V,
+        context=context,
+        softcap=softcap,
+        logit_scale=logit_scale,
+    )

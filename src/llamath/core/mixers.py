@@ -5,7 +5,7 @@ Letters: c taps of the convolution; Hk, hk key heads and their size, Hv, hv thos
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 from .blocks import Linear, Norm, RMSNorm
 from .constructors import linear, rms, weight
@@ -125,19 +125,32 @@ class ShortConv(RecurrentMixer):
     out: Linear
 
 
-def convolution(channels: int, taps: int, bias: bool = False) -> Convolution:
-    """`[channels, taps]`, with a bias or without."""
-    return Convolution(weight=weight(channels, taps), bias=weight(channels, role="bias") if bias else None)
+def convolution(channels: int, kernel: int, bias: bool = False) -> Convolution:
+    """A causal convolution `[channels, kernel]`, with or without a bias."""
+    return Convolution(weight=weight(channels, kernel), bias=weight(channels, role="bias") if bias else None)
 
 
-def gated_delta(d: int, heads: tuple[Dim, Dim, Dim, Dim], taps: int, eps: float, activation: str) -> GatedDeltaNet:
-    """The gated delta rule with `heads` = (Hk, hk, Hv, hv)."""
+class DeltaHeads(NamedTuple):
+    """The numbers and sizes of key heads and of value heads: Hk, hk, Hv and hv."""
+
+    key_heads: Dim
+    key_dim: Dim
+    value_heads: Dim
+    value_dim: Dim
+
+
+def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str) -> GatedDeltaNet:
+    """A gated delta net with a convolution of this kernel size."""
     Hk, hk, Hv, hv = heads
     query, value, each = linear(Hk * hk, d), linear(Hv * hv, d), linear(Hv, d)
-    parts: dict[str, Any] = {"query": query, "key": query, "value": value, "z": value, "beta": each, "alpha": each}
     return GatedDeltaNet(
-        **parts,
-        conv=convolution(2 * Hk * hk + Hv * hv, taps),
+        query=query,
+        key=query,
+        value=value,
+        z=value,
+        beta=each,
+        alpha=each,
+        conv=convolution(2 * Hk * hk + Hv * hv, kernel),
         dt_bias=weight(Hv, role="bias"),
         a_log=weight(Hv, role="scale"),
         norm=rms(hv, eps),
@@ -150,9 +163,20 @@ def gated_delta(d: int, heads: tuple[Dim, Dim, Dim, Dim], taps: int, eps: float,
     )
 
 
-def mamba2(d: int, heads: tuple[Dim, Dim, Dim, Dim], conv: tuple[int, bool], eps: float, bias: bool, **facts: Any) -> Mamba2:
-    """Mamba-2 with `heads` = (Hm, m, G, N) and a convolution of (taps, whether with a bias); further facts go to Mamba2 as they are."""
-    Hm, m, G, N = heads
+class MambaSizes(NamedTuple):
+    """The number and size of Mamba-2's heads, its groups and its state size: Hm, m, G and N."""
+
+    heads: Dim
+    head_dim: Dim
+    groups: Dim
+    state_size: Dim
+
+
+def mamba2(
+    d: int, sizes: MambaSizes, kernel: int, eps: float, *, bias: bool, conv_bias: bool, activation: str, dt_min: float = 0.0
+) -> Mamba2:
+    """Mamba-2 with a convolution of this kernel size."""
+    Hm, m, G, N = sizes
     inner, state = linear(Hm * m, d, bias), linear(G * N, d, bias)
     return Mamba2(
         z=inner,
@@ -160,7 +184,7 @@ def mamba2(d: int, heads: tuple[Dim, Dim, Dim, Dim], conv: tuple[int, bool], eps
         b=state,
         c=state,
         dt=linear(Hm, d, bias),
-        conv=convolution(Hm * m + 2 * G * N, *conv),
+        conv=convolution(Hm * m + 2 * G * N, kernel, conv_bias),
         dt_bias=weight(Hm, role="bias"),
         a_log=weight(Hm, role="scale"),
         skip=weight(Hm, role="scale"),
@@ -170,11 +194,12 @@ def mamba2(d: int, heads: tuple[Dim, Dim, Dim, Dim], conv: tuple[int, bool], eps
         head_dim=m,
         state_groups=G,
         state_size=N,
-        **facts,
+        activation=activation,
+        dt_min=dt_min,
     )
 
 
-def short_conv(d: int, taps: int, bias: bool) -> ShortConv:
-    """The short convolution; a bias, if at all, on everything."""
+def short_conv(d: int, kernel: int, bias: bool) -> ShortConv:
+    """A short convolution; the bias is on the convolution and its projections."""
     part = linear(d, d, bias)
-    return ShortConv(b=part, c=part, x=part, conv=convolution(d, taps, bias), out=part)
+    return ShortConv(b=part, c=part, x=part, conv=convolution(d, kernel, bias), out=part)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+R = TypeVar("R", bound="Record")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -38,6 +40,10 @@ class Record:
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return type(self)(**{name: getattr(self, name) for name in self.fields} | changes)
+
+    def extended(self, cls: type[R], **more: Any) -> R:
+        """A record of a subclass, with the fields of this one and more."""
+        return cls(**{name: getattr(self, name) for name in self.fields} | more)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as an object for `json.dumps`, derived from its fields.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
+from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer, LayerNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu, weight
@@ -21,7 +22,7 @@ def cohere(c: Config) -> Decoder:
     positions = read_rope(c, h, theta=5e5, interleaved=True)
     layer = Layer(
         attn_norm=layer_norm(d, eps, bias=False),
-        attn=gqa(d, (H, K, h), c.get("attention_bias", False), rope=positions, q_norm=q_norm, k_norm=k_norm),
+        attn=gqa(d, Heads(H, K, h), c.get("attention_bias", False), rope=positions, q_norm=q_norm, k_norm=k_norm),
         mlp=swiglu(d, F, c.activation("hidden_act")),
         parallel=True,
     )

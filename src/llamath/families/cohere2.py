@@ -20,7 +20,7 @@ def cohere2(c: Config) -> Decoder:
     heads, bias = c.heads(d), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5), bias=False)
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    window, positions = c.nullable("sliding_window", 4096), read_rope(c, heads[2], interleaved=True)
+    window, positions = c.nullable("sliding_window", 4096), read_rope(c, heads.head_dim, interleaved=True)
     c.ignore("rotary_pct", "layer_switch", "order_of_interleaved_layers", "position_embedding_type", "cache_implementation")
     c.ignore("use_embedding_sharing", "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "expert_selection_fn")
 

@@ -21,10 +21,17 @@ def deepseek_v2(c: Config) -> Decoder:
         attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True))
     else:
         heads = c.heads(d)
-        attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2]))
+        attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim))
         c.ignore("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
-    facts = {"norm_topk_prob": c.get("norm_topk_prob", False), "routed_scaling_factor": c.get("routed_scaling_factor", 1.0)}
-    moe = deepseek_moe(c, d, shared=2, fp32_router=True, **facts, **deepseek_routing(c, "softmax", "greedy"))
+    moe = deepseek_moe(
+        c,
+        d,
+        deepseek_routing(c, "softmax", "greedy"),
+        shared=2,
+        norm_topk_prob=c.get("norm_topk_prob", False),
+        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
+        fp32_router=True,
+    )
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -16,8 +16,15 @@ def deepseek_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
-    facts = {"norm_topk_prob": c.get("norm_topk_prob", True), "routed_scaling_factor": c.get("routed_scaling_factor", 2.5)}
-    moe = deepseek_moe(c, d, shared=1, fp32_router=True, **facts, **deepseek_routing(c, "sigmoid", "noaux_tc", groups=(8, 4)))
+    moe = deepseek_moe(
+        c,
+        d,
+        deepseek_routing(c, "sigmoid", "noaux_tc", groups=8, kept=4),
+        shared=1,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", 2.5),
+        fp32_router=True,
+    )
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=3)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))

@@ -18,9 +18,9 @@ from .shared import alternating, layers_by_type, read_rope
 @family(hf=NAMES, gguf=GGUF, gguf_arch="exaone4")
 def exaone4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads = c.heads(d, default=(0, 32, 0))
-    eps, window, rotary = c.get("rms_norm_eps", 1e-5), c.nullable("sliding_window", 4096), read_rope(c, heads[2])
-    norm, head_norm, mlp = rms(d, eps), rms(heads[2], eps), swiglu(d, F, c.activation("hidden_act"))
+    heads = c.heads(d, num_kv_heads=32)
+    eps, window, rotary = c.get("rms_norm_eps", 1e-5), c.nullable("sliding_window", 4096), read_rope(c, heads.head_dim)
+    norm, head_norm, mlp = rms(d, eps), rms(heads.head_dim, eps), swiglu(d, F, c.activation("hidden_act"))
 
     def layer(rotary: Rope | None, window: int | None) -> Layer:
         attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=AttentionWindow(size=window))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
-from ..core.attention_facts import ScoreTransform
+from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, TwoNormLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
@@ -43,7 +43,7 @@ def falcon(c: Config) -> Decoder:
     new = c.get("new_decoder_architecture", "n_head_kv" in c)
     H, K, h = c.square_heads(d, any_name("num_kv_heads"), any_name("num_attention_heads"))
     multi = c.get("multi_query", True)
-    heads = (H, K if new else Dim("K", 1 if multi else H), h)
+    heads = Heads(H, K if new else Dim("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), read_rope(c, h)
     alibi = Alibi(scale=h**-0.5, bf16_rounded=True) if c.get("alibi", False) else None
     attn = gqa(d, heads, bias=bias, score_transform=ScoreTransform(alibi=alibi), rope=None if alibi else rotary)

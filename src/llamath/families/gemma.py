@@ -16,14 +16,14 @@ from .shared import read_rope
 @family(hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma")
 def gemma(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    heads, window = c.heads(d, default=(0, 16, 256)), AttentionWindow(causal=not c.get("use_bidirectional_attention", False))
+    heads, window = c.heads(d, num_kv_heads=16, head_dim=256), AttentionWindow(causal=not c.get("use_bidirectional_attention", False))
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     activation = c.activation("hidden_act", "gelu_pytorch_tanh")
     activation = "gelu_pytorch_tanh" if activation == "gelu" else activation  # the first configs say gelu and mean this
     c.ignore("hidden_activation")
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads[2]), window=window),
+        attn=gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads.head_dim), window=window),
         mlp_norm=norm,
         mlp=swiglu(d, F, activation),
     )

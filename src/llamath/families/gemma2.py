@@ -16,12 +16,12 @@ from .shared import alternating, gemma_query_scale, read_rope
 @family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
 def gemma2(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    heads, bias = c.heads(d, default=(0, 4, 256)), c.get("attention_bias", False)
+    heads, bias = c.heads(d, num_kv_heads=4, head_dim=256), c.get("attention_bias", False)
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     c.ignore("hidden_act", "cache_implementation", "sliding_window_size")
     positions, scores = (
-        read_rope(c, heads[2]),
+        read_rope(c, heads.head_dim),
         ScoreTransform(scale=gemma_query_scale(c), softcap=c.nullable("attn_logit_softcapping", 50.0)),
     )
     causal = not c.get("use_bidirectional_attention", False)

@@ -18,8 +18,8 @@ from .shared import alternating, gemma_query_scale, rope_from
 @family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")
 def gemma3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size", default=262_208), c.dim("F", "intermediate_size")
-    L, heads, bias = c.dim("L", "num_hidden_layers"), c.heads(d, default=(8, 4, 256)), c.get("attention_bias", False)
-    eps, h = c.get("rms_norm_eps", 1e-6), heads[2]
+    L, heads, bias = c.dim("L", "num_hidden_layers"), c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("attention_bias", False)
+    eps, h = c.get("rms_norm_eps", 1e-6), heads.head_dim
     norm, head_norm = rms(d, eps, offset=1.0), rms(h, eps, offset=1.0)
     mlp = swiglu(d, F, c.activation("hidden_activation", "gelu_pytorch_tanh"))
     scores, ahead = ScoreTransform(scale=gemma_query_scale(c)), c.get("use_bidirectional_attention", False)

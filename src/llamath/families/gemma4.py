@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF_SANDWICH
 from ..config_keys import any_name
-from ..core.attention_facts import ScoreTransform
+from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
@@ -126,36 +125,42 @@ def _per_layer(c: Config, d: Dim, L: Dim, p: Dim) -> PerLayerEmbedding:
 
 
 def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None) -> Attention:
-    heads, eps, window = c.heads(d, default=(8, 4, 256)), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
+    heads, eps, window = c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
     twins, ahead = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
     ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
-    facts: dict[str, Any] = {"score_transform": ScoreTransform(scale=1.0), "window": AttentionWindow(causal=not ahead)}
     if kind == FAR:
-        heads = _far_heads(c, heads, types, twins)
-        facts |= {"v": None} if twins else {}
+        heads, size = _far_heads(c, heads, types, twins), None
     else:
-        window = window // 2 + 2 if ahead else window  # as transformers has it: ± (window // 2 + 1), ends included
-        facts["window"] = AttentionWindow(size=window, causal=not ahead)
-    h = heads[2]
-    own = {"k_norm": rms(h, eps), "v_norm": RMSNorm(eps=eps)}
-    facts |= own if giver is None else {"k": None, "v": None, "kv_layer": giver}
-    rope = rope_from(c, ropes.sub(kind), theta=1e4, dim=h)
-    return gqa(d, heads, c.get("attention_bias", False), q_norm=rms(h, eps), rope=rope, **facts)
+        size = window // 2 + 2 if ahead else window  # as in transformers: ± (window // 2 + 1), ends included
+    h = heads.head_dim
+    attention = gqa(
+        d,
+        heads,
+        c.get("attention_bias", False),
+        rope=rope_from(c, ropes.sub(kind), theta=1e4, dim=h),
+        window=AttentionWindow(size=size, causal=not ahead),
+        q_norm=rms(h, eps),
+        score_transform=ScoreTransform(scale=1.0),
+    )
+    if giver is not None:
+        return attention.replace(k=None, v=None, kv_layer=giver)
+    return attention.replace(k_norm=rms(h, eps), v_norm=RMSNorm(eps=eps), **({"v": None} if kind == FAR and twins else {}))
 
 
-def _far_heads(c: Config, heads: tuple[Dim, Dim, Dim], types: list[str], twins: bool) -> tuple[Dim, Dim, Dim]:
-    """The heads of the layers without a window, as Google gives them or, layer by layer, as transformers 5 saves them."""
+def _far_heads(c: Config, heads: Heads, types: list[str], twins: bool) -> Heads:
+    """The heads of the layers without a window, from Google's keys or from those that transformers 5 saves for each layer."""
     (H, K, h), own = heads, c.sub("per_layer_config")
     c.ignore("num_global_key_value_heads", "global_head_dim")
     if not own.data:
         K = c.dim("Kg", "num_global_key_value_heads") if twins and "num_global_key_value_heads" in c else K
-        return H, K, c.dim("hg", "global_head_dim", default=512)
+        return Heads(H, K, c.dim("hg", "global_head_dim", default=512))
     far = [str(i) for i, kind in enumerate(types) if kind == FAR]
     if sorted(own.data) != sorted(far) or any(own.data[i] != own.data[far[0]] for i in far):
         raise c.error("per_layer_config", "should say the same of each layer with full attention, and of no other")
     own.ignore(*far)
     one = own.sub(far[0])
-    return H, one.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in one else K, one.dim("hg", "head_dim", default=h)
+    K = one.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in one else K
+    return Heads(H, K, one.dim("hg", "head_dim", default=h))
 
 
 def _mlp(c: Config, d: Dim, norm: RMSNorm, borrows: bool) -> MLP | DenseAndMoE:

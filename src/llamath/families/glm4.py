@@ -24,11 +24,11 @@ NAMES = HF.with_changes(
 @family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
 def glm4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads = c.heads(d, default=(0, 2, 128))
+    heads = c.heads(d, num_kv_heads=2, head_dim=128)
     norm, bias = rms(d, c.get("rms_norm_eps", 1.5625e-7)), c.get("attention_bias", True)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, o_bias=False, rope=read_rope(c, rotary_dim(c, heads[2], 0.5), interleaved=True)),
+        attn=gqa(d, heads, bias=bias, o_bias=False, rope=read_rope(c, rotary_dim(c, heads.head_dim, 0.5), interleaved=True)),
         attn_out_norm=norm,
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),

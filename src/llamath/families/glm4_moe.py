@@ -17,11 +17,18 @@ RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
 def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)
-    norm, qk_norm = rms(d, eps), rms(heads[2], eps) if c.get("use_qk_norm", False) else None
-    positions = read_rope(c, rotary_dim(c, heads[2], 0.5))
+    norm, qk_norm = rms(d, eps), rms(heads.head_dim, eps) if c.get("use_qk_norm", False) else None
+    positions = read_rope(c, rotary_dim(c, heads.head_dim, 0.5))
     attn = gqa(d, heads, c.get("attention_bias", False), o_bias=False, q_norm=qk_norm, k_norm=qk_norm, rope=positions)
-    facts = {"norm_topk_prob": c.get("norm_topk_prob", True), "routed_scaling_factor": c.get("routed_scaling_factor", 1.0)}
-    moe = deepseek_moe(c, d, shared=1, fp32_router=True, **facts, **deepseek_routing(c, "sigmoid", "noaux_tc"))
+    moe = deepseek_moe(
+        c,
+        d,
+        deepseek_routing(c, "sigmoid", "noaux_tc"),
+        shared=1,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
+        fp32_router=True,
+    )
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..config_keys import any_name
-from ..core.attention_facts import ScoreTransform
+from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
@@ -21,7 +21,7 @@ def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("C", any_name("n_positions"))
     F = c.dim("F", "n_inner", default=4 * d)
     H, K, h = c.square_heads(d, any_name("n_head"), any_name("n_head"))
-    heads = (H, Dim("K", 1) if c.get("multi_query", True) else K, h)
+    heads = Heads(H, Dim("K", 1) if c.get("multi_query", True) else K, h)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,

@@ -35,7 +35,7 @@ def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")
     norm = layer_norm(d, c.get("layer_norm_eps", 1e-5))
-    rotary = read_rope(c, rotary_dim(c, heads[2], 0.25, any_name("rotary_pct")), keys=any_name("rotary_emb_base"))
+    rotary = read_rope(c, rotary_dim(c, heads.head_dim, 0.25, any_name("rotary_pct")), keys=any_name("rotary_emb_base"))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=c.get("attention_bias", True), rope=rotary),

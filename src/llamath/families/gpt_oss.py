@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
+from ..core.attention_facts import Heads
 from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
@@ -36,11 +37,11 @@ YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings":
 def gpt_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", any_name("num_experts_per_tok"))
-    H, K, h = c.heads(d, default=(0, 0, 64))
+    H, K, h = c.heads(d, head_dim=64)
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     named = next((key for key in ("rope_parameters", "rope_scaling") if key in c), "")
     positions = rope_from(c, c.sub(named) if named else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h)
-    attn = gqa(d, (H, K, h), c.get("attention_bias", True), sinks=weight(H, role="bias"), rope=positions)
+    attn = gqa(d, Heads(H, K, h), c.get("attention_bias", True), sinks=weight(H, role="bias"), rope=positions)
     expert = ClampedMLP(
         gate=linear(F, d, True),
         up=linear(F, d, True),

@@ -21,7 +21,7 @@ def granite(c: Config) -> Decoder:
     bias, scale = c.get("attention_bias", False), c.get("attention_multiplier", 1.0)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=bias, rope=read_rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
+        attn=gqa(d, heads, bias=bias, rope=read_rope(c, heads.head_dim), score_transform=ScoreTransform(scale=scale)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
         residual_multiplier=c.get("residual_multiplier", 1.0),

@@ -31,7 +31,7 @@ def granitemoe(c: Config) -> Decoder:
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=read_rope(c, heads[2]), score_transform=ScoreTransform(scale=scale)),
+        attn=gqa(d, heads, bias, rope=read_rope(c, heads.head_dim), score_transform=ScoreTransform(scale=scale)),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
         residual_multiplier=c.get("residual_multiplier", 1.0),

@@ -19,7 +19,7 @@ def internlm(c: Config) -> Decoder:
     norm, context = rms(d, c.get("rms_norm_eps", 1e-6)), c.get("max_position_embeddings", 2048)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("bias", True), rope=_rotary(c, heads[2], context)),
+        attn=gqa(d, heads, bias=c.get("bias", True), rope=_rotary(c, heads.head_dim, context)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

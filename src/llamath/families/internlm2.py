@@ -37,7 +37,7 @@ def internlm2(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("bias", True), rope=read_rope(c, heads[2])),
+        attn=gqa(d, heads, bias=c.get("bias", True), rope=read_rope(c, heads.head_dim)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

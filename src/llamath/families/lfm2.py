@@ -43,14 +43,14 @@ UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale b
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2")
 def lfm2(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    heads, eps = c.heads(d, default=(0, 8, 0)), c.get("norm_eps", 1e-5)
-    norm, head_norm = rms(d, eps), rms(heads[2], eps)
+    heads, eps = c.heads(d, num_kv_heads=8), c.get("norm_eps", 1e-5)
+    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
     mlp = swiglu(d, _width(c))
 
     attention, conv = (
         Layer(attn_norm=norm, attn=mixer, mlp_norm=norm, mlp=mlp)
         for mixer in (
-            gqa(d, heads, rope=read_rope(c, heads[2], 1e6), q_norm=head_norm, k_norm=head_norm),
+            gqa(d, heads, rope=read_rope(c, heads.head_dim, 1e6), q_norm=head_norm, k_norm=head_norm),
             short_conv(d, c.dim("c", "conv_L_cache"), c.get("conv_bias", False)),
         )
     )

@@ -25,7 +25,7 @@ def llama(c: Config) -> Decoder:
             d,
             heads,
             bias=c.get("attention_bias", False),
-            rope=read_rope(c, heads[2]),
+            rope=read_rope(c, heads.head_dim),
             window=AttentionWindow(size=c.positive_int("sliding_window")),
         ),
         mlp_norm=norm,

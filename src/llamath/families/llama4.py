@@ -39,12 +39,12 @@ NAMES = HF.with_changes(
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size_mlp"), c.dim("Fe", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")
-    heads, eps, activation = c.heads(d, default=(0, 8, 128)), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
+    heads, eps, activation = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
     norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
     tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
     growth = TemperatureTuning(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
     still = gqa(d, heads, bias=c.get("attention_bias", False), score_transform=ScoreTransform(temperature=growth))
-    positions, qk_preprocess = read_rope(c, heads[2], 5e5, interleaved=True), QKPreprocess(after_rope=True)
+    positions, qk_preprocess = read_rope(c, heads.head_dim, 5e5, interleaved=True), QKPreprocess(after_rope=True)
     turned = still.replace(score_transform=ScoreTransform(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, qk_preprocess=qk_preprocess)
     expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
     moe = MoE(router=linear(E, d), experts=repeat(expert, E, active=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")

@@ -29,7 +29,7 @@ def minicpm(c: Config) -> Decoder:
         mlp = MoE(router=linear(E, d), experts=repeat(mlp, E, active=k), top_k=k)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2])),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim)),
         mlp_norm=norm,
         mlp=mlp,
         residual_multiplier=c.get("scale_depth", 1.0) / sqrt(L),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
-from ..core.attention_facts import QKPreprocess
+from ..core.attention_facts import Heads, QKPreprocess
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
@@ -30,15 +28,22 @@ NAMES = HF.with_changes(
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", "num_experts_per_tok")
-    H, K, h = c.heads(d, default=(0, 0, 128))
+    H, K, h = c.heads(d, head_dim=128)
     eps = c.get("rms_norm_eps", 1e-6)
-    norms: dict[str, Any] = {"q_norm": rms(H * h, eps), "k_norm": rms(K * h, eps)} if c.get("use_qk_norm", True) else {}
+    q_norm, k_norm = (rms(H * h, eps), rms(K * h, eps)) if c.get("use_qk_norm", True) else (None, None)
     positions = read_rope(c, rotary_dim(c, h, c.get("rotary_dim", int(h)) / h), 5e6)
     bias = weight(E, role="bias").replace(buffer=True) if c.get("use_routing_bias", True) else None
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=rms(d, eps),
-        attn=gqa(d, (H, K, h), rope=positions, qk_preprocess=QKPreprocess(across_heads=bool(norms)), **norms),
+        attn=gqa(
+            d,
+            Heads(H, K, h),
+            rope=positions,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            qk_preprocess=QKPreprocess(across_heads=q_norm is not None),
+        ),
         mlp_norm=rms(d, eps),
         mlp=MoE(router=linear(E, d), correction=bias, experts=repeat(expert, E, active=k), top_k=k, scoring="sigmoid"),
     )

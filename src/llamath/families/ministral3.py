@@ -18,13 +18,13 @@ from .shared import read_rope
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")
 def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads = c.heads(d, default=(0, 8, 128))
+    heads = c.heads(d, num_kv_heads=8, head_dim=128)
     norm, context = rms(d, c.get("rms_norm_eps", 1e-5)), c.get("max_position_embeddings", 262144)
-    rotary: Rope = YarnRope(theta=1e6, dim=heads[2], factor=16.0, original_context=16384, mscale=1.0, mscale_all_dim=1.0)
+    rotary: Rope = YarnRope(theta=1e6, dim=heads.head_dim, factor=16.0, original_context=16384, mscale=1.0, mscale_all_dim=1.0)
     growth, floor = 0.1, 16384
     if "rope_parameters|rope_scaling" in c:
         s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-        rotary, growth = read_rope(c, heads[2]), s.get("llama_4_scaling_beta", 0.0)
+        rotary, growth = read_rope(c, heads.head_dim), s.get("llama_4_scaling_beta", 0.0)
         floor = s.get("original_max_position_embeddings", context)
         s.ignore("max_position_embeddings")
     window = AttentionWindow(size=c.get("sliding_window", 0) or None)

@@ -17,11 +17,11 @@ from .shared import read_rope
 @family(hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
 def mistral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads, norm = c.heads(d, default=(0, 8, 0)), rms(d, c.get("rms_norm_eps", 1e-6))
+    heads, norm = c.heads(d, num_kv_heads=8), rms(d, c.get("rms_norm_eps", 1e-6))
     window = c.positive_int("sliding_window") or c.nullable("sliding_window", 4096)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=read_rope(c, heads[2]), window=AttentionWindow(size=window)),
+        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim), window=AttentionWindow(size=window)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

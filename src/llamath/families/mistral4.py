@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LATENT
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, Layer
+from ..core.blocks import Decoder, ExpertGroups, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.positions import TemperatureTuning
 from .registry import family
-from .shared import deepseek_moe, dense_first, latent_attention, rope_from
+from .shared import Routing, deepseek_moe, dense_first, latent_attention, rope_from
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
 NAMES = HF_LATENT.with_changes(
@@ -33,8 +33,14 @@ def mistral4(c: Config) -> Decoder:
     growth = TemperatureTuning(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
     c.ignore("mlp_bias", "sliding_window")
     n, kept = c.get("n_group", 1), c.get("topk_group", 1)
-    facts = {"norm_topk_prob": c.get("norm_topk_prob", True), "routed_scaling_factor": c.get("routed_scaling_factor", 1.0)}
-    moe = deepseek_moe(c, d, shared=1, **facts, expert_groups=(n, kept, 2) if n > 1 else None)
+    moe = deepseek_moe(
+        c,
+        d,
+        Routing(expert_groups=ExpertGroups(n, kept, 2) if n > 1 else None),
+        shared=1,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
+    )
     mlp = swiglu(d, F, c.activation("hidden_act"))
     dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, growth), mlp_norm=norm, mlp=mlp)
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)

@@ -26,12 +26,12 @@ NAMES = HF.with_changes(
 def mixtral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)
-    heads = c.heads(d, default=(0, 8, 0))
+    heads = c.heads(d, num_kv_heads=8)
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     expert = swiglu(d, F, c.activation("hidden_act"))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=read_rope(c, heads[2], theta=1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim, theta=1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
         mlp=MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k),
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
-from ..core.attention_facts import ClipQKV, QKPreprocess, ScoreTransform
+from ..core.attention_facts import ClipQKV, Heads, QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
@@ -44,23 +42,24 @@ def mpt(c: Config) -> Decoder:
     H, K, h = c.heads(d, "n_heads", "n_heads")
     if (kind := a.get("attn_type", "multihead_attention")) == "grouped_query_attention":
         K = a.dim("K", "kv_n_heads")
-    heads = (H, Dim("K", 1) if kind == "multiquery_attention" else K, h)
+    heads = Heads(H, Dim("K", 1) if kind == "multiquery_attention" else K, h)
     F = (c.dim("r", "expansion_ratio", default=4) * d).with_symbol("F")
     bias, eps = not c.get("no_bias", True), c.get("layer_norm_epsilon", 1e-5)
     norm = layer_norm(d, eps, bias)
     alibi = Alibi(max_bias=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
-    qk_preprocess = QKPreprocess(clip=ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None)
-    facts: dict[str, Any] = {"rope": rope, "score_transform": ScoreTransform(scale=a.number("softmax_scale"), alibi=alibi)}
-    if a.get("qk_ln", False):
-        facts |= {
-            "q_norm": norm,
-            "k_norm": layer_norm(heads[1] * h, eps, bias),
-        }
-        qk_preprocess = qk_preprocess.replace(across_heads=True)
-    layer = Layer(
-        attn_norm=norm, attn=gqa(d, heads, bias, qk_preprocess=qk_preprocess, **facts), mlp_norm=norm, mlp=mlp(d, F, "gelu", bias)
+    clip, qk_norm = ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None, a.get("qk_ln", False)
+    attn = gqa(
+        d,
+        heads,
+        bias,
+        rope=rope,
+        q_norm=norm if qk_norm else None,
+        k_norm=layer_norm(heads.num_kv_heads * h, eps, bias) if qk_norm else None,
+        qk_preprocess=QKPreprocess(clip=clip, across_heads=qk_norm),
+        score_transform=ScoreTransform(scale=a.number("softmax_scale"), alibi=alibi),
     )
+    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
     places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
     scale = d**-0.5 if c.data.get("logit_scale") == "inv_sqrt_d_model" else c.number("logit_scale") or 1.0
     c.ignore("logit_scale")

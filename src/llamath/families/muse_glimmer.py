@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import ScoreTransform
+from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
@@ -22,7 +21,7 @@ NEAR, FAR = "sliding_attention", "full_attention"
 @family(hf=NAMES)
 def muse_glimmer(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    (H, K, h), bias = c.heads(d, default=(0, 2, 128)), c.get("attention_bias", False)
+    (H, K, h), bias = c.heads(d, num_kv_heads=2, head_dim=128), c.get("attention_bias", False)
     eps, out_eps = c.get("rms_norm_eps", 1e-5), c.get("post_norm_eps", 1e-8)
     norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
     mlp, gate = swiglu(d, F, c.activation("hidden_activation")), linear(H * h, d)
@@ -30,9 +29,18 @@ def muse_glimmer(c: Config) -> Decoder:
     scores = ScoreTransform(scale=c.get("qk_scale_factor", 3.87) * h**-0.5)
 
     @cache
-    def layer(kind: str, turns: bool) -> Layer:
-        facts: dict[str, Any] = {"window": AttentionWindow(size=window if kind == NEAR else None), "rope": positions if turns else None}
-        attention = gqa(d, (H, K, h), bias, gate=gate, q_norm=plain, k_norm=plain, score_transform=scores, **facts)
+    def layer(kind: str, rotary: bool) -> Layer:
+        attention = gqa(
+            d,
+            Heads(H, K, h),
+            bias,
+            rope=positions if rotary else None,
+            window=AttentionWindow(size=window if kind == NEAR else None),
+            gate=gate,
+            q_norm=plain,
+            k_norm=plain,
+            score_transform=scores,
+        )
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
 
     types, thetas = read_layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
-from ..core.blocks import MLP, Decoder, LatentMoE, Layer, MoE
+from ..core.blocks import MLP, Decoder, ExpertGroups, LatentMoE, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, mlp, rms, weight
 from ..core.errors import safe
 from ..core.expr import Dim
-from ..core.mixers import Mamba2, mamba2
+from ..core.mixers import Mamba2, MambaSizes, mamba2
 from ..core.tree import repeat, sequence
 from .registry import family
 
@@ -78,7 +77,7 @@ def nemotron_h(c: Config) -> Decoder:
         if kind == "mamba":
             return Layer(attn_norm=norm, attn=_mamba(c, d, eps))
         if kind == "attention":
-            return Layer(attn_norm=norm, attn=gqa(d, c.heads(d, default=(0, 8, c.get("attention_head_dim", 128)))))
+            return Layer(attn_norm=norm, attn=gqa(d, c.heads(d, num_kv_heads=8, head_dim=c.get("attention_head_dim", 128))))
         return Layer(mlp_norm=norm, mlp=_experts(c, d) if kind == "moe" else _mlp(c, d, c.dim("F", "intermediate_size")))
 
     layers = sequence(layer(kind) for kind in _kinds(c))
@@ -104,9 +103,16 @@ def _mamba(c: Config, d: Dim, eps: float) -> Mamba2:
     G, N = c.dim("G", any_name("mamba_n_groups")), c.dim("N", "ssm_state_size")
     if Hm % G:
         raise c.error("n_groups", f"is {G}, which does not divide the {Hm} heads of Mamba")
-    conv = c.dim("c", any_name("mamba_d_conv")), c.get(any_name("mamba_conv_bias"), True)
-    activation, least = c.activation("mamba_hidden_act"), c.get(any_name("mamba_dt_min"), 0.001)
-    return mamba2(d, (Hm, m, G, N), conv, eps, c.get("use_bias", False), activation=activation, dt_min=least)
+    return mamba2(
+        d,
+        MambaSizes(Hm, m, G, N),
+        c.dim("c", any_name("mamba_d_conv")),
+        eps,
+        bias=c.get("use_bias", False),
+        conv_bias=c.get(any_name("mamba_conv_bias"), True),
+        activation=c.activation("mamba_hidden_act"),
+        dt_min=c.get(any_name("mamba_dt_min"), 0.001),
+    )
 
 
 def _mlp(c: Config, d: Dim, F: Dim) -> MLP:
@@ -117,17 +123,17 @@ def _experts(c: Config, d: Dim) -> MoE:
     E, k, Fe = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     groups, activation = c.get("n_group", 1), c.activation("mlp_hidden_act", "relu2")
     r = c.dim("r", "moe_latent_size") if "moe_latent_size" in c else None
-    facts: dict[str, Any] = {
-        "router": linear(E, d),
-        "correction": weight(E, role="bias").replace(buffer=True),
-        "experts": repeat(mlp(r or d, Fe, activation), E, active=k),
-        "shared": _mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
-        "top_k": k,
-        "scoring": "sigmoid",
-        "norm_topk_prob": c.get("norm_topk_prob", True),
-        "routed_scaling_factor": c.get("routed_scaling_factor", 1.0),
-        "fp32_router": True,
-        "expert_groups": (groups, c.get("topk_group", 1), 2) if groups > 1 else None,
-    }
+    moe = MoE(
+        router=linear(E, d),
+        correction=weight(E, role="bias").replace(buffer=True),
+        experts=repeat(mlp(r or d, Fe, activation), E, active=k),
+        shared=_mlp(c, d, c.dim("Fs", "moe_shared_expert_intermediate_size")),
+        top_k=k,
+        scoring="sigmoid",
+        norm_topk_prob=c.get("norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
+        fp32_router=True,
+        expert_groups=ExpertGroups(groups, c.get("topk_group", 1), 2) if groups > 1 else None,
+    )
     bias = c.get("mlp_bias", False)
-    return MoE(**facts) if r is None else LatentMoE(**facts, latent_down=linear(r, d, bias), latent_up=linear(d, r, bias))
+    return moe if r is None else moe.extended(LatentMoE, latent_down=linear(r, d, bias), latent_up=linear(d, r, bias))

@@ -21,7 +21,7 @@ def olmo(c: Config) -> Decoder:
     qk_preprocess = QKPreprocess(clip=ClipQKV(limit=limit) if limit else None)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads[2]), qk_preprocess=qk_preprocess),
+        attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim), qk_preprocess=qk_preprocess),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

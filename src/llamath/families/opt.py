@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.scheme import Scheme
-from ..core.blocks import Decoder, Embedding, Layer, LayerNorm, Linear, PostNormLayer, ProjectedEmbedding, ProjectedLinear
+from ..core.blocks import Decoder, Embedding, Layer, LayerNorm, PostNormLayer, ProjectedEmbedding, ProjectedLinear
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, layer_norm, linear, mlp, unembedding, weight
+from ..core.constructors import decoder, embedding, gqa, layer_norm, linear, mlp, unembedding, weight
 from ..core.tree import repeat
 from .registry import family
 
@@ -48,9 +48,9 @@ def opt(c: Config) -> Decoder:
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", True)
     last = norm if pre and not c.get("_remove_final_layer_norm", False) else None
     places = Embedding(weight=weight(C + 2, d, role="lookup"), offset=2)
-    ends: dict[str, Linear | Embedding] = {}
+    embed, head = embedding(V, d), unembedding(V, d, tied)
     if w != d:
-        ends["embed"] = ProjectedEmbedding(weight=weight(V, w, role="lookup"), projection=linear(d, w))
-        ends["head"] = ProjectedLinear(weight=unembedding(V, w, tied).weight, projection=linear(w, d))
+        embed = ProjectedEmbedding(weight=weight(V, w, role="lookup"), projection=linear(d, w))
+        head = ProjectedLinear(weight=unembedding(V, w, tied).weight, projection=linear(w, d))
     c.ignore("activation_dropout", "layerdrop", "init_std", "prefix")
-    return decoder(V, d, layers, last, tied, positions=places, context=C, **ends)
+    return decoder(V, d, layers, last, tied, embed=embed, positions=places, head=head, context=C)

@@ -20,7 +20,7 @@ def orion(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=read_rope(c, heads[2])),
+        attn=gqa(d, heads, rope=read_rope(c, heads.head_dim)),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

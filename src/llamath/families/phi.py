@@ -33,8 +33,8 @@ def phi(c: Config) -> Decoder:
     heads = c.heads(d, any_name("num_key_value_heads"), any_name("num_attention_heads"))
     eps = c.get(any_name("layer_norm_eps"), 1e-5)
     norm = layer_norm(d, eps)
-    head_norm = layer_norm(heads[2], eps) if c.get("qk_layernorm", False) else None
-    rotary = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads[2], 0.5)))
+    head_norm = layer_norm(heads.head_dim, eps) if c.get("qk_layernorm", False) else None
+    rotary = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim, 0.5)))
     layer = Layer(
         attn_norm=norm,
         attn=gqa(d, heads, bias=True, q_norm=head_norm, k_norm=head_norm, rope=rotary),

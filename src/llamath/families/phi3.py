@@ -23,7 +23,7 @@ def phi3(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, rope=read_rope(c, rotary_dim(c, heads[2])), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(d, heads, rope=read_rope(c, rotary_dim(c, heads.head_dim)), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
     )

@@ -19,12 +19,12 @@ def phimoe(c: Config) -> Decoder:
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok", default=2)
     if k != 2:
         raise c.error("num_experts_per_tok", f"is {k}, but this family's router chooses 2")
-    heads, bias = c.heads(d, default=(0, 8, 0)), c.get("attention_bias", False)
+    heads, bias = c.heads(d, num_kv_heads=8), c.get("attention_bias", False)
     norm = layer_norm(d, c.get("rms_norm_eps", 1e-5))
     experts, jitter = repeat(swiglu(d, F, c.activation("hidden_act")), E, active=k), c.get("router_jitter_noise", 0.01)
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, heads, bias, rope=read_rope(c, heads[2], 1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
+        attn=gqa(d, heads, bias, rope=read_rope(c, heads.head_dim, 1e6), window=AttentionWindow(size=c.positive_int("sliding_window"))),
         mlp_norm=norm,
         mlp=SparseMixerMoE(router=linear(E, d), experts=experts, top_k=k, norm_topk_prob=False, jitter=jitter),
     )

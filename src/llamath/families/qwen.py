@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
-from ..core.attention_facts import ScoreTransform
+from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
@@ -47,7 +47,7 @@ def qwen(c: Config) -> Decoder:
     if c.get("use_dynamic_ntk", True):
         rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained)
     growth = LogNScaling(original_context=trained) if c.get("use_logn_attn", True) else None
-    attention = gqa(d, (H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=growth))
+    attention = gqa(d, Heads(H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=growth))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
     c.ignore(*PRECISION.split(), *UNUSED.split())

@@ -16,9 +16,9 @@ from .shared import layers_by_type, read_rope
 @family(hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")
 def qwen2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    heads = c.heads(d, default=(0, 16, 0))
+    heads = c.heads(d, num_kv_heads=16)
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=read_rope(c, heads[2]))
+    full = gqa(d, heads, c.get("qkv_bias", True), o_bias=False, rope=read_rope(c, heads.head_dim))
     windowed, order, first = full, repeat(full, L), max(0, min(int(L), c.get("max_window_layers", 28)))
     if c.get("use_sliding_window", False):
         windowed = full.replace(window=AttentionWindow(size=c.nullable("sliding_window", 4096)))

@@ -20,13 +20,19 @@ def qwen3(c: Config) -> Decoder:
 def qwen3_decoder(c: Config, theta: float) -> Decoder:
     """Build a Qwen3 model with the default of `rope_theta` of one of its configuration classes."""
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    heads, eps = c.heads(d, default=(0, 32, 128)), c.get("rms_norm_eps", 1e-6)
-    norm, head_norm, bias = rms(d, eps), rms(heads[2], eps), c.get("attention_bias", False)
+    heads, eps = c.heads(d, num_kv_heads=32, head_dim=128), c.get("rms_norm_eps", 1e-6)
+    norm, head_norm, bias = rms(d, eps), rms(heads.head_dim, eps), c.get("attention_bias", False)
     mlp = swiglu(d, F, c.activation("hidden_act"))
 
     def layer(window: int | None) -> Layer:
         attention = gqa(
-            d, heads, bias, rope=read_rope(c, heads[2], theta), window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm
+            d,
+            heads,
+            bias,
+            rope=read_rope(c, heads.head_dim, theta),
+            window=AttentionWindow(size=window),
+            q_norm=head_norm,
+            k_norm=head_norm,
         )
         return Layer(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=mlp)
 

@@ -17,10 +17,10 @@ from .shared import read_rope
 @family(hf=HF, gguf=GGUF, gguf_arch="qwen3moe")
 def qwen3_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    heads, eps = c.heads(d, default=(0, 4, 0)), c.get("rms_norm_eps", 1e-6)
-    norm, head_norm = rms(d, eps), rms(heads[2], eps)
+    heads, eps = c.heads(d, num_kv_heads=4), c.get("rms_norm_eps", 1e-6)
+    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
     window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
-    bias, turned = c.get("attention_bias", False), read_rope(c, heads[2])
+    bias, turned = c.get("attention_bias", False), read_rope(c, heads.head_dim)
     attention = gqa(d, heads, bias, rope=turned, window=AttentionWindow(size=window), q_norm=head_norm, k_norm=head_norm)
 
     def layer(attn: Block, sparse: bool) -> Layer:

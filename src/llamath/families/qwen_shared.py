@@ -15,7 +15,7 @@ from ..core.blocks import Attention, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import gqa, linear, rms, swiglu
 from ..core.expr import Dim
-from ..core.mixers import GatedDeltaNet, gated_delta
+from ..core.mixers import DeltaHeads, GatedDeltaNet, gated_delta
 from ..core.tree import Block, Stack, repeat
 from .shared import every_nth, layers_by_type, read_rope, rotary_dim
 
@@ -127,7 +127,7 @@ def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
     """Softmax attention with norms on the heads of q and k, a quarter of each rotated, and a gate on what the heads give."""
     if not c.get("attn_output_gate", True):
         raise c.error("attn_output_gate", "is false; only gated attention is known of this family")
-    heads = H, _, h = c.heads(d, default=(0, kv, 256))
+    heads = H, _, h = c.heads(d, num_kv_heads=kv, head_dim=256)
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
     turned = read_rope(c, rotary_dim(c, h, 0.25))
     return gqa(d, heads, bias, rope=turned, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
@@ -140,4 +140,4 @@ def delta_net(c: Config, d: Dim, eps: float) -> GatedDeltaNet:
     if Hv % Hk:
         raise c.error("linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads")
     c.ignore("mamba_ssm_dtype", "output_gate_type", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "full_attention_interval")
-    return gated_delta(d, (Hk, hk, Hv, hv), c.dim("c", "linear_conv_kernel_dim"), eps, c.activation("hidden_act"))
+    return gated_delta(d, DeltaHeads(Hk, hk, Hv, hv), c.dim("c", "linear_conv_kernel_dim"), eps, c.activation("hidden_act"))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import log
-from typing import Any
 
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import LatentAttention, Layer, MoE, MTPLayer
+from ..core.blocks import ExpertGroups, LatentAttention, Layer, MoE, MTPLayer
 from ..core.config import Config
-from ..core.constructors import embedding, linear, mla, rms, swiglu, unembedding, weight
+from ..core.constructors import LatentSizes, embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..core.errors import safe
 from ..core.expr import Dim
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
-from ..core.tree import Block, Stack, cycle, repeat, sequence
+from ..core.record_type import Record
+from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
@@ -22,38 +22,63 @@ def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_the
     return rope_from(c, s, theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
 
 
-def rope_from(c: Config, s: Config, **base: Any) -> Rope:
-    """The rotary embedding that one object describes, with `theta` and `dim` where it is silent."""
-    base["theta"] = s.get("rope_theta", base["theta"])
-    if not base["theta"] > 0:
-        raise s.error("rope_theta", f"should be positive, not {base['theta']!r}")
+def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool = False) -> Rope:
+    """Read the rotary embedding that one object describes; `theta` and `dim` are the defaults."""
+    theta = s.get("rope_theta", theta)
+    if not theta > 0:
+        raise s.error("rope_theta", f"should be positive, not {theta!r}")
     kind = s.get("rope_type|type", "default")
     if kind in ("default", "mrope"):
         s.ignore("mrope_section", "mrope_interleaved", "factor")
-        return Rope(**base)
+        return Rope(theta=theta, dim=dim, interleaved=interleaved)
     if kind == "proportional":
-        dim = 2 * int(s.get("partial_rotary_factor", 1.0) * base["dim"] // 2)
-        return ProportionalRope(**base | {"dim": dim}, head_dim=base["dim"], factor=s.get("factor", 1.0))
+        rotary = 2 * int(s.get("partial_rotary_factor", 1.0) * dim // 2)
+        return ProportionalRope(theta=theta, dim=rotary, interleaved=interleaved, head_dim=dim, factor=s.get("factor", 1.0))
     original = s.get("original_max_position_embeddings", c.get("original_max_position_embeddings", c.get("max_position_embeddings", 2048)))
-    if kind == "longrope" or kind == "su":
-        return _long(c, s, base, original)
+    if kind in ("longrope", "su"):
+        return LongRope(
+            theta=theta,
+            dim=dim,
+            interleaved=interleaved,
+            short_factor=s.numbers("short_factor"),
+            long_factor=s.numbers("long_factor"),
+            original_context=original,
+            context=c.get("max_position_embeddings", original),
+            factor=s.number("factor"),
+            attention_factor=s.number("attention_factor"),
+            mscales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
+        )
     if kind not in ("linear", "dynamic", "llama3", "yarn"):
         known = "default, linear, dynamic, yarn, llama3, longrope, proportional"
         raise s.error("rope_type", f"names the unknown scaling {safe(repr(kind), 60)}", f"known: {known}")
     factor = s.get("factor", 1.0) if "factor" in s else s["factor"]
     if kind == "linear":
-        return LinearRope(**base, factor=factor)
+        return LinearRope(theta=theta, dim=dim, interleaved=interleaved, factor=factor)
     if kind == "dynamic":
-        return DynamicRope(**base, factor=factor, original_context=original)
+        return DynamicRope(theta=theta, dim=dim, interleaved=interleaved, factor=factor, original_context=original)
     if kind == "llama3":
         return Llama3Rope(
-            **base,
+            theta=theta,
+            dim=dim,
+            interleaved=interleaved,
             factor=factor,
             low_freq_factor=s.get("low_freq_factor", 1.0),
             high_freq_factor=s.get("high_freq_factor", 4.0),
             original_context=original,
         )
-    return _yarn(s, base, factor, original)
+    return YarnRope(
+        theta=theta,
+        dim=dim,
+        interleaved=interleaved,
+        factor=factor,
+        original_context=original,
+        beta_fast=s.get("beta_fast", 32.0),
+        beta_slow=s.get("beta_slow", 1.0),
+        mscale=s.number("mscale"),
+        mscale_all_dim=s.number("mscale_all_dim"),
+        attention_factor=s.number("attention_factor"),
+        truncate=s.get("truncate", True),
+    )
 
 
 def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
@@ -111,33 +136,6 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
-def _yarn(s: Config, base: dict[str, Any], factor: float, original: int) -> YarnRope:
-    return YarnRope(
-        **base,
-        factor=factor,
-        original_context=original,
-        beta_fast=s.get("beta_fast", 32.0),
-        beta_slow=s.get("beta_slow", 1.0),
-        mscale=s.number("mscale"),
-        mscale_all_dim=s.number("mscale_all_dim"),
-        attention_factor=s.number("attention_factor"),
-        truncate=s.get("truncate", True),
-    )
-
-
-def _long(c: Config, s: Config, base: dict[str, Any], original: int) -> LongRope:
-    return LongRope(
-        **base,
-        short_factor=s.numbers("short_factor"),
-        long_factor=s.numbers("long_factor"),
-        original_context=original,
-        context=c.get("max_position_embeddings", original),
-        factor=s.number("factor"),
-        attention_factor=s.number("attention_factor"),
-        mscales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
-    )
-
-
 def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
     """DeepSeek's latent attention; a scaling of the positions also scales the scores."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
@@ -149,34 +147,55 @@ def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuni
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
         scale = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
-    return mla(
-        d,
-        (H, n, p, v),
-        (s, c.dim("r", "kv_lora_rank")),
-        bias,
-        rope=rope,
-        score_transform=ScoreTransform(scale=scale, temperature=temperature),
-    )
+    sizes = LatentSizes(H, n, p, v, s, c.dim("r", "kv_lora_rank"))
+    return mla(d, sizes, bias, rope=rope, score_transform=ScoreTransform(scale=scale, temperature=temperature))
 
 
-def deepseek_routing(c: Config, scoring: str, method: str, groups: tuple[int, int] = (1, 1)) -> dict[str, Any]:
-    """How DeepSeek's router chooses, unless the config says otherwise; its bias is a buffer in the reference and a tensor in files."""
+class Routing(Record):
+    """How a router chooses experts; see `MoE`."""
+
+    scoring: str = "softmax"
+    correction: Weight | None = None
+    expert_groups: ExpertGroups | None = None
+
+
+def deepseek_routing(c: Config, scoring: str, method: str, groups: int = 1, kept: int = 1) -> Routing:
+    """Read DeepSeek's routing; its correction bias is a buffer in the reference and a tensor in files."""
     c.ignore("aux_loss_alpha", "seq_aux", "ep_size")
-    n, kept, method = c.get("n_group", groups[0]), c.get("topk_group", groups[1]), c.get("topk_method", method)
-    best = {"greedy": 0, "group_limited_greedy": 1, "noaux_tc": 2}.get(method)
-    if best is None:
+    groups, kept, method = c.get("n_group", groups), c.get("topk_group", kept), c.get("topk_method", method)
+    top_scores = {"greedy": 0, "group_limited_greedy": 1, "noaux_tc": 2}.get(method)
+    if top_scores is None:
         raise c.error("topk_method", f"names the unknown choice {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
     bias = weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True) if method == "noaux_tc" else None
-    limit = (n, kept, best) if best and n > 1 else None
-    return {"scoring": c.get("scoring_func", scoring), "correction": bias, "expert_groups": limit}
+    limit = ExpertGroups(groups, kept, top_scores) if top_scores and groups > 1 else None
+    return Routing(scoring=c.get("scoring_func", scoring), correction=bias, expert_groups=limit)
 
 
-def deepseek_moe(c: Config, d: Dim, shared: int, **facts: Any) -> MoE:
-    """DeepSeek's mixture: many narrow experts, and `shared` more of them, unless the config says how many, that every token passes."""
+def deepseek_moe(
+    c: Config,
+    d: Dim,
+    routing: Routing,
+    *,
+    shared: int,
+    norm_topk_prob: bool = True,
+    routed_scaling_factor: float = 1.0,
+    fp32_router: bool = False,
+) -> MoE:
+    """Read DeepSeek's mixture of many narrow experts; `shared` is the default number of shared experts."""
     E, k, Fe = c.dim("E", "n_routed_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     S, activation = c.dim("S", "n_shared_experts", default=shared, least=0), c.activation("hidden_act")
-    always = swiglu(d, S * Fe, activation) if S else None
-    return MoE(router=linear(E, d), experts=repeat(swiglu(d, Fe, activation), E, active=k), shared=always, top_k=k, **facts)
+    return MoE(
+        router=linear(E, d),
+        correction=routing.correction,
+        experts=repeat(swiglu(d, Fe, activation), E, active=k),
+        shared=swiglu(d, S * Fe, activation) if S else None,
+        top_k=k,
+        scoring=routing.scoring,
+        norm_topk_prob=norm_topk_prob,
+        routed_scaling_factor=routed_scaling_factor,
+        expert_groups=routing.expert_groups,
+        fp32_router=fp32_router,
+    )
 
 
 def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
@@ -195,8 +214,8 @@ def mtp_layers(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
         raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     again = embedding(V, d)
-    made = MTPLayer(
-        **{name: getattr(layer, name) for name in layer.fields},
+    made = layer.extended(
+        MTPLayer,
         embed=again.replace(weight=again.weight.replace(tied="embed.weight")),
         embed_norm=norm,
         hidden_norm=norm,

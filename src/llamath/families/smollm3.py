@@ -19,9 +19,9 @@ from .shared import every_nth, read_rope
 @family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3")
 def smollm3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads = c.heads(d, default=(0, 4, 0))
+    heads = c.heads(d, num_kv_heads=4)
     norm, mlp = rms(d, c.get("rms_norm_eps", 1e-6)), swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
-    bias, rotary = c.get("attention_bias", False), read_rope(c, heads[2], theta=2e6)
+    bias, rotary = c.get("attention_bias", False), read_rope(c, heads.head_dim, theta=2e6)
     window = (c.get("sliding_window", 0) or None) if c.get("use_sliding_window", False) else None
     c.ignore("sliding_window", "max_window_layers")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
+from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
-from ..core.tree import Stack, repeat
+from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope, rotary_dim
 
@@ -22,11 +23,11 @@ def stablelm(c: Config) -> Decoder:
     (H, _, h), K = c.square_heads(d), c.dim("K", "num_key_value_heads")
     eps, bias, parallel = c.get(any_name("layer_norm_eps"), 1e-5), c.get("use_qkv_bias", False), c.get("use_parallel_residual", False)
     norm, head_norm = layer_norm(d, eps), layer_norm(h, eps, bias=False)
-    norms: dict[str, Stack] = {"q_norm": repeat(head_norm, H), "k_norm": repeat(head_norm, K)} if c.get("qk_layernorm", False) else {}
+    q_norm, k_norm = (repeat(head_norm, n) if c.get("qk_layernorm", False) else None for n in (H, K))
     rotary = read_rope(c, rotary_dim(c, h, 0.25, any_name("partial_rotary_factor")))
     layer = Layer(
         attn_norm=norm,
-        attn=gqa(d, (H, K, h), bias=bias, o_bias=False, rope=rotary, **norms),
+        attn=gqa(d, Heads(H, K, h), bias=bias, o_bias=False, rope=rotary, q_norm=q_norm, k_norm=k_norm),
         mlp_norm=None if parallel else norm,
         mlp=swiglu(d, F, c.activation("hidden_act")),
         parallel=parallel,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
+from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
@@ -19,7 +20,7 @@ NAMES = HF.with_changes(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 def starcoder2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     H, _, h = c.heads(d)
-    heads = (H, c.dim("K", "num_key_value_heads"), h)
+    heads = Heads(H, c.dim("K", "num_key_value_heads"), h)
     bias = c.get("use_bias", True)
     norm = layer_norm(d, c.get("norm_epsilon", 1e-5))
     layer = Layer(

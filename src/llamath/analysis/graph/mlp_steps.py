@@ -65,7 +65,7 @@ def _chosen(t: Trail, path: str, block: MoE, x: str) -> str:
     used = [f"{path}.{name}" for name in ("correction", "expert_scale") if getattr(block, name, None) is not None]
     does = f"the best {int(block.top_k)} of {int(block.experts.n):,}, with their shares ({block.scoring})"
     if block.expert_groups:
-        does = f"{does}, from {block.expert_groups[1]} of {block.expert_groups[0]} groups"
+        does = f"{does}, from {block.expert_groups.kept} of {block.expert_groups.groups} groups"
     return t.lay(f"{path}.choice", "choice", (t.B, t.T, Dim.const(block.top_k)), (logits,), does=does, uses=used, seen=f"{path}:chosen")
 
 

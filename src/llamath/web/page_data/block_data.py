@@ -124,7 +124,7 @@ def _shared(block: Block) -> Iterator[dict[str, Any]]:
         elif isinstance(y, Mamba2):
             yield _heads(("head with a state", y.heads), ("group of b and c", y.state_groups), "not remembered: the states are")
         elif isinstance(y, MoE):
-            groups = y.expert_groups[0] if y.expert_groups else 1
+            groups = y.expert_groups.groups if y.expert_groups else 1
             yield {"kind": "experts", "n": _count(y.experts.n), "k": _count(y.top_k), "shared": y.shared is not None, "groups": int(groups)}
 
 
