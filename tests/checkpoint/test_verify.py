@@ -14,7 +14,6 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
 from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
-from llamath.render.text.verify_text import verdict_json
 from support import packed as make
 from support.headers import Header, header_of, write_config, write_safetensors, write_sharded
 
@@ -276,7 +275,7 @@ def test_exit_codes_and_the_json_contract(tmp_path: Path) -> None:
     run = CliRunner().invoke
     whole = run(cli, ["verify", str(tmp_path), "--json"])
     assert whole.exit_code == 0
-    assert json.loads(whole.stdout) == verdict_json(verify_checkpoint(str(tmp_path)))
+    assert json.loads(whole.stdout) == verify_checkpoint(str(tmp_path)).to_json()
     write_config(tmp_path, model, num_key_value_heads=9)
     findings = run(cli, ["verify", str(tmp_path), "--json"])
     assert findings.exit_code == 1

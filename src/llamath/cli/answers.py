@@ -41,7 +41,7 @@ def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None 
 def verify(path: str, *, model: str | None = None, changes: Mapping[str, Any] | None = None, as_json: bool = False) -> int:
     """Whether the checkpoint is what its configuration says."""
     from ..analysis.verify.check_checkpoint import verify_checkpoint
-    from ..render.text.verify_text import verdict_json, verify_text
+    from ..render.text.verify_text import verify_text
 
     checked = verify_checkpoint(path, model, changes)
     if checked.note:
@@ -49,7 +49,7 @@ def verify(path: str, *, model: str | None = None, changes: Mapping[str, Any] | 
     if as_json:
         import json
 
-        say(json.dumps(verdict_json(checked)))
+        say(json.dumps(checked.to_json()))
     else:
         say(verify_text(checked))
     return 0 if checked.verdict.ok else 1

@@ -1,32 +1,59 @@
-"""`check`: a checkpoint and the configuration that it should answer to, brought together for `verify`."""
+"""`verify_checkpoint`: whether a checkpoint matches its config, or another model's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from ...checkpoint.formats.dtypes import find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...core.config import Config
-from ...core.errors import ConfigError, LlamathError, RemoteError
-from ...core.record_type import Record
+from ...core.errors import ConfigError, LlamathError, RemoteError, safe
+from ...core.number_format import format_count
+from ...core.report import Report, html_table
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
 from .diagnose import Expectation
-from .verify_tensors import Verdict, verify_tensors
+from .verify_tensors import Finding, Verdict, verify_tensors
 
 
-class VerifyReport(Record):
-    """A checkpoint, what it was held against, and the verdict."""
+class VerifyReport(Report):
+    """Whether a checkpoint matches a model, and the findings."""
 
     path: str
     model: Model
     checkpoint: OpenedCheckpoint
     verdict: Verdict
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("ok=verdict.ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
+        *("matched=verdict.matched", "findings=verdict.findings"),
+    )
+
+    @property
+    def ok(self) -> bool:
+        """Whether the checkpoint matches its config."""
+        return self.verdict.ok
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """One finding for each cause."""
+        return self.verdict.findings
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        bad = sum(x.severity != "info" for x in self.findings)
+        answer = f"matches {self.model.name}" if self.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
+        return f"{safe(self.path)}: {answer}"
+
+    def html_tables(self) -> Iterable[str]:
+        """One row for each finding."""
+        yield html_table(("severity", "finding", "hint"), [(x.severity, x.message, x.hint) for x in self.findings])
 
     @property
     def manifest(self) -> Manifest:
@@ -40,19 +67,19 @@ class VerifyReport(Record):
 
 
 def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
-    """Verify the checkpoint at this path against a model, or against the configuration beside it."""
+    """Verify the checkpoint at this path or address against a model, or against the config next to it."""
     opened = open_checkpoint(path, allow_partial=True)
-    claimed = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
+    target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
-        quantization = None  # `model` names the configuration to verify against, so this one may be unreadable
-    verdict = verify_tensors(expectation_of(claimed, opened), opened.manifest, opened.problems, quantization)
-    return VerifyReport(path=path, model=claimed, checkpoint=opened, verdict=verdict)
+        quantization = None  # `model` is the config to verify against, so this one may be unreadable
+    verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
+    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict)
 
 
 def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
-    """What a model promises of its files."""
+    """Return what a model implies for the tensors of its checkpoint."""
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
         family.hf,
@@ -65,7 +92,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     is_gguf = checkpoint.manifest.format == "gguf"
     if is_gguf:
         schemes.insert(0, family.gguf)
-    tokens, uncounted = _tokens(checkpoint)
+    tokens, error = _tokens(checkpoint)
     dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
     return Expectation(
         tree=model.tree,
@@ -74,13 +101,13 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         rebuild=lambda changes: family(Config({**data, **changes})),
         dtype="" if is_gguf or dtype is None else dtype.name,
         tokenizer_tokens=tokens,
-        tokenizer_error=uncounted,
+        tokenizer_error=error,
         is_submodel=bool(model.wrapper),
     )
 
 
 def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
-    """The number of tokens of a tokenizer beside the checkpoint, or why it is not known."""
+    """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be read."""
     from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
 
     if not checkpoint.tokenizer_files:

@@ -1,6 +1,6 @@
-"""From wrong shapes to their cause: one configuration key, a shard of a parallel run, a transposition; each named once.
+"""`diagnose`: the causes of wrong shapes: a config key, a shard of a tensor-parallel run, a transposition.
 
-A cause is believed when the tree built with it fits the file, not because a name looks familiar.
+A cause is accepted if the tree built with it fits the file, not because a name looks familiar.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Shape = tuple[int, ...]
 
 
 class Expectation(NamedTuple):
-    """What a configuration promises, and how to ask what another value of one key would promise."""
+    """What a config implies for a checkpoint's tensors, and how to rebuild the tree with other keys."""
 
     tree: Decoder
     schemes: Sequence[Scheme]
-    config_keys: Mapping[str, str]  # letter of a dimension → configuration key
+    config_keys: Mapping[str, str]  # letter of a dimension → config key
     rebuild: Callable[[Mapping[str, Any]], Decoder]
-    dtype: str = ""  # of the weights, as safetensors name it; empty: not said
-    tokenizer_tokens: int | None = None  # how many the tokenizer beside it has
-    tokenizer_error: str = ""  # why that is not known, though there is one
-    is_submodel: bool = False  # the text model of something larger, whose other tensors lie in the same files
+    dtype: str = ""  # of the weights, as in safetensors; empty: unknown
+    tokenizer_tokens: int | None = None  # of the tokenizer next to the checkpoint
+    tokenizer_error: str = ""  # why they could not be counted
+    is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
 
 
 class Diagnosis(NamedTuple):
@@ -41,7 +41,7 @@ class Diagnosis(NamedTuple):
 
 
 class ShapeMismatch(NamedTuple):
-    """Tensors of one kind that differ from the tree in one way."""
+    """Tensors of one kind with the same wrong shape."""
 
     kind: str
     found: Shape
@@ -50,26 +50,30 @@ class ShapeMismatch(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What they are, and what they should be."""
+        """The found shape and the expected one."""
         expected = f"({', '.join(x.symbol for x in self.shape)}) = ({', '.join(str(int(x)) for x in self.shape)})"
         return f"{list(self.found)}; the config says {expected}"
 
 
 def diagnose(
-    claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape], wrong: Mapping[str, StoredTensor]
+    expectation: Expectation,
+    scheme: Scheme,
+    expected: Mapping[str, StoredTensor],
+    found: Mapping[str, Shape],
+    wrong: Mapping[str, StoredTensor],
 ) -> list[Diagnosis]:
-    """The causes of every shape that is not the tree's, those of the tensors in `wrong`, the ones that explain most first."""
+    """Return the causes of the wrong shapes of the tensors in `wrong`; those that explain most tensors come first."""
     groups = list(_groups(wrong, found))
     causes: list[Diagnosis] = []
-    changes: dict[str, int] = {}  # the keys already blamed, with the values that the file has
+    changes: dict[str, int] = {}  # keys that are already found wrong, with the values that the file has
     while groups:
-        best = _shards(claim.tree, groups, expected, found) or _key(claim, scheme, groups, found, changes)
+        best = _rank_shard(expectation.tree, groups, expected, found) or _wrong_key(expectation, scheme, groups, found, changes)
         if best is None:
             break
         cause, explained = best
         causes.append(cause)
         groups = [x for x in groups if not set(x.names) <= explained]
-    return causes + [_plainly(x) for x in groups]
+    return causes + [_unexplained(x) for x in groups]
 
 
 def _groups(wrong: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[ShapeMismatch]:
@@ -77,25 +81,25 @@ def _groups(wrong: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> It
     for name, x in wrong.items():
         made.setdefault((tuple(part.pattern for part in x.parts), found[name]), []).append(name)
     for (_, shape), names in made.items():
-        yield ShapeMismatch(kind=_word(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
+        yield ShapeMismatch(kind=_short_name(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
 
 
-def _word(name: str) -> str:
-    """The last word of a name that says what it is: `k_proj`."""
+def _short_name(name: str) -> str:
+    """Return the last part of a name that identifies the weight: `k_proj`."""
     words = [x for x in name.split(".") if x not in ("weight", "bias") and not x.isdigit()]
     return words[-1] + (".bias" if name.endswith(".bias") else "") if words else name
 
 
-def _shards(
+def _rank_shard(
     tree: Decoder, groups: Sequence[ShapeMismatch], expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
 ) -> tuple[Diagnosis, set[str]] | None:
-    """All that is wrong is one of n parts along the axes that tensor parallelism cuts, and nothing it cuts is whole."""
-    parts = {group: _part(group) for group in groups}
+    """Return the diagnosis of one rank's shard: all wrong tensors are an nth along the axes that tensor parallelism splits."""
+    parts = {group: _nth_part(group) for group in groups}
     counts = {n for n, _ in parts.values()}
     if len(counts) != 1 or 0 in counts:
         return None
     n = counts.pop()
-    vocabulary, cut = _cut(tree, n)
+    vocabulary, cut = _split_matrices(tree, n)
     whole = {part.pattern for name, x in expected.items() if found.get(name) == x.shape for part in x.parts} & cut
     ends = {part.pattern for group in groups for part in expected[group.names[0]].parts}
     if whole and not (ends <= vocabulary and n & (n - 1) == 0):
@@ -104,19 +108,19 @@ def _shards(
     for group, (_, axis) in parts.items():
         rows = "rows" if axis == 0 else "columns"
         texts.append(f"{safe(group.kind)} has {group.found[axis]:,} {rows} = one of {n} shards of {int(group.shape[axis]):,}")
-    hint = f"this is one rank of a tensor-parallel run over {n}: join the {n} parts, or load it with that many ranks"
+    hint = f"this is one rank of a tensor-parallel run over {n} ranks: merge the {n} shards, or load it with {n} ranks"
     names = tuple(name for group in groups for name in group.names)
     return Diagnosis("shard", "; ".join(texts), hint, names), set(names)
 
 
-def _cut(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
-    """The matrices of the vocabulary, which some runs leave whole, and all others that tensor parallelism over n ranks cuts."""
+def _split_matrices(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
+    """Return the vocabulary's matrices, which some runs do not split, and the others that tensor parallelism splits over n ranks."""
     ends = {x.pattern for x in fold(tree) if x.group in ("embedding", "head")}
     return ends, {x.pattern for x in fold(tree) if x.split and len(x.weight.shape) > 1 and not x.split.parts % n} - ends
 
 
-def _part(group: ShapeMismatch) -> tuple[int, int]:
-    """(n, axis) where the found shape is an nth of the expected one along a single axis; (0, 0) where it is not."""
+def _nth_part(group: ShapeMismatch) -> tuple[int, int]:
+    """Return (n, axis) if the found shape is an nth of the expected one along a single axis, else (0, 0)."""
     axes = [i for i, (a, b) in enumerate(zip(group.found, group.shape, strict=False)) if a != b]
     if len(group.found) != len(group.shape) or len(axes) != 1 or not group.found[axes[0]]:
         return 0, 0
@@ -124,15 +128,15 @@ def _part(group: ShapeMismatch) -> tuple[int, int]:
     return (n, axes[0]) if n > 1 and not rest else (0, 0)
 
 
-def _key(
-    claim: Expectation, scheme: Scheme, groups: Sequence[ShapeMismatch], found: Mapping[str, Shape], changes: dict[str, int]
+def _wrong_key(
+    expectation: Expectation, scheme: Scheme, groups: Sequence[ShapeMismatch], found: Mapping[str, Shape], changes: dict[str, int]
 ) -> tuple[Diagnosis, set[str]] | None:
-    """The one configuration key whose other value makes most of what is wrong right, and nothing else wrong."""
+    """Return the diagnosis of the config key whose other value corrects most tensors and breaks none."""
     wrong = {name for group in groups for name in group.names}
     best: tuple[int, str, int, set[str]] | None = None
-    for key, value in dict.fromkeys(_candidates(claim.config_keys, groups)):
+    for key, value in dict.fromkeys(_candidates(expectation.config_keys, groups)):
         try:
-            shapes = {name: x.shape for name, x in zip(*scheme.flat_tensors(claim.rebuild({**changes, key: value})), strict=True)}
+            shapes = {name: x.shape for name, x in zip(*scheme.flat_tensors(expectation.rebuild({**changes, key: value})), strict=True)}
         except LlamathError:
             continue
         still = {name for name, shape in found.items() if name in shapes and shapes[name] != shape}
@@ -147,25 +151,25 @@ def _key(
         return None
     changes[key] = value
     where = " and ".join(dict.fromkeys(safe(x.kind) for x in mine))
-    message = f"{where}{_layers(claim.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
+    message = f"{where}{_layers(expectation.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
     names = tuple(name for group in mine for name in group.names)
     return Diagnosis(
-        "shape", message, f"either the config or the file is another model's; --set {key}={value} describes this file", names
+        "shape", message, f"either the config or the file belongs to another model; --set {key}={value} describes this file", names
     ), set(names)
 
 
 def _candidates(letters: Mapping[str, str], groups: Sequence[ShapeMismatch]) -> Iterator[tuple[str, int]]:
-    """Every (key, value) that would make one wrong dimension right."""
+    """Yield every (key, value) that would correct one wrong dimension."""
     for group in groups:
         for is_, should in zip(group.found, group.shape, strict=False):
             if is_ != should:
                 for letter in should.atoms:
-                    if letter in letters and (value := _solved(should, letter, is_)):
+                    if letter in letters and (value := _solve(should, letter, is_)):
                         yield letters[letter], value
 
 
-def _solved(dim: Dim, letter: str, value: int) -> int:
-    """What the letter must be for the dimension to have this value, if it is linear in it; else 0."""
+def _solve(dim: Dim, letter: str, value: int) -> int:
+    """Return the letter's value for which the dimension has this value, if it is linear in the letter; else 0."""
     with_it, without = 0, 0
     for monomial, k in dim.terms.items():
         powers = sum(symbol == letter for symbol, _ in monomial)
@@ -182,8 +186,8 @@ def _layers(tree: Decoder, groups: Sequence[ShapeMismatch]) -> str:
     return f" of all {n} layers" if n > 1 and n == int(tree.layers.n) else f" of {n} layers" if n > 1 else ""
 
 
-def _plainly(group: ShapeMismatch) -> Diagnosis:
-    """What no cause explains, said as it is."""
-    turned = "; it is stored transposed" if group.found == tuple(reversed(group.shape)) and group.found != group.shape else ""
+def _unexplained(group: ShapeMismatch) -> Diagnosis:
+    """Return a diagnosis of shapes that no cause explains."""
+    transposed = "; it is stored transposed" if group.found == tuple(reversed(group.shape)) and group.found != group.shape else ""
     many = f" ({len(group.names)} tensors)" if len(group.names) > 1 else ""
-    return Diagnosis("shape", f"{safe(group.names[0])}{many} is {group.text}{turned}", "", group.names)
+    return Diagnosis("shape", f"{safe(group.names[0])}{many} is {group.text}{transposed}", "", group.names)

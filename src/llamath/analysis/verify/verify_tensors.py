@@ -1,7 +1,7 @@
-"""`verify`: is a checkpoint what its configuration says? Header against tree: names, shapes, types, bytes.
+"""`verify_tensors`: whether the tensors of a checkpoint match its config: names, shapes, dtypes, bytes.
 
-Findings are folded, one for one cause. An `error` or a `warning` means that the checkpoint is not what it claims; an `info` is worth
-knowing and changes nothing (a tied matrix stored twice, a buffer of old exporters, padded vocabulary rows).
+There is one finding for each cause. An `error` or a `warning` means that the checkpoint does not match its config; an `info` changes
+nothing (a tied matrix stored twice, a buffer of old exporters, padded vocabulary rows).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, Tens
 from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.errors import FormatError, safe
+from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
 from ..count.name_folding import fold_names
 from .diagnose import Expectation, Shape, diagnose
@@ -24,7 +25,7 @@ from .listing import find_packings
 if TYPE_CHECKING:
     from ...checkpoint.quantization.packed_tensors import Packing
 
-BUFFERS = (
+_BUFFERS = (
     "rotary_emb.inv_freq",
     "attn.bias",
     "attn.masked_bias",
@@ -35,13 +36,13 @@ BUFFERS = (
     "rope_factors_long.weight",
     "rope_factors_short.weight",
 )
-"""How the names of buffers end that exporters have stored, and that every loader computes anew."""
+"""Name endings of buffers that old exporters stored, and that every loader recomputes."""
 
-FLOATS = ("F64", "F32", "F16", "BF16")
+_FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class Finding(Record):
-    """One cause: what was found, how bad it is, what to do, and the tensors it is about."""
+    """One cause: what was found, how severe it is, a hint, and the tensors that it explains."""
 
     code: str
     severity: str
@@ -51,23 +52,23 @@ class Finding(Record):
 
 
 class Verdict(Record):
-    """The result: whole or not, under which naming, and why."""
+    """Whether a checkpoint matches, under which naming scheme, and the findings."""
 
     scheme: str
-    expected: int
+    expected: int  # tensors
     matched: int
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Nothing that contradicts the configuration."""
+        """Whether no finding contradicts the config."""
         return all(x.severity == "info" for x in self.findings)
 
 
 def verify_tensors(
-    claim: Expectation, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
+    expectation: Expectation, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Compare a checkpoint's header with what its configuration promises; `quantization` is what that says of packed values."""
+    """Compare a checkpoint's tensors with those that its config implies; `quantization` is the config's section on packed weights."""
     columns, codes = manifest.columns, find_packings(manifest, quantization)
     stands = {x.weight: x for x in codes.values() if x.role == "values"}
     found: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
@@ -75,7 +76,7 @@ def verify_tensors(
     if codes:
         found = {name: shape for name, shape in found.items() if name not in codes}
         found |= {name: x.shape for name, x in stands.items() if x.shape is not None}
-    best = detect_scheme(claim.tree, claim.schemes, {**dict.fromkeys(stands, ()), **found} if codes else found)
+    best = detect_scheme(expectation.tree, expectation.schemes, {**dict.fromkeys(stands, ()), **found} if codes else found)
     findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
     findings += _files(manifest, twice)
     overlap = len(best.names)
@@ -84,14 +85,14 @@ def verify_tensors(
         loose = {name: tuple(map(int, expected[name].shape)) for name in stands if name in expected}
         found |= {name: shape for name, shape in loose.items() if stands[name].fits(shape)}
         overlap = sum(map(found.__contains__, best.names))
-        findings += _differences(claim, best.scheme, expected, found, manifest, codes)
-    findings += _dtypes(claim, best, columns)
-    findings += _padding(claim)
+        findings += _differences(expectation, best.scheme, expected, found, manifest, codes)
+    findings += _dtypes(expectation, best, columns)
+    findings += _padding(expectation)
     return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings))
 
 
 def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
-    """What the files say of each other: an index that is wrong, names that occur twice."""
+    """Yield the findings about the files: missing shards, a wrong index, names that occur twice."""
     columns = manifest.columns
     if twice:
         double = [name for name, n in Counter(columns.name).items() if n > 1]
@@ -100,8 +101,8 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
     if (index := manifest.index) is None:
         return
     if missing := index.missing:
-        message = f"{len(missing)} of the {len(set(index.weight_map.values()))} shards that the index names are missing: {_some(missing)}"
-        yield Finding(code="missing_shard", severity="error", message=message, hint="fetch them again", tensors=tuple(missing))
+        message = f"{len(missing)} of the {len(set(index.weight_map.values()))} shards named in the index are missing: {_some(missing)}"
+        yield Finding(code="missing_shard", severity="error", message=message, hint="download them again", tensors=tuple(missing))
     files = [x.name.rpartition("/")[2] for x in manifest.files]
     where = index.weight_map
     absent = {*index.missing, *index.unreadable}
@@ -110,55 +111,57 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
     if (twice or len(place) != len(where) or list(map(where.get, columns.name)) != place) and dict(
         zip(columns.name, place, strict=True)
     ) != where:
-        held = set(columns.name)
+        stored = set(columns.name)
         wrong += [name for name, file in zip(columns.name, place, strict=True) if where.get(name) != file]
-        wrong += [name for name, file in where.items() if name not in held and file not in absent]
+        wrong += [name for name, file in where.items() if name not in stored and file not in absent]
     if wrong:
         message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
         yield Finding(
-            code="index", severity="error", message=message, hint="the shards are right: write the index anew", tensors=tuple(wrong)
+            code="index", severity="error", message=message, hint="the shards are authoritative: regenerate the index", tensors=tuple(wrong)
         )
-    said = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
+    declared = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
     size = sum(columns.end) - sum(columns.start)
-    if type(said) is int and said != size and not absent:
-        message = f"the index says that all tensors have {said:,} bytes; they have {size:,}"
+    if type(declared) is int and declared != size and not absent:
+        message = f"the index gives a total_size of {declared:,} bytes; the tensors have {size:,}"
         yield Finding(
             code="total_size", severity="warning", message=message, hint="loaders ignore it; progress bars and disk checks do not"
         )
 
 
 def _differences(
-    claim: Expectation,
+    expectation: Expectation,
     scheme: Scheme,
     expected: Mapping[str, StoredTensor],
     found: Mapping[str, Shape],
     manifest: Manifest,
     codes: Mapping[str, Packing],
 ) -> Iterator[Finding]:
-    """What is missing, too much, or of another shape, by cause."""
-    yield from _layers(claim, scheme, expected, found)
-    yield from _absent(claim, scheme, expected, found, manifest)
-    yield from _unexpected(claim, scheme, expected, TensorsByName(manifest), codes)
+    """Yield the findings about missing and unexpected tensors, and about wrong shapes."""
+    yield from _layers(expectation, scheme, expected, found)
+    yield from _absent(expectation, scheme, expected, found, manifest)
+    yield from _unexpected(expectation, scheme, expected, TensorsByName(manifest), codes)
     wrong = {name: x for name, x in expected.items() if found.get(name, x.shape) != x.shape}
-    for x in diagnose(claim, scheme, expected, found, wrong):
+    for x in diagnose(expectation, scheme, expected, found, wrong):
         yield Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
 
 
-def _layers(claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[Finding]:
-    """Fewer or more layers than the configuration says, said once."""
+def _layers(
+    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
+) -> Iterator[Finding]:
+    """Yield a finding if the file has fewer or more layers than the config."""
     if found.keys() == expected.keys():
         return
-    has, said = _depth(scheme, found), int(claim.tree.layers.n)
-    spare = 2 if claim.tree.mtp is None else int(claim.tree.mtp.n)
-    if has and not said <= has <= said + spare and (key := claim.config_keys.get("L")):
-        message = f"the file has layers 0–{has - 1}; the config says L = {said} → {key} should be {has}"
+    has, declared = _count_layers(scheme, found), int(expectation.tree.layers.n)
+    spare = 2 if expectation.tree.mtp is None else int(expectation.tree.mtp.n)
+    if has and not declared <= has <= declared + spare and (key := expectation.config_keys.get("L")):
+        message = f"the file has layers 0–{has - 1}; the config has L = {declared} → {key} should be {has}"
         yield Finding(
-            code="layers", severity="error", message=message, hint="or the rest of the checkpoint is missing" if has < said else ""
+            code="layers", severity="error", message=message, hint="or the rest of the checkpoint is missing" if has < declared else ""
         )
 
 
-def _depth(scheme: Scheme, found: Mapping[str, Shape]) -> int:
-    """How many layers the names in the file go to, without a hole; 0 where they do not count up."""
+def _count_layers(scheme: Scheme, found: Mapping[str, Shape]) -> int:
+    """Return the number of layers in the file; 0 if some are missing in between."""
     start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     pattern = re.compile(re.escape(start) + r"(\d{1,9})" + re.escape(rest))
     numbers = {int(x[1]) for name in found if (x := pattern.match(name))}
@@ -166,78 +169,87 @@ def _depth(scheme: Scheme, found: Mapping[str, Shape]) -> int:
 
 
 def _absent(
-    claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape], manifest: Manifest
+    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape], manifest: Manifest
 ) -> Iterator[Finding]:
-    """What the tree has and the file has not, unless a missing shard or a missing layer has been named for it."""
+    """Yield a finding for missing tensors that no missing shard and no missing layer explains."""
     if expected.keys() <= found.keys():
         return
     gone = {*manifest.index.missing, *manifest.index.unreadable} if manifest.index else set()
     where = manifest.index.weight_map if manifest.index else {}
-    depth = _depth(scheme, found)
+    depth = _count_layers(scheme, found)
     start = scheme.prefix + scheme.layer.partition("{l}")[0]
     missing = [name for name in expected if name not in found and where.get(name) not in gone]
-    if depth < int(claim.tree.layers.n) and depth:
+    if depth < int(expectation.tree.layers.n) and depth:
         missing = [x for x in missing if not (x.startswith(start) and int(x[len(start) :].partition(".")[0]) >= depth)]
     if missing:
         size = sum(int(part.weight.size) for name in missing for part in expected[name].parts)
-        message = f"{len(missing):,} tensors with {size:,} parameters are missing: {_some(missing)}"
+        what = f"{format_count(len(missing), 'tensor')} with {format_count(size, 'parameter')}"
+        message = f"{what} {'is' if len(missing) == 1 else 'are'} missing: {_some(missing)}"
         yield Finding(code="missing", severity="error", message=message, tensors=tuple(missing))
 
 
 def _unexpected(
-    claim: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packed: Mapping[str, Packing]
+    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packed: Mapping[str, Packing]
 ) -> Iterator[Finding]:
-    """What the file has and the tree has not, by what it is."""
+    """Yield the findings about tensors that the model does not have, by kind."""
     if tensors.places.keys() <= expected.keys():
         return
-    tied = {scheme.stored_name("head.weight")} if claim.tree.head and claim.tree.head.weight.tied else set()
-    further = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(claim.tree)}
+    tied = {scheme.stored_name("head.weight")} if expectation.tree.head and expectation.tree.head.weight.tied else set()
+    mtp = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(expectation.tree)}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for name in tensors:
         if name in expected:
             continue
-        if _further(name, tensors[name], packed.get(name), further):
-            kinds.setdefault(("further", "info", "of the layers that predict further tokens, beside the model"), []).append(name)
+        if _is_mtp(name, tensors[name], packed.get(name), mtp):
+            kinds.setdefault(("further", "info", "part of the multi-token prediction layers"), []).append(name)
             continue
         if name in packed:
             if packed[name].role != "values" or packed[name].weight in expected:
                 kinds.setdefault(("packed", "info", f"stored as {packed[name].kind}"), []).append(name)
                 continue
         elif name in tied:
-            kinds.setdefault(("tied_copy", "info", "a tied matrix, stored a second time"), []).append(name)
+            kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
             continue
-        elif name.endswith(BUFFERS):
-            kinds.setdefault(("buffer", "info", "buffers that every loader computes anew"), []).append(name)
+        elif name.endswith(_BUFFERS):
+            kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
         elif scheme.prefix or scheme.layer.split(".")[0] not in name.split(".")[:1]:
-            kinds.setdefault(("other_part", "info" if claim.is_submodel else "warning", "no part of the text model"), []).append(name)
+            kinds.setdefault(("other_part", "info" if expectation.is_submodel else "warning", "not part of the text model"), []).append(
+                name
+            )
             continue
         kinds.setdefault(("unexpected", "warning", "not in the model that the config describes"), []).append(name)
     for (code, severity, what), names in kinds.items():
-        yield Finding(code=code, severity=severity, message=f"{len(names):,} tensors are {what}: {_some(names)}", tensors=tuple(names))
+        yield Finding(
+            code=code,
+            severity=severity,
+            message=f"{format_count(len(names), 'tensor')} {'is' if len(names) == 1 else 'are'} {what}: {_some(names)}",
+            tensors=tuple(names),
+        )
 
 
-def _further(name: str, x: Tensor, packing: Packing | None, further: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a tensor is of such a layer, in the shape that it should have."""
+def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a tensor belongs to a multi-token prediction layer and has the right shape."""
     weight = packing.weight if packing else name
-    if weight not in further or (packing and packing.role != "values"):
-        return weight in further
-    return packing.fits(further[weight]) if packing else x.shape == further[weight]
+    if weight not in mtp or (packing and packing.role != "values"):
+        return weight in mtp
+    return packing.fits(mtp[weight]) if packing else x.shape == mtp[weight]
 
 
-def _dtypes(claim: Expectation, best: SchemeMatch, columns: TensorColumns) -> Iterator[Finding]:
-    """Matrices in another float type than the configuration says."""
-    if claim.dtype not in FLOATS or set(columns.dtype) == {claim.dtype}:
+def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns) -> Iterator[Finding]:
+    """Yield a finding for each dtype of matrices that is not the config's."""
+    if expectation.dtype not in _FLOATS or set(columns.dtype) == {expectation.dtype}:
         return
     dtypes = dict(zip(columns.name, columns.dtype, strict=True))
     wrong: dict[str, list[str]] = {}
     for name, stored in zip(best.names, best.tensors, strict=True):
         dtype = dtypes.get(name, "")
-        if dtype != claim.dtype and dtype in FLOATS and stored.parts[0].weight.role in ("matmul", "lookup"):
+        if dtype != expectation.dtype and dtype in _FLOATS and stored.parts[0].weight.role in ("matmul", "lookup"):
             wrong.setdefault(dtype, []).append(name)
     for dtype, names in wrong.items():
-        message = f"{len(names):,} matrices are {dtype}; the config says {claim.dtype}: {_some(names)}"
-        times = PLAIN[dtype].bytes / PLAIN[claim.dtype].bytes
+        matrices = "1 matrix is" if len(names) == 1 else f"{len(names):,} matrices are"
+        message = f"{matrices} {dtype}; the config says {expectation.dtype}: {_some(names)}"
+        times = PLAIN[dtype].bytes / PLAIN[expectation.dtype].bytes
         hint = (
             f"they take {times:g} times the memory until they are cast"
             if times != 1
@@ -246,24 +258,23 @@ def _dtypes(claim: Expectation, best: SchemeMatch, columns: TensorColumns) -> It
         yield Finding(code="dtype", severity="warning", message=message, hint=hint, tensors=tuple(names))
 
 
-def _padding(claim: Expectation) -> Iterator[Finding]:
-    """Rows of the vocabulary that no token has."""
-    rows = int(claim.tree.vocab)
-    if claim.tokenizer_error:
-        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer's tokens are not counted: {claim.tokenizer_error}")
-    if claim.tokenizer_tokens is not None and claim.tokenizer_tokens < rows:
-        padding = rows - claim.tokenizer_tokens
-        message = f"{padding:,} padded vocabulary rows: the tokenizer has {claim.tokenizer_tokens:,} tokens, the matrix {rows:,} rows"
-        yield Finding(
-            code="padded_vocabulary", severity="info", message=message, hint="config and matrix agree; the rows are never looked up"
-        )
-    elif claim.tokenizer_tokens is not None and claim.tokenizer_tokens > rows:
-        missing = claim.tokenizer_tokens - rows
-        message = f"the tokenizer has {claim.tokenizer_tokens:,} tokens, the matrix {rows:,} rows: {missing:,} tokens have none"
+def _padding(expectation: Expectation) -> Iterator[Finding]:
+    """Yield the findings about the size of the vocabulary."""
+    rows, tokens = int(expectation.tree.vocab), expectation.tokenizer_tokens
+    if expectation.tokenizer_error:
+        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer could not be read: {expectation.tokenizer_error}")
+    if tokens is not None and tokens < rows:
+        padding = format_count(rows - tokens, "padded vocabulary row")
+        message = f"{padding}: the tokenizer has {format_count(tokens, 'token')}, the matrix {format_count(rows, 'row')}"
+        hint = "config and matrix agree; these rows are never looked up"
+        yield Finding(code="padded_vocabulary", severity="info", message=message, hint=hint)
+    elif tokens is not None and tokens > rows:
+        missing = f"{format_count(tokens - rows, 'token')} without a row"
+        message = f"the tokenizer has {format_count(tokens, 'token')}, the matrix {format_count(rows, 'row')}: {missing}"
         yield Finding(code="vocabulary", severity="error", message=message, hint="resize the embedding, or use the model's own tokenizer")
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
-    """Names folded over their numbers, the first few of them."""
+    """Return the first few names, folded over their numbers."""
     patterns = [safe(pattern, 100) for pattern, _ in fold_names(names[:2000])]
-    return ", ".join(patterns[:most]) + (f" and {len(patterns) - most:,} more" if len(patterns) > most else "")
+    return format_list(patterns, most)
