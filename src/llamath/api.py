@@ -61,6 +61,7 @@ T = TypeVar("T")
 
 MAX_PLANS = 1000
 MAX_DIMENSION = 2**40
+MAX_SPEED = 1e18
 PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
 LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
@@ -255,7 +256,7 @@ def memory(
             targets=adapters.targets,
             saved=adapters.saved,
         )
-        return training(loaded, request)
+        return training(loaded, request, None if on is None else _gpus(on)[1].memory)
     if unused := _given(layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master):
         raise LlamathError(
             f"{unused} is for training", hint="memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
@@ -286,11 +287,17 @@ def flops(
     flash: bool = False,
     dtype: str = "",
     kv_dtype: str = "",
+    on: GPUs | None = None,
+    tokens_per_second: float | None = None,
+    tflops: float | None = None,
+    counted_by: str = "exact",
+    precision: str = "bf16",
 ) -> FlopsReport:
     """Count the FLOPs of prefill, decode and a training step, exactly, next to the formulas that publications use.
 
     `attention` counts the pairs that the causal mask lets through, or all; `unpacked` decodes latent attention with unpacked keys and
-    values; `recompute` and `flash` are settings of training.
+    values; `recompute` and `flash` are settings of training. `on` and the speed of a training run, either `tokens_per_second` or the
+    `tflops` of each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one `precision`.
     """
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import flops as count_flops
@@ -305,7 +312,12 @@ def flops(
         dtype=dtype,
         kv_dtype=kv_dtype,
     )
-    return count_flops(load(model), request)
+    report = count_flops(load(model), request)
+    if on is None and tokens_per_second is None and tflops is None:
+        return report
+    if on is None or (tokens_per_second is None) == (tflops is None):
+        raise LlamathError("an MFU needs on and either tokens_per_second or tflops", hint='on="8xh100", tokens_per_second=90_000')
+    return _with_mfu(report, _gpus(on), tokens_per_second, tflops, counted_by, precision)
 
 
 @overload
@@ -702,6 +714,24 @@ def _gpus(on: GPUs) -> tuple[int, Device]:
 def _total_memory(on: GPUs) -> int:
     count, device = _gpus(on)
     return count * device.memory
+
+
+def _with_mfu(
+    report: FlopsReport, on: tuple[int, Device], tokens_per_second: float | None, tflops: float | None, counted_by: str, precision: str
+) -> FlopsReport:
+    from .analysis.flops.mfu import Speed, speed_of, with_mfu
+
+    number, gpu = on
+    if not 0 < (value := tokens_per_second or tflops or 0) < MAX_SPEED:
+        raise LlamathError(f"the speed should be a positive number, found {value!r}")
+    if not (peak := gpu.flops.get(precision)):
+        known = ", ".join(name for name, rate in gpu.flops.items() if rate)
+        raise LlamathError(f"no {safe(repr(precision), 60)} FLOP/s figure is known for {gpu.title}", hint=f"precision can be {known}")
+    if tokens_per_second is not None:
+        tokens = Fraction(tokens_per_second)
+    else:
+        tokens = number * speed_of(report, Fraction(tflops or 0) * 10**12, counted_by)
+    return with_mfu(report, Speed(tokens=tokens, gpus=number, peak=peak, name=gpu.title, precision=precision))
 
 
 def _design_target(target: Count | None, law: Law, tokens: int | None, flops: int | None) -> tuple[int, bool]:

@@ -8,6 +8,7 @@ them: a fused kernel keeps most of them on the chip.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from ...core.blocks import Decoder
 from ...core.record_type import Record
@@ -19,6 +20,8 @@ from .flop_count import Flops
 
 class Intensity(Record):
     """One group in one pass."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("flops", "weights", "cache", "ratio")
 
     group: str
     flops: int

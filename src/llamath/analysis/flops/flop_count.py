@@ -7,7 +7,7 @@ activation function, no softmax, no rotation, no gate, no choice of experts, no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from ...core.blocks import Decoder
 from ...core.expr import Dim, product, total
@@ -39,6 +39,12 @@ class Flops(Record):
         """The total as an expression."""
         return total((*self.weights.values(), *self.mixing.values()))
 
+    @property
+    def by_group(self) -> Mapping[str, Mapping[str, int]]:
+        """FLOPs of weights and of mixing, by group."""
+        names = dict.fromkeys((*self.weights, *self.mixing))
+        return {x: {"weights": int(self.weights.get(x, 0)), "mixing": int(self.mixing.get(x, 0))} for x in names}
+
     def of(self, group: str) -> int:
         """A group's, mixing included."""
         return int(self.weights.get(group, 0)) + int(self.mixing.get(group, 0))
@@ -46,6 +52,8 @@ class Flops(Record):
 
 class Training(Record):
     """The FLOPs of one training step, all weights trained."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("forward", "backward", "recomputed", "rescored", "hardware")
 
     forward: int
     backward: int  # 2 · forward: for each product one for its weight (or first factor) and one for its input (or second)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
+from ...core.number_format import format_count, format_ranges, format_si
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...core.tree import Block, Stack
 from ..inference.cache_bytes import kv_cache_size
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
@@ -38,6 +40,10 @@ class FlopsRequest(Record):
 class Row(Record):
     """One product, in all layers of a kind."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("section", "layers", "product=what", "group", "mixing", "times", "formula", "forward", "decode", "train"),
+    )
+
     section: str  # `layers`, or the field of the decoder that it stands in
     indices: tuple[tuple[int, int, int], ...] = ()  # of the layers
     times: int = 1  # how many they are
@@ -47,6 +53,11 @@ class Row(Record):
     formula: str  # of the forward pass, in one layer
     forward_each: int
     decode_each: int
+
+    @property
+    def layers(self) -> str:
+        """The layers as ranges, `0–31`."""
+        return format_ranges(self.indices)
 
     @property
     def forward(self) -> int:
@@ -64,9 +75,47 @@ class Row(Record):
         return 3 * self.forward
 
 
-class FlopsReport(Record):
-    """Everything that there is to show."""
+class ConventionCount(Record):
+    """The FLOPs of a training step as one convention counts them."""
 
+    title: str
+    formula: str
+    per_token: int
+    train: int
+    ratio: float  # to the exact count
+    hardware: bool
+    source: str
+    says: str
+
+
+class ConventionMFU(Record):
+    """The model FLOP/s of one GPU and the MFU as one convention counts them."""
+
+    flops_per_second: int | float
+    mfu: float
+
+
+class MFU(Record):
+    """The model FLOPs utilization of a training run at a measured speed, by convention."""
+
+    gpus: int
+    gpu: str
+    peak: int
+    tokens_per_second: int | float
+    by: Mapping[str, ConventionMFU]
+
+
+class FlopsReport(Report):
+    """The FLOPs of prefill, decode and a training step, by product and by convention."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "name=model.name", "context=request.context", "batch=request.batch", "attention", "forward=forward.total"),
+        *("train=training.model", "per_token=forward_per_token", "conventions=convention_counts", "full_attention"),
+        *("prefill=prefill.total", "decode=decode.total", "latent", "decode_otherwise=other.total", "training", "groups"),
+        *("formula=forward.formula.symbol", "letters", "products=rows", "intensity", "notes", "mfu"),
+    )
+
+    model: Model
     request: FlopsRequest  # with its context
     forward: Flops  # all tokens, the head on every position
     prefill: Flops  # all tokens, the head on the last
@@ -79,6 +128,72 @@ class FlopsReport(Record):
     reading: tuple[Intensity, ...]  # of the prefill
     writing: tuple[Intensity, ...]  # of the decode, latent attention absorbed: that is what reads the latent cache
     dtypes: tuple[str, str]  # of weights and cache
+    mfu: MFU | None = None  # if the speed of a training run is given
+
+    @property
+    def attention(self) -> str:
+        """Whether attention counts the pairs of the causal mask, or all."""
+        return "causal" if self.request.masked else "full"
+
+    @property
+    def latent(self) -> str:
+        """How latent attention decodes."""
+        return "unpacked" if self.request.unpacked else "absorbed"
+
+    @property
+    def forward_per_token(self) -> int | float:
+        """The forward pass per token, an int if it is whole."""
+        return plain_number(self.per_token)
+
+    @property
+    def convention_counts(self) -> Mapping[str, ConventionCount]:
+        """The training step by each convention."""
+        return {
+            x.name: ConventionCount(
+                title=x.title,
+                formula=x.train.symbol,
+                per_token=int(x.train),
+                train=int(x.train) * self.tokens,
+                ratio=float(x.ratio(self.exact)),
+                hardware=x.hardware,
+                source=x.source,
+                says=x.says,
+            )
+            for x in self.conventions
+        }
+
+    @property
+    def full_attention(self) -> Mapping[str, int]:
+        """The forward pass and the training step with attention over all pairs."""
+        return {"forward": self.full.total, "train": 3 * self.full.total}
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+        """FLOPs by pass and group."""
+        return {"forward": self.forward.by_group, "prefill": self.prefill.by_group, "decode": self.decode.by_group}
+
+    @property
+    def intensity(self) -> Mapping[str, Mapping[str, Intensity]]:
+        """FLOPs per byte by pass and group."""
+        return {"prefill": {x.group: x for x in self.reading}, "decode": {x.group: x for x in self.writing}}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The model's notes, and the limits of the count."""
+        return tuple(_notes(self.model, self))
+
+    @property
+    def summary(self) -> str:
+        """The FLOPs of each pass."""
+        passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
+        found = ", ".join(f"{name} {format_si(n)}FLOP" for name, n in passes)
+        return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {found}"
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each product."""
+        columns = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
+        rows = ((x.group, x.what, x.layers, x.times, x.formula, x.forward, x.decode, x.train) for x in self.rows)
+        yield html_table(columns, rows)
 
     @property
     def tokens(self) -> int:
@@ -101,6 +216,22 @@ class FlopsReport(Record):
         return Fraction(self.training.model, self.tokens)
 
 
+def plain_number(value: Fraction) -> int | float:
+    """Return a fraction as an int if it is whole, else as a float."""
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
+    yield from model.notes
+    most, asked = model.tree.context, report.request.context or 0
+    if most is not None and asked > most:
+        yield f"{asked:,} tokens are beyond the model's context of {int(most):,}"
+    if "mixer" in report.forward.mixing:
+        yield "states are counted token by token; kernels that read in chunks compute more"
+    if model.tree.mtp is not None:
+        yield "the layers of multi-token prediction (mtp) are not counted"
+
+
 def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
@@ -117,6 +248,7 @@ def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
         kv_cache_size(tree, context, batch, sizes.kv_dtype),
     )
     return FlopsReport(
+        model=model,
         request=request.replace(context=context),
         forward=forward_flops(tree, prompt, batch),
         prefill=prefill,

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
-from .flops_report import FlopsReport
+from .flops_report import MFU, ConventionMFU, FlopsReport, plain_number
 
 
 class Speed(Record):
@@ -51,6 +51,13 @@ def speed_of(report: FlopsReport, rate: Fraction, way: str) -> Fraction:
             f"{safe(way, 60)!r} is no way to count here", hint=f"{'nearest' if near else 'known'}: {', '.join(near or ways)}"
         )
     return rate / ways[way][1]
+
+
+def with_mfu(report: FlopsReport, speed: Speed) -> FlopsReport:
+    """Return the report with the MFU of a training run."""
+    by = {x.name: ConventionMFU(flops_per_second=plain_number(x.rate), mfu=float(x.share)) for x in utilisation(report, speed)}
+    tokens = plain_number(speed.tokens)
+    return report.replace(mfu=MFU(gpus=speed.gpus, gpu=speed.name, peak=speed.peak, tokens_per_second=tokens, by=by))
 
 
 def utilisation(report: FlopsReport, speed: Speed) -> tuple[Utilisation, ...]:

@@ -6,17 +6,19 @@ ZeRO shares them among data-parallel ranks, one kind after the other (Rajbhandar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.schemes import parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
+from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...core.tree import Stack
-from ..inference.inference_memory import MAX_TOKENS, declared_dtype
+from ..inference.inference_memory import MAX_TOKENS, declared_dtype, largest_fitting
 from ..inference.weight_bytes import weight_storage
 from ..memory_line import MemoryLine, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
@@ -29,6 +31,8 @@ from .zero_states import ADAPTER, Resident, adapters, gathered, static
 if TYPE_CHECKING:
     from ...model import Model
 
+PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
+MAX_BATCH = 2**40
 CONTEXT = 4096
 """The tokens of a sequence, unless it is said, or the model's context where that is shorter."""
 
@@ -52,6 +56,8 @@ class TrainRequest(Record):
 class StageReport(Record):
     """What one GPU of one stage needs, in bytes."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("stage=stage.index", "layers=stage.layers", "*parts")
+
     stage: PipelineStage
     weights: int
     gradients: int
@@ -69,24 +75,84 @@ class StageReport(Record):
         """The sum of the lines."""
         return sum(x.bytes for x in self.lines)
 
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """The bytes of each part, and their sum."""
+        return {name: getattr(self, name) for name in PARTS}
+
 
 class Adapted(Record):
     """What adapters train of the whole model."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("trainable", "share", "bytes", "rank=lora.rank", "targets")
 
     lora: Lora
     trainable: int
     everything: int  # the model's parameters and theirs, of which peft says the share
     bytes: int  # of the adapters themselves
 
+    @property
+    def share(self) -> float:
+        """The share of the parameters that is trained."""
+        return self.trainable / self.everything
 
-class TrainReport(Record):
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The matrices with adapters."""
+        return tuple(x.name for x in self.lora.adapted)
+
+
+class TrainingLimit(Record):
+    """What fits in the memory of a GPU."""
+
+    within: int  # bytes
+    fits: bool
+    max_batch: int | None  # sequences at a time on each GPU: None stands for any number, 0 for none
+
+
+class TrainReport(Report):
     """Every stage of a pipeline, and what they have in common."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "family=model.family.name", "source=model.source", "context", "gpus=request.layout.gpus"),
+        *("layout=request.layout", "*fullest.parts", "kv_cache", "kv_per_token=kv_cache", "lines=fullest.lines", "letters=fullest.letters"),
+        *("stages", "lora=adapted", "*limit", "notes=model.notes"),
+    )
+
+    model: Model
     request: TrainRequest
     context: int
     parameters: int
     stages: tuple[StageReport, ...]
     adapted: Adapted | None = None
+    limit: TrainingLimit | None = None
+
+    @property
+    def kv_cache(self) -> int:
+        """Training has no KV cache."""
+        return 0
+
+    @property
+    def total(self) -> int:
+        """The bytes on a GPU of the fullest stage."""
+        return self.fullest.total
+
+    @property
+    def summary(self) -> str:
+        """The bytes on the fullest GPU, and whether they fit."""
+        request = self.request
+        what = f"adapters of rank {request.rank} on {request.dtype}" if self.adapted else f"training in {request.dtype}"
+        gpus = format_count(request.layout.gpus, "GPU")
+        verdict = f", {'fits' if self.limit.fits else 'does not fit'} in {format_bytes(self.limit.within)}" if self.limit else ""
+        sequences = f"{format_count(request.layout.microbatch, 'sequence')} of {format_count(self.context, 'token')}"
+        return f"{self.model.name}, {what} on {gpus}, {sequences}: {format_bytes(self.total)} per GPU{verdict}"
+
+    def html_tables(self) -> Iterable[str]:
+        """The lines of the fullest stage."""
+        full = self.fullest
+        rows = [*((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in full.lines)]
+        total = ("total", full.total, format_giga(full.total, 2**30), "")
+        yield html_table(("part", "bytes", "GiB", "formula"), [*rows, total], bold_rows=(len(rows),))
 
     @property
     def fullest(self) -> StageReport:
@@ -94,9 +160,11 @@ class TrainReport(Record):
         return max(self.stages, key=lambda x: x.total)
 
 
-def training(model: Model, request: TrainRequest | None = None) -> TrainReport:
-    """What each stage's GPUs need for a step."""
-    return Job(model, request or TrainRequest()).report()
+def training(model: Model, request: TrainRequest | None = None, within: int | None = None) -> TrainReport:
+    """Return the memory that each stage's GPUs need for a step; `within` is the memory of a GPU, in bytes."""
+    job = Job(model, request or TrainRequest())
+    report = job.report()
+    return report if within is None else report.replace(limit=job.limit(within, report.total))
 
 
 class Job:
@@ -128,11 +196,20 @@ class Job:
         job.kept = self.kept
         return job
 
+    def limit(self, within: int, total: int) -> TrainingLimit:
+        """Return whether `total` bytes fit within the memory of a GPU, and the largest batch on each GPU that does."""
+
+        def fits(n: int) -> bool:
+            return self.at(self.layout.replace(microbatch=n)).report(every=False).total <= within
+
+        return TrainingLimit(within=within, fits=total <= within, max_batch=largest_fitting(fits, MAX_BATCH))
+
     def report(self, every: bool = True) -> TrainReport:
         """All stages; or without `every` those among which the fullest is: of several with the same layers the first, and the last."""
         check_layout(self.tree, self.layout, self.context)
         found = pipeline_stages(self.tree, self.layout)
         return TrainReport(
+            model=self.model,
             request=self.request,
             context=self.context,
             parameters=self.model.parameters.total,

@@ -28,7 +28,7 @@ def flops_text(model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Ut
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
     if used is not None:
         lines += ["", *_used(*used)]
-    return "\n".join([*lines, *(x for note in notes(model, report) for x in wrap(f"note: {note}", indent=""))])
+    return "\n".join([*lines, *(x for note in report.notes for x in wrap(f"note: {note}", indent=""))])
 
 
 def conventions_text(report: FlopsReport) -> str:
@@ -148,15 +148,3 @@ def _used(speed: Speed, found: Sequence[Utilisation]) -> list[str]:
     rows = [("as counted by", "FLOP/s a GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
     lines = align(rows, right=(1, 2))
     return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]
-
-
-def notes(model: Model, report: FlopsReport) -> Iterator[str]:
-    """What a reader should know besides."""
-    yield from model.notes
-    most, asked = model.tree.context, report.request.context or 0
-    if most is not None and asked > most:
-        yield f"{asked:,} tokens are beyond the model's context of {int(most):,}"
-    if "mixer" in report.forward.mixing:
-        yield "states are counted token by token; kernels that read in chunks work out more"
-    if model.tree.mtp is not None:
-        yield "the layers that predict further tokens (mtp) are apart and not counted"

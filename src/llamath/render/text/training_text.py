@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 from ...analysis.memory_line import MemoryLine
 from ...analysis.parallel_layout import Layout
 from ...analysis.training.optimizers import OPTIMIZERS
-from ...analysis.training.training_memory import Adapted, StageReport, TrainReport
+from ...analysis.training.training_memory import Adapted, StageReport, TrainingLimit, TrainReport
 from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
 from .memory_text import memory_lines
 
-FIGURES = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 Fitting = tuple[int, int | None]
 """So many bytes, and the most sequences at once that fit in them: None stands for any number, 0 for none."""
 
@@ -120,26 +119,8 @@ def _fits(fitting: Fitting, report: TrainReport) -> str:
     return f"this {verdict} in {format_bytes(within)}; {more}"
 
 
-def training_json(model: Model, report: TrainReport, fitting: Fitting | None = None) -> dict[str, Any]:
-    """What `llamath memory --train --json` prints: bytes of one GPU of the fullest stage, and of every stage."""
-    layout = report.request.layout
-    made: dict[str, Any] = {"model": model.name, "family": model.family.name, "source": model.source, "context": report.context}
-    made |= {"gpus": layout.gpus, "layout": {name: getattr(layout, name) for name in layout.fields}}
-    made |= _figures(report.fullest) | {"kv_cache": 0, "kv_per_token": 0}
-    made |= {"lines": _lines(report.fullest.lines), "letters": dict(report.fullest.letters)}
-    made["stages"] = [{"stage": x.stage.index, "layers": x.stage.layers, **_figures(x)} for x in report.stages]
-    if report.adapted:
-        x = report.adapted
-        made["lora"] = {"trainable": x.trainable, "share": x.trainable / x.everything, "bytes": x.bytes, "rank": x.lora.rank}
-        made["lora"]["targets"] = [y.name for y in x.lora.adapted]
+def training_json(_model: Model, report: TrainReport, fitting: Fitting | None = None) -> dict[str, Any]:
+    """Return the JSON of `llamath memory --train`."""
     if fitting is not None:
-        made |= {"within": fitting[0], "fits": report.fullest.total <= fitting[0], "max_batch": fitting[1]}
-    return made | {"notes": list(model.notes)}
-
-
-def _lines(found: Sequence[MemoryLine]) -> list[dict[str, Any]]:
-    return [x.to_json() for x in found]
-
-
-def _figures(x: StageReport) -> dict[str, int]:
-    return {name: getattr(x, name) for name in FIGURES}
+        report = report.replace(limit=TrainingLimit(within=fitting[0], fits=report.total <= fitting[0], max_batch=fitting[1]))
+    return report.to_json()
