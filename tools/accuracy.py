@@ -17,11 +17,11 @@ from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires
 from llamath.analysis.plan import step_time as plan_time
 from llamath.analysis.plan.training_run import prediction_constants
-from llamath.analysis.training.lora_adapters import lora
+from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.analysis.training.optimizers import OPTIMIZERS
-from llamath.analysis.training.pipeline_schedule import held, total
+from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import Kernels
-from llamath.analysis.training.zero_states import Resident, static
+from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.core.forward_pass import ForwardPass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
@@ -88,8 +88,8 @@ def zero() -> Rows:
     for ranks, stage, name, printed in cases:
         n = facts["parameters"]
         piece = WeightShard("layers.{l}.mlp.up.weight", (n,), 1, "matmul", "mlp", False)
-        kept = Resident([piece], None, {piece.pattern: (2, 1)}, gradient=2, master=True, optimizer=OPTIMIZERS["adamw"])
-        size = sum(x.bytes for lines in static(kept, Layout(dp=ranks, zero=stage)).values() for x in lines)
+        kept = PersistentState([piece], None, {piece.pattern: (2, 1)}, gradient_bytes=2, master=True, optimizer=OPTIMIZERS["adamw"])
+        size = sum(x.bytes for lines in persistent_lines(kept, Layout(dp=ranks, zero=stage)).values() for x in lines)
         yield f"{ranks} ranks, {name}", f"{printed:g} GB", f"{size / 1e9:.3f} GB"
 
 
@@ -121,8 +121,8 @@ def activations() -> Rows:
             sums = []
             for layers in (1, 2):
                 tree = classic(a, h, layers).tree
-                flow = held(tree, pipeline_stages(tree, layout)[0], layout, kernels)
-                sums.append(total([x for x in flow.kept if not x.saved.what.startswith("statistics")], layout, s))
+                flow = stage_activations(tree, pipeline_stages(tree, layout)[0], layout, kernels)
+                sums.append(total_bytes([x for x in flow.kept if not x.saved.what.startswith("statistics")], layout, s))
             yield f"{model}, {text}", f"{worth(name, (s, b, h, a, layout.tp)) / 1e6:,.1f} MB", f"{(sums[1] - sums[0]) / 1e6:,.1f} MB"
 
 
@@ -145,7 +145,7 @@ def indexes() -> Rows:
 def adapters() -> Rows:
     for slug, rank_, targets, printed, percent in DATA["lora"]["rows"]:
         model = llamath.load(slug)
-        n = lora(model.tree, rank_, tuple(targets.split(",")), model.family.hf).parameters
+        n = build_adapters(model.tree, rank_, tuple(targets.split(",")), model.family.hf).parameters
         share = f", {100 * n / (model.parameters.total + n):.4f} %" if percent else ""
         yield f"{slug}, r = {rank_}, {targets}", f"{printed:,}" + (f", {percent} %" if percent else ""), f"{n:,}{share}"
 

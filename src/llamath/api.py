@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .analysis.diff.model_diff import DiffReport
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
-    from .analysis.flops.scaling_laws import Law
+    from .analysis.flops.scaling_laws import ScalingLaw
     from .analysis.inference.fit_report import FitReport
     from .analysis.inference.gpu_ranking import GPURanking
     from .analysis.inference.inference_memory import MemoryReport
@@ -135,10 +135,10 @@ def design(
     """
     from .analysis.design.design_report import design as search
     from .analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
-    from .analysis.flops.scaling_laws import DEFAULT
-    from .analysis.flops.scaling_laws import law as find_law
+    from .analysis.flops.scaling_laws import DEFAULT_LAW
+    from .analysis.flops.scaling_laws import find_law as find_law
 
-    budget_law = find_law(law or DEFAULT)
+    budget_law = find_law(law or DEFAULT_LAW)
     training_tokens = None if tokens is None else _count("tokens", tokens)
     compute = None if flops is None else _count("flops", flops)
     wanted, exact = _design_target(target, budget_law, training_tokens, compute)
@@ -239,12 +239,12 @@ def memory(
             raise LlamathError(f"{unused} is for inference, not for train=True")
         if context is not None and not isinstance(context, int | str):
             raise LlamathError("context should be one number of tokens with train=True, found several")
-        from .analysis.training.training_memory import TrainRequest, plainly, training
+        from .analysis.training.training_memory import TrainRequest, training, training_dtype
 
         spread = _training_layout(layout, batch, recompute, attention)
         adapters = _lora(lora) if lora else _Lora(rank=0)
         request = TrainRequest(
-            dtype=dtype or (_declared_dtype(loaded) if lora else plainly(loaded)),
+            dtype=dtype or (_declared_dtype(loaded) if lora else training_dtype(loaded)),
             optimizer=optimizer,
             gradients=grad_dtype,
             master=master,
@@ -300,7 +300,7 @@ def flops(
     `tflops` of each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one `precision`.
     """
     from .analysis.flops.flops_report import FlopsRequest
-    from .analysis.flops.flops_report import flops as count_flops
+    from .analysis.flops.flops_report import count_model_flops as count_flops
 
     request = FlopsRequest(
         context=None if context is None else _tokens("context", context),
@@ -719,7 +719,7 @@ def _total_memory(on: GPUs) -> int:
 def _with_mfu(
     report: FlopsReport, on: tuple[int, Device], tokens_per_second: float | None, tflops: float | None, counted_by: str, precision: str
 ) -> FlopsReport:
-    from .analysis.flops.mfu import Speed, speed_of, with_mfu
+    from .analysis.flops.mfu import Throughput, speed_of, with_mfu
 
     number, gpu = on
     if not 0 < (value := tokens_per_second or tflops or 0) < MAX_SPEED:
@@ -731,10 +731,10 @@ def _with_mfu(
         tokens = Fraction(tokens_per_second)
     else:
         tokens = number * speed_of(report, Fraction(tflops or 0) * 10**12, counted_by)
-    return with_mfu(report, Speed(tokens=tokens, gpus=number, peak=peak, name=gpu.title, precision=precision))
+    return with_mfu(report, Throughput(tokens=tokens, gpus=number, peak=peak, name=gpu.title, precision=precision))
 
 
-def _design_target(target: Count | None, law: Law, tokens: int | None, flops: int | None) -> tuple[int, bool]:
+def _design_target(target: Count | None, law: ScalingLaw, tokens: int | None, flops: int | None) -> tuple[int, bool]:
     """Return the number of parameters, and whether it was given exactly."""
     if target is not None:
         if tokens is not None and flops is not None:

@@ -9,9 +9,9 @@ import pytest
 import llamath
 from conftest import published
 from llamath.analysis.parallel_layout import Layout, pipeline_stages
-from llamath.analysis.training.pipeline_schedule import bytes_of, held, total, under_way
-from llamath.analysis.training.saved_activations import Kernels, layer
-from llamath.analysis.training.training_memory import joined
+from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
+from llamath.analysis.training.saved_activations import Kernels, saved_by_layer
+from llamath.analysis.training.training_memory import has_fused_qkv
 from llamath.core.expr import Dim
 
 BATCH, TOKENS = 2, 24
@@ -74,8 +74,8 @@ COPIED = {"joined matrices", "two matrices, parallel"}
 def predicted(config: dict[str, Any], kernels: Kernels, recompute: str = "none") -> int:
     model = llamath.load(config)
     tree, layout = model.tree, Layout(microbatch=BATCH, recompute=recompute)
-    flow = held(tree, pipeline_stages(tree, layout)[0], layout, kernels.replace(joined=joined(model)))
-    return total((*flow.kept, *flow.loss), layout, kernels.context)
+    flow = stage_activations(tree, pipeline_stages(tree, layout)[0], layout, kernels.replace(fused_qkv=has_fused_qkv(model)))
+    return total_bytes((*flow.kept, *flow.loss), layout, kernels.context)
 
 
 def cases() -> list[Any]:
@@ -166,8 +166,8 @@ def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str)
     found = kept(plain.module, lambda: plain(x))
     tree = classic(heads, d, 1)
     kernels = Kernels(flash=flash, dropout=True, width=width, context=TOKENS)
-    parts = layer(tree.layers[0], Dim("d", d), kernels)
-    expected = sum(bytes_of(x, Layout(microbatch=BATCH), TOKENS) for x in parts)
+    parts = saved_by_layer(tree.layers[0], Dim("d", d), kernels)
+    expected = sum(saved_bytes(x, Layout(microbatch=BATCH), TOKENS) for x in parts)
     assert abs(expected - found) <= (0 if dtype == "float32" else 0.02 * found)
 
 
@@ -205,19 +205,19 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
     x = torch.randn(BATCH, TOKENS, d, requires_grad=True)
     found = kept(torch.nn.ParameterList(w.values()), lambda: forward(x))
     block = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree.layers[0]
-    parts = layer(block, Dim("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
-    assert sum(bytes_of(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == found
+    parts = saved_by_layer(block, Dim("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
+    assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == found
 
 
 def in_layer(tree: Any, layout: Layout, s: int) -> int:
     """A layer's activations without the statistics of norms, which the paper leaves out."""
     kernels = Kernels(flash=layout.flash, dropout=True, context=s)
-    flow = held(tree, pipeline_stages(tree, layout)[0], layout, kernels)
+    flow = stage_activations(tree, pipeline_stages(tree, layout)[0], layout, kernels)
     ends = {"token ids"}
     norm = 2 * layout.microbatch * s * int(tree.width) // (layout.tp if layout.sequence_parallel else 1)
     outside = norm // 2 + 2 * norm  # the embedding's dropout mask; the last norm, and what the head reads
     inside = [x for x in flow.kept if x.saved.what not in ends and not x.saved.what.startswith("statistics")]
-    return total(inside, layout, s) - outside
+    return total_bytes(inside, layout, s) - outside
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_first_stage_keeps_activations_of_all_layers() -> None:
             continue
         tree, layout = classic(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)
         first = pipeline_stages(tree, layout)[0]
-        flow = held(tree, first, layout, Kernels(flash=False, dropout=True, context=2048))
+        flow = stage_activations(tree, first, layout, Kernels(flash=False, dropout=True, context=2048))
         inside = [x for x in flow.kept if x.saved.what not in ("token ids", "statistics of norms")]
         embedding = pp * 2048 * b * h // tp
-        assert total(inside, layout, 2048) - embedding == 2048 * b * h * layers * (34 * h + 5 * a * 2048) // (tp * h)
+        assert total_bytes(inside, layout, 2048) - embedding == 2048 * b * h * layers * (34 * h + 5 * a * 2048) // (tp * h)
 
 
 @pytest.mark.parametrize("p, v", [(4, 2), (8, 3), (16, 7)])
@@ -273,12 +273,12 @@ def test_interleaving_keeps_more_by_the_published_factor(p: int, v: int) -> None
     tree = classic(4, 64, p * v * 2)
     layout = Layout(pp=p, interleave=v, microbatches=4 * p)
     first, last = pipeline_stages(tree, layout)[0], pipeline_stages(tree, layout)[-1]
-    layers = sum(n * (b - a) for n, (a, b) in zip(under_way(first, layout), first.runs, strict=True))
+    layers = sum(n * (b - a) for n, (a, b) in zip(in_flight_microbatches(first, layout), first.runs, strict=True))
     assert layers * p * v == len(tree.layers) * (p * v + p - 1)
-    assert sum(under_way(last, layout)) == (v - 1) * p + 1
+    assert sum(in_flight_microbatches(last, layout)) == (v - 1) * p + 1
 
 
 def test_few_microbatches_limit_activations() -> None:
     tree = classic(4, 64, 8)
     layout = Layout(pp=8, microbatches=3)
-    assert [under_way(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]
+    assert [in_flight_microbatches(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]

@@ -10,7 +10,7 @@ import pytest
 
 import llamath
 from conftest import TINY, tiny_configs
-from llamath.analysis.graph.walkthrough import following, prompt, reads_on, walkthrough
+from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
 from llamath.render.svg.block_layout import layout
 from llamath.render.svg.block_svg import block_svg
 from llamath.render.svg.svg_shapes import cut
@@ -27,7 +27,7 @@ def plain() -> list[Any]:
 @pytest.mark.parametrize("config", plain())
 def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
-    for at in (prompt(5), *([following(5)] if reads_on(tree) else [])):
+    for at in (prompt_pass(5), *([following(5)] if reads_on(tree) else [])):
         for stage in walkthrough(tree, at).layers:
             plan = layout(stage.steps)
             boxes = {(plan.rows[name], plan.lanes[name]): name for name in plan.rows}
@@ -37,13 +37,13 @@ def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
                 for row in range(plan.rows[edge.source] + 1, plan.rows[edge.target]):
                     assert (row, edge.lane) not in boxes
                     assert ways.setdefault((row, edge.lane), edge.source) == edge.source
-            assert {(x.source, x.target) for x in plan.edges} == {(name, x.name) for x in stage.steps for name in x.takes}
+            assert {(x.source, x.target) for x in plan.edges} == {(name, x.name) for x in stage.steps for name in x.inputs}
 
 
 @pytest.mark.parametrize("slug", SHOWN)
 def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
     model = llamath.load(slug)
-    walk = walkthrough(model.tree, prompt(7))
+    walk = walkthrough(model.tree, prompt_pass(7))
     for stage in walk.layers:
         drawn = block_svg(model, walk.replace(stages=(stage,)), stage.layer)
         root = ElementTree.fromstring(drawn)
@@ -60,13 +60,13 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
 
 def test_grouped_heads_are_drawn() -> None:
     model = llamath.load("llama-3-8b")
-    drawn = block_svg(model, walkthrough(model.tree, prompt(7)))
+    drawn = block_svg(model, walkthrough(model.tree, prompt_pass(7)))
     assert drawn.count("<title>query head</title>") == 32 and drawn.count("<title>key and value head</title>") == 8
 
 
 def test_model_name_is_escaped(tmp_path: Any) -> None:
     config = next(iter(json.loads((TINY / "llama.json").read_text()).values()))
     model = llamath.load(config).replace(name="<script>&\u202e")
-    drawn = block_svg(model, walkthrough(model.tree, prompt(3)))
+    drawn = block_svg(model, walkthrough(model.tree, prompt_pass(3)))
     assert "<script>" not in drawn and "\u202e" not in drawn
     ElementTree.fromstring(drawn)

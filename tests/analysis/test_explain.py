@@ -21,7 +21,7 @@ from llamath.analysis.explain.explain_search import all_hypotheses
 from llamath.analysis.explain.explain_terms import explanation_terms
 from llamath.analysis.explain.hypotheses import HypothesisSpace
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
-from llamath.analysis.training.lora_adapters import lora
+from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.catalog import presets
 from llamath.cli import cli
 
@@ -156,7 +156,7 @@ def test_terms_sum_to_the_hypothesis(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["llama-3.1-8b", "llama-3.2-1b", "gpt2"])
 def test_every_candidate_sums_to_the_number(slug: str) -> None:
     model = llamath.load(slug)
-    number = model.parameters.total + lora(model.tree, 16, ["all", "lm_head"], model.family.hf).parameters
+    number = model.parameters.total + build_adapters(model.tree, 16, ["all", "lm_head"], model.family.hf).parameters
     found = within(slug, number)
     assert found and all(x.exact and sum(y.value for y in x.terms) == number for x in found)
     assert [x.bits for x in found] == sorted(x.bits for x in found)
@@ -178,7 +178,7 @@ def test_random_changes_are_recovered(one: dict[str, Any], other: dict[str, Any]
         rank = 0
     done = one if rank else one | other
     model = llamath.load("llama-3.2-1b", changes=done)
-    number = model.parameters.total + (lora(model.tree, rank, targets, model.family.hf).parameters if rank else 0)
+    number = model.parameters.total + (build_adapters(model.tree, rank, targets, model.family.hf).parameters if rank else 0)
     found = within("llama-3.2-1b", number)
     assert any(x.exact for x in found), (done, rank, targets)
     if "vocab_size" in done:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import llamath
 from conftest import TRUTH, tiny_configs
-from llamath.analysis.flops.arithmetic_intensity import touched
+from llamath.analysis.flops.arithmetic_intensity import expected_copies
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, flops
-from llamath.analysis.flops.mfu import Speed, counted, speed_of, utilisation
+from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops
+from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of, utilization
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
@@ -57,11 +57,11 @@ def megatron(heads: int, hidden: int, layers: int, vocab: int = 51200) -> llamat
 
 
 def report(model: llamath.Model | str, context: int, **how: Any) -> FlopsReport:
-    return flops(llamath.load(model) if isinstance(model, str) else model, FlopsRequest(context=context, **how))
+    return count_model_flops(llamath.load(model) if isinstance(model, str) else model, FlopsRequest(context=context, **how))
 
 
 def a_token(found: FlopsReport) -> dict[str, float]:
-    return {name: float(worth) for name, (_, worth) in counted(found).items()}
+    return {name: float(worth) for name, (_, worth) in flops_by_convention(found).items()}
 
 
 def published(name: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def published(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
 def test_flops_parts_sum_to_total(source: Any) -> None:
     model = llamath.load(source)
-    found = flops(model, FlopsRequest(context=57, batch=3))
+    found = count_model_flops(model, FlopsRequest(context=57, batch=3))
     tokens = 57 * 3
     assert sum(x.forward for x in found.rows) == found.forward.total == found.forward.formula
     assert sum(x.decode for x in found.rows) == found.decode.total
@@ -84,10 +84,10 @@ def test_flops_parts_sum_to_total(source: Any) -> None:
     by_layer = sum(forward_flops(x, ForwardPass.prefill(57), 3).total * int(n) for x, n in model.tree.layers.distinct())
     assert layers == by_layer <= found.forward.total
     matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul")
-    assert found.forward.total - found.forward.mixed == 2 * tokens * matrices
+    assert found.forward.total - found.forward.mixing_total == 2 * tokens * matrices
     head = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul" and x.group == "head")
     assert found.forward.total - found.prefill.total == 2 * 3 * 56 * head
-    assert found.reading[-1].flops == found.prefill.total and found.writing[-1].flops == found.decode.total
+    assert found.prefill_intensity[-1].flops == found.prefill.total and found.decode_intensity[-1].flops == found.decode.total
 
 
 @settings(deadline=None, max_examples=200)
@@ -142,7 +142,7 @@ def test_gpt2_flops_match_nanogpt() -> None:
 
 def test_megatron_formulas_are_exact() -> None:
     for _, heads, hidden, layers, *_ in published("megatron_sc21_table1")["rows"]:
-        found = counted(report(megatron(heads, hidden, layers), 2048, masked=False, recompute="full"))
+        found = flops_by_convention(report(megatron(heads, hidden, layers), 2048, masked=False, recompute="full"))
         assert found["hardware"][1] == found["megatron"][1] and found["exact"][1] == found["megatron-model"][1]
 
 
@@ -151,10 +151,10 @@ def test_megatron_sc21_table_1() -> None:
         model = megatron(heads, hidden, layers)
         assert model.parameters.total / 1e9 == pytest.approx(billions, abs=0.06)
         found = report(model, 2048, masked=False)
-        speed = Speed(
+        speed = Throughput(
             tokens=gpus * speed_of(found, Fraction(rate) * 10**12, "megatron"), gpus=gpus, peak=A100, name="a100", precision="bf16"
         )
-        used = {x.name: x for x in utilisation(found, speed)}["megatron"]
+        used = {x.name: x for x in utilization(found, speed)}["megatron"]
         assert float(100 * used.share) == pytest.approx(share, abs=0.6)
         assert float(used.rate * gpus) / 1e15 == pytest.approx(whole, abs=0.05 + 0.5 * gpus / 1000)
 
@@ -224,12 +224,12 @@ def test_absorbed_latent_attention_trades_prefill_for_decode() -> None:
     model = llamath.load("deepseek-v3")
     naive, absorbed = (forward_flops(model.tree, ForwardPass.decode(4096, absorbed=x)) for x in (False, True))
     assert naive.weights == absorbed.weights
-    assert naive.mixed == 61 * 2 * 128 * (128 + 64 + 128) * 4096
-    assert absorbed.mixed == 61 * 2 * 128 * (512 + 64 + 512) * 4096
+    assert naive.mixing_total == 61 * 2 * 128 * (128 + 64 + 128) * 4096
+    assert absorbed.mixing_total == 61 * 2 * 128 * (512 + 64 + 512) * 4096
     for unpacked, decode, other in ((False, absorbed, naive), (True, naive, absorbed)):
         found = report(model, 4096, unpacked=unpacked)
-        assert (found.decode.total, found.other.total) == (decode.total, other.total)
-        assert found.writing[-1].flops == absorbed.total
+        assert (found.decode.total, found.decode_otherwise.total) == (decode.total, other.total)
+        assert found.decode_intensity[-1].flops == absorbed.total
 
 
 def test_recomputation_repeats_only_layers() -> None:
@@ -237,25 +237,25 @@ def test_recomputation_repeats_only_layers() -> None:
     whole = forward_flops(tree, at)
     none, selective, full = (train_flops(tree, at, recompute=x) for x in ("none", "selective", "full"))
     assert none.hardware == none.model == 3 * whole.total
-    assert selective.hardware == none.model + whole.mixed
+    assert selective.hardware == none.model + whole.mixing_total
     assert full.hardware == none.model + whole.total - whole.of("head")
     fused = train_flops(tree, at, batch=3, flash=True)
-    assert 2 * fused.rescored == 3 * whole.mixed and fused.model == 3 * none.model
+    assert 2 * fused.rescored == 3 * whole.mixing_total and fused.model == 3 * none.model
 
 
 def test_expected_experts_grow_with_the_batch() -> None:
-    assert touched(8, 2, 1) == 2 and touched(8, 8, 1) == 8
-    assert touched(256, 8, 1) < touched(256, 8, 2) < touched(256, 8, 64) < touched(256, 8, 10**9) == 256
+    assert expected_copies(8, 2, 1) == 2 and expected_copies(8, 8, 1) == 8
+    assert expected_copies(256, 8, 1) < expected_copies(256, 8, 2) < expected_copies(256, 8, 64) < expected_copies(256, 8, 10**9) == 256
 
 
 def test_dense_decode_intensity() -> None:
     found = report("llama-3-8b", 4096, dtype="bf16")
-    inner = {x.group: x for x in found.writing}
+    inner = {x.group: x for x in found.decode_intensity}
     assert inner["mlp"].ratio == inner["head"].ratio == 1
     assert inner["mlp"].weights == 2 * 32 * 3 * 4096 * 14336 and inner["attention"].cache == 131072 * 4096
-    tied = {x.group: x for x in report("llama-3.2-1b", 4096, dtype="bf16").writing}
+    tied = {x.group: x for x in report("llama-3.2-1b", 4096, dtype="bf16").decode_intensity}
     assert tied["head"].weights == 2 * 128256 * 2048
-    assert inner["attention"].bytes > {x.group: x for x in report("llama-3-8b", 4096, kv_dtype="q8_0").writing}["attention"].bytes
+    assert inner["attention"].bytes > {x.group: x for x in report("llama-3-8b", 4096, kv_dtype="q8_0").decode_intensity}["attention"].bytes
 
 
 @settings(deadline=None, max_examples=200)

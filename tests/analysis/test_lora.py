@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.training.lora_adapters import lora, matrices, usual
+from llamath.analysis.training.lora_adapters import build_adapters, list_matrices, split_targets
 
 SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def trained(slug: str, rank: int, targets: list[str], saved: list[str] | None = None) -> int:
     model = llamath.load(slug)
-    return lora(model.tree, rank, targets, model.family.hf, saved or ()).parameters
+    return build_adapters(model.tree, rank, targets, model.family.hf, saved or ()).parameters
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_target_names_are_equivalent(a: list[str], b: list[str]) -> None:
 def test_fused_matrices_get_one_adapter() -> None:
     gpt2 = llamath.load("gpt2")
     d, L = 768, 12
-    assert lora(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (d + 3 * d + 2 * d)
-    assert lora(gpt2.tree, 1, ["q", "v"], gpt2.family.hf).parameters == L * 4 * d
-    assert lora(gpt2.tree, 1, ["q", "c_attn", "v"], gpt2.family.hf).parameters == L * 4 * d
-    assert lora(gpt2.tree, 1, ["attention"]).parameters == L * 8 * d
+    assert build_adapters(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (d + 3 * d + 2 * d)
+    assert build_adapters(gpt2.tree, 1, ["q", "v"], gpt2.family.hf).parameters == L * 4 * d
+    assert build_adapters(gpt2.tree, 1, ["q", "c_attn", "v"], gpt2.family.hf).parameters == L * 4 * d
+    assert build_adapters(gpt2.tree, 1, ["attention"]).parameters == L * 8 * d
 
 
 def test_experts_get_adapters_and_routers_do_not() -> None:
@@ -85,15 +85,15 @@ def test_missing_target_or_rank_is_an_error() -> None:
     tree = llamath.load("llama-2-7b").tree
     for rank, targets in ((8, []), (0, ["q"])):
         with pytest.raises(llamath.LlamathError):
-            lora(tree, rank, targets)
-    assert list(usual(["q_proj, v_proj", "lm_head,"])) == ["q_proj", "v_proj", "lm_head"]
+            build_adapters(tree, rank, targets)
+    assert list(split_targets(["q_proj, v_proj", "lm_head,"])) == ["q_proj", "v_proj", "lm_head"]
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gpt2", "phi-3-mini", "deepseek-v2-lite", "gpt-oss-20b", "opt-350m", "qwen3-next-80b-a3b"])
 def test_stored_matrices_have_the_same_size(slug: str) -> None:
     model = llamath.load(slug)
-    ours, theirs = matrices(model.tree), matrices(model.tree, model.family.hf)
-    assert sum(x.whole * x.copies for x in ours) == sum(x.whole * x.copies for x in theirs)
+    ours, theirs = list_matrices(model.tree), list_matrices(model.tree, model.family.hf)
+    assert sum(x.elements * x.copies for x in ours) == sum(x.elements * x.copies for x in theirs)
     assert {path for x in ours for path in x.paths} == {path for x in theirs for path in x.paths}
 
 

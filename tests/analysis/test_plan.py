@@ -105,7 +105,7 @@ def test_plan_memory_equals_training_memory(name: str, layout: Layout) -> None:
     model, context = MODELS[name], 1024
     assume(not layout_problems(model.tree, layout, context))
     request = TrainRequest(dtype="bf16", context=context, gradients="fp32", fused=True, layout=layout)
-    assert TrainingCostModel(model, request, H100).memory.max_bytes(layout) == training(model, request).fullest.total
+    assert TrainingCostModel(model, request, H100).memory.max_bytes(layout) == training(model, request).largest_stage.total
 
 
 @settings(max_examples=25, deadline=None)
@@ -138,7 +138,7 @@ def test_plan_search_agrees_with_brute_force() -> None:
     best = []
     for layout in space.layouts():
         reports = ((x, training(model, run.job.request.replace(layout=x))) for x in space.variants(layout))
-        fitting = [run.step_seconds(x) for x, found in reports if found.fullest.total <= device.memory]
+        fitting = [run.step_seconds(x) for x, found in reports if found.largest_stage.total <= device.memory]
         best += [min(fitting)] if fitting else []
     assert [x.timing.step for x in report.plans] == pytest.approx(sorted(best))
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.analysis.flops.scaling_laws import LAWS, budget, law, parametric
+from llamath.analysis.flops.scaling_laws import LAWS, find_law, parametric, training_budget
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 
@@ -43,13 +43,13 @@ def test_hoffmann_optimum_at_1e21_flops() -> None:
     ("name", "exponent"), [("hoffmann-1", 0.50), ("hoffmann-2", 0.49), ("hoffmann-3", 0.46), ("besiroglu", 0.51), ("kaplan", 0.73)]
 )
 def test_exponents_are_published(name: str, exponent: float) -> None:
-    found = law(name)
+    found = find_law(name)
     low, high = found.for_compute(1e20), found.for_compute(1e26)
     assert log(high / low) / log(1e6) == pytest.approx(exponent, abs=0.0075)
 
 
 def test_replication_gives_twenty_tokens_per_parameter() -> None:
-    found = law("besiroglu")
+    found = find_law("besiroglu")
     n = found.for_compute(5.76e23)  # Chinchilla's
     assert 15 < found.tokens(n) / n < 25
     assert found.source.endswith("arXiv:2404.10102")
@@ -57,23 +57,23 @@ def test_replication_gives_twenty_tokens_per_parameter() -> None:
 
 @given(st.sampled_from(list(LAWS)), st.floats(6, 13))
 def test_law_is_invertible(name: str, digits: float) -> None:
-    found, n = law(name), 10**digits
+    found, n = find_law(name), 10**digits
     assert found.for_compute(6 * n * found.tokens(n)) == pytest.approx(n, rel=1e-6)
     if name != "kaplan" or digits < 13:
         assert found.for_tokens(found.tokens(n)) == pytest.approx(n, rel=1e-6)
 
 
 def test_budget_is_6nd() -> None:
-    one = budget(8_030_261_248, law("hoffmann-1"), tokens=15 * 10**12)
+    one = training_budget(8_030_261_248, find_law("hoffmann-1"), tokens=15 * 10**12)
     assert one.flops == 6 * 8_030_261_248 * 15 * 10**12 and one.per_parameter == pytest.approx(1867.93, abs=0.01)
-    other = budget(8_030_261_248, law("hoffmann-1"), flops=one.flops)
+    other = training_budget(8_030_261_248, find_law("hoffmann-1"), flops=one.flops)
     assert other.tokens == one.tokens
-    assert not law("hoffmann-1").extrapolates(8e9) and law("hoffmann-1").extrapolates(405e9)
+    assert not find_law("hoffmann-1").extrapolates(8e9) and find_law("hoffmann-1").extrapolates(405e9)
 
 
 def test_unknown_law_has_a_hint() -> None:
     with pytest.raises(LlamathError) as error:
-        law("hofmann-1")
+        find_law("hofmann-1")
     assert "hoffmann-1" in error.value.hint
 
 

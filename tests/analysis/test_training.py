@@ -16,22 +16,22 @@ import llamath
 from conftest import published
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages, weight_shards
 from llamath.analysis.training.optimizers import OPTIMIZERS
-from llamath.analysis.training.pipeline_schedule import held, total
-from llamath.analysis.training.training_memory import Job, TrainRequest, training
-from llamath.analysis.training.zero_states import Resident, static
+from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
+from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
+from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 
 
-def of(numbers: int, optimizer: str = "adamw") -> Resident:
+def of(numbers: int, optimizer: str = "adamw") -> PersistentState:
     piece = WeightShard("layers.{l}.mlp.up.weight", (numbers,), 1, "matmul", "mlp", False)
-    return Resident([piece], None, {piece.pattern: (2, 1)}, gradient=2, master=True, optimizer=OPTIMIZERS[optimizer])
+    return PersistentState([piece], None, {piece.pattern: (2, 1)}, gradient_bytes=2, master=True, optimizer=OPTIMIZERS[optimizer])
 
 
 def states(numbers: int, zero: int, ranks: int) -> int:
-    found = static(of(numbers), Layout(dp=ranks, zero=zero))
+    found = persistent_lines(of(numbers), Layout(dp=ranks, zero=zero))
     return sum(x.bytes for lines in found.values() for x in lines)
 
 
@@ -75,9 +75,9 @@ def test_lines_sum_to_totals() -> None:
             Layout(pp=2, dp=2, zero=3, recompute="full"),
             Layout(pp=2, dp=4, zero=1, flash=False, recompute="selective"),
         ):
-            job = Job(llamath.load(slug), TrainRequest(layout=layout))
+            job = TrainingJob(llamath.load(slug), TrainRequest(layout=layout))
             for x in job.report().stages:
-                assert x.activations + x.logits == job.passing(x.stage)
+                assert x.activations + x.logits == job.activation_bytes(x.stage)
                 kinds = x.weights + x.gradients + x.master + x.optimizer + x.activations + x.logits + x.overhead
                 assert x.total == kinds and min(line.bytes for line in x.lines) > 0
 
@@ -117,7 +117,7 @@ def test_optimizer_states_match_torch(name: str) -> None:
 
 def test_8bit_states_have_a_scale_per_block() -> None:
     states = OPTIMIZERS["adamw8bit"].states
-    piece = of(1).pieces[0]
+    piece = of(1).shards[0]
     assert states(piece._replace(shape=(100, 130)), 2) == 2 * (13000 + 4 * 51)  # as bitsandbytes 0.50 allocates it
     assert states(piece._replace(shape=(4095,)), 2) == 8 * 4095  # too small
 
@@ -169,15 +169,15 @@ def test_llama_3_training_fits_its_gpus() -> None:
         layout = Layout(tp=tp, cp=cp, pp=pp, dp=8 if gpus == 16384 and cp == 16 else dp, zero=2, microbatches=batch)
         assert layout.gpus == gpus
         report = training(tree, TrainRequest(context=seq, layout=layout, gradients="fp32", fused=True))
-        assert 0.5 * 80 * 2**30 < report.fullest.total < 80 * 2**30
+        assert 0.5 * 80 * 2**30 < report.largest_stage.total < 80 * 2**30
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "gemma-2-9b", "mixtral-8x7b"])
 @pytest.mark.parametrize("layout", [Layout(pp=4), Layout(pp=8, dp=2, zero=1), Layout(pp=2, interleave=3, microbatches=8, recompute="full")])
 def test_largest_stage_agrees_with_brute_force(slug: str, layout: Layout) -> None:
-    job = Job(llamath.load(slug), TrainRequest())
-    some, every = job.at(layout).report(every=False), training(job.model, TrainRequest(layout=layout))
-    assert some.fullest.total == every.fullest.total and len(some.stages) <= len(every.stages)
+    job = TrainingJob(llamath.load(slug), TrainRequest())
+    some, every = job.with_layout(layout).report(every=False), training(job.model, TrainRequest(layout=layout))
+    assert some.largest_stage.total == every.largest_stage.total and len(some.stages) <= len(every.stages)
 
 
 TARGETS = {
@@ -203,14 +203,14 @@ def test_adapters_match_peft(name: str, targets: list[str]) -> None:
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config, use_cache=False))
         adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=targets, fan_in_fan_out=name == "gpt2"))
     ours = llamath.load(config)
-    found = training(ours, TrainRequest(rank=8, targets=tuple(targets))).adapted
+    found = training(ours, TrainRequest(rank=8, targets=tuple(targets))).adapter_totals
     assert found is not None
     trainable, everything = adapted.get_nb_trainable_parameters()
     assert found.trainable == trainable
-    assert found.everything == everything
+    assert found.all_parameters == everything
     named = {key.removeprefix("base_model.model.").partition(".lora_")[0] for key, x in adapted.named_parameters() if x.requires_grad}
     stored = {part.pattern: x.name for x in ours.family.hf.tensors(ours.tree) for part in x.parts}
-    spelled = {path for x in found.lora.adapted for path in x.paths}
+    spelled = {path for x in found.lora.targets for path in x.paths}
     layers = range(len(ours.tree.layers))
     expected = {
         (ours.family.hf.stored_name(f"{path}.weight").removesuffix(".weight")).replace("{l}", str(i)) for path in spelled for i in layers
@@ -222,16 +222,16 @@ def test_adapters_match_peft(name: str, targets: list[str]) -> None:
 def test_adapters_are_sharded_like_their_matrices(layout: Layout) -> None:
     model = llamath.load("llama-3-8b")
     report = training(model, TrainRequest(rank=16, targets=("all",), layout=layout))
-    assert report.adapted is not None
-    whole = 4 * report.adapted.trainable
+    assert report.adapter_totals is not None
+    whole = 4 * report.adapter_totals.trainable
     adapters = [sum(x.bytes for x in stage.lines if x.what == "adapters") for stage in report.stages]
     assert whole / layout.gpus <= max(adapters) < whole
 
 
 def test_lora_on_llama_2_7b_matches_peft() -> None:
-    found = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapted
+    found = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapter_totals
     assert found is not None and found.trainable == 4_194_304
-    assert f"{100 * found.trainable / found.everything:.4f}" == "0.0622"
+    assert f"{100 * found.trainable / found.all_parameters:.4f}" == "0.0622"
 
 
 @pytest.mark.transformers
@@ -253,9 +253,9 @@ def test_saved_activations_with_adapters_match_torch(targets: str, attention: st
     layout = Layout(microbatch=2, flash=attention == "sdpa")
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)
-    job = Job(llamath.load(config), request)
-    flow = held(job.tree, pipeline_stages(job.tree, layout)[0], layout, job.kernels)
-    assert total((*flow.kept, *flow.loss), layout, tokens) + 4 == found  # 4: the number of tokens, which the mean of the losses keeps
+    job = TrainingJob(llamath.load(config), request)
+    flow = stage_activations(job.tree, pipeline_stages(job.tree, layout)[0], layout, job.kernels)
+    assert total_bytes((*flow.kept, *flow.loss), layout, tokens) + 4 == found  # 4: the number of tokens, which the mean of the losses keeps
 
 
 def test_qlora_base_weights_are_4bit() -> None:
@@ -337,7 +337,7 @@ def test_tables_fit_the_terminal(args: tuple[str, ...]) -> None:
     assert done.exception is None, done.exception
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    head = lines.index(next(x for x in lines if x.startswith("what ")))
+    head = lines.index(next(x for x in lines if x.startswith("part ")))
     rows = [x.replace("≈", "").rsplit(maxsplit=3) for x in lines[head + 1 : lines.index("", head)] if x[0] not in " ≈"]
     figures = {row[0].strip(): int(row[1].replace(",", "")) for row in rows}
     assert figures.pop("total") == sum(figures.values())

@@ -17,7 +17,7 @@ def main(folder: Path) -> None:
     widths: list[int] = [x.width for x in llamath.design("8B", layers=(30, 34), tensor_parallel=8, limit=2).candidates]
     memory: llamath.MemoryReport = llamath.memory(model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090")
     kv_cache: int = memory.kv_cache
-    optimizer: int = llamath.memory(model, train=True, layout="dp=8,zero=3", lora="r=16,targets=q,v").fullest.optimizer
+    optimizer: int = llamath.memory(model, train=True, layout="dp=8,zero=3", lora="r=16,targets=q,v").largest_stage.optimizer
     forward: int = llamath.flops(model, context="8k").forward.total
     fits: bool = llamath.fit(model, on="2xh100", layout="tp=2").fits
     smallest: str = llamath.fit(model).gpus[0].device.name

@@ -196,10 +196,10 @@ def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
     shapes = [(B, H, T, key), (B, H, T, key), (B, H, T, value)]
     at = ForwardPass.prefill(T, masked=False)
     layers = int(tree.layers.n)
-    assert layers * sdpa_flop_count(*shapes) == forward_flops(tree, at, B).mixed
+    assert layers * sdpa_flop_count(*shapes) == forward_flops(tree, at, B).mixing_total
     fused = train_flops(tree, at, B, flash=True)
     backward = layers * sdpa_backward_flop_count((B, H, T, value), *shapes)
-    assert backward == 2 * forward_flops(tree, at, B).mixed + fused.rescored
+    assert backward == 2 * forward_flops(tree, at, B).mixing_total + fused.rescored
 
 
 def test_steps_of_states_are_these_products() -> None:

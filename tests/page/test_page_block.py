@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.flops.flops_report import FlopsRequest, flops
+from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size as remembered
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
@@ -77,10 +77,10 @@ def test_steps_are_the_walks(slug: str) -> None:
             assert [int(x["times"]) for x in stages] == [x.times for x in found.stages]
             for stage, told in zip(found.stages, stages, strict=True):
                 for x, y in zip(stage.steps, told["steps"], strict=True):
-                    assert (x.name, list(x.takes), str(x.parameters)) == (y["name"], y["takes"], y["parameters"])
+                    assert (x.name, list(x.inputs), str(x.parameters)) == (y["name"], y["takes"], y["parameters"])
                     assert [evaluate(form, values) for form in y["shape"]] == [int(d) for d in x.shape], (x.name, context)
                     assert evaluate(y["flops"], values) == int(x.flops), (x.name, context)
-                    assert evaluate(y["keeps"], values) == int(x.keeps), (x.name, context)
+                    assert evaluate(y["keeps"], values) == int(x.cached), (x.name, context)
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -96,7 +96,7 @@ def test_areas_come_to_the_views_totals(slug: str) -> None:
         assert sum(int(x["bytes"][dtype["name"]]) for x in (*layers, *outside)) == int(dtype["bytes"])
     for context, batch in SETTINGS:
         values = {"T": context, "B": batch, "q": 1, "s": 2, "p": 2}
-        whole = flops(model, FlopsRequest(context=context)).decode.total
+        whole = count_model_flops(model, FlopsRequest(context=context)).decode.total
         assert sum(evaluate(x["flops"], values) for x in (*data["tiles"], *data["mixing"])) == whole
         assert sum(evaluate(x["flops"], values) for x in (*layers, *outside)) == whole
         kept = remembered(model.tree, context, batch).bytes
@@ -142,7 +142,7 @@ def test_the_diagram_shows_the_walk(browser: Any, tmp_path: Path, slug: str) -> 
                 shown = [[x.name, f"[{', '.join(str(int(d)) for d in x.shape)}]"] for x in stage.steps]
                 assert tab.evaluate(READ) == shown
                 assert tab.text_content("[data-block=flops]").replace(",", "") == str(stage.flops)
-                assert tab.text_content("[data-block=keeps]").replace(",", "") == str(stage.keeps)
+                assert tab.text_content("[data-block=keeps]").replace(",", "") == str(stage.cached)
                 assert tab.text_content("[data-block=parameters]").replace(",", "") == str(stage.parameters)
                 assert not tab.evaluate(OVERLAPS)
         tab.select_option("#choice-shapes", "letters")
@@ -212,7 +212,7 @@ def test_areas_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
     with Tab(browser, tmp_path, page_of(data_of(slug)), "#context=5000&batch=3&kv=bf16") as tab:
         whole = {
             "parameters": model.parameters.total,
-            "flops": flops(model, FlopsRequest(context=5000)).decode.total,
+            "flops": count_model_flops(model, FlopsRequest(context=5000)).decode.total,
             "cache": remembered(model.tree, 5000, 3).bytes,
         }
         for kind, total in whole.items():

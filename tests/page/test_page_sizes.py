@@ -77,7 +77,7 @@ def step(model: Model, at: Settings) -> Settings:
             layout=layout,
             fused=KERNELS[at["kernels"]],
         ),
-    ).fullest
+    ).largest_stage
     return {part: str(getattr(found, part)) for part in (*STAYS, *MOVES, "total")}
 
 

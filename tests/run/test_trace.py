@@ -19,8 +19,8 @@ import llamath
 from conftest import TINY, tiny_configs
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
-from llamath.analysis.graph.attention_wiring import ASKED, wiring
-from llamath.analysis.graph.walkthrough import following, prompt, reads_on, walkthrough
+from llamath.analysis.graph.attention_wiring import MISTAKEN_PRODUCT, attention_wiring
+from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.cli import main
@@ -70,7 +70,7 @@ def test_shapes_are_those_of_tensors(config: dict[str, Any]) -> None:
     held(found.first)
     held(found.following)
     if found.following is not None:
-        assert found.cache.elements == found.following.walk.keeps == kv_cache_size(model.tree, 8).elements
+        assert found.cache.elements == found.following.walk.cached == kv_cache_size(model.tree, 8).elements
 
 
 @pytest.mark.parametrize("config", plain())
@@ -93,21 +93,21 @@ def test_steps_of_presets_sum_to_the_model(slug: str) -> None:
 
 
 def sums_are_exact(tree: llamath.Decoder) -> None:
-    for at in (prompt(9), prompt(1), *([following(9)] if reads_on(tree) else [])):
+    for at in (prompt_pass(9), prompt_pass(1), *([following(9)] if reads_on(tree) else [])):
         for batch in (1, 2):
             found = walkthrough(tree, at, batch)
             assert found.parameters == count_parameters(tree).parameters.total
             assert found.flops == forward_flops(tree, at, batch).total
-            assert found.keeps == kv_cache_size(tree, at.context, batch).elements
+            assert found.cached == kv_cache_size(tree, at.context, batch).elements
             assert sum(x.times for x in found.layers) == tree.layers.n
 
 
 @pytest.mark.parametrize("config", plain())
 def test_steps_read_what_is_there(config: dict[str, Any]) -> None:
-    for stage in walkthrough(llamath.load(config).tree, prompt(5)).stages:
+    for stage in walkthrough(llamath.load(config).tree, prompt_pass(5)).stages:
         known = {"x", "told"}
         for x in stage.steps:
-            assert set(x.takes) <= known, x.name
+            assert set(x.inputs) <= known, x.name
             assert x.name not in known
             known.add(x.name)
 
@@ -149,28 +149,28 @@ def test_a_window_is_what_the_next_token_sees() -> None:
 
 
 def test_a_weight_that_no_step_uses_is_noticed() -> None:
-    from llamath.analysis.graph import Trail
+    from llamath.analysis.graph import GraphBuilder
     from llamath.core.constructors import rms
 
     with pytest.raises(AssertionError, match="no step uses"):
-        Trail(rms(8, 1e-5), prompt(1), 1, 8).closed()
+        GraphBuilder(rms(8, 1e-5), prompt_pass(1), 1, 8).finish()
 
 
 def test_a_wrong_shape_is_noticed() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     found = trace(model, [0] * 3).first
-    other = walkthrough(model.tree, prompt(4))
+    other = walkthrough(model.tree, prompt_pass(4))
     assert "attn.scores should be (1, 12, 4, 4), is (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
 
 
 def test_where_205_billion_come_from() -> None:
     """ai.stackexchange.com/questions/40592: 32 heads × 766 × 2,048 positions × 4,096."""
-    assert ASKED == 205_621_559_296
-    found = wiring(llamath.load("llama-1-7b").tree)
+    assert MISTAKEN_PRODUCT == 205_621_559_296
+    found = attention_wiring(llamath.load("llama-1-7b").tree)
     assert found is not None and found.learned is None
     assert (int(found.joined), int(found.matrix.size)) == (4096, 16_777_216)
-    assert found.mistaken == 32 * 4096 * 2048 * 4096
-    learned = wiring(llamath.load("gpt2").tree)
+    assert found.mistaken_size == 32 * 4096 * 2048 * 4096
+    learned = attention_wiring(llamath.load("gpt2").tree)
     assert learned is not None and learned.learned is not None and learned.context == 1024
 
 

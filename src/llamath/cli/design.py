@@ -14,7 +14,7 @@ from ..analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequ
 if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
     from ..analysis.diff.model_diff import DiffReport
-    from ..analysis.flops.scaling_laws import Budget, Law
+    from ..analysis.flops.scaling_laws import ScalingLaw, TrainingBudget
 
 Callback = Callable[[click.Context, click.Parameter, "str | None"], Any]
 MOST = 2**40
@@ -137,13 +137,13 @@ def command(target: str | None, **options: Any) -> None:
         sys.exit(1)
 
 
-def _law(options: dict[str, Any]) -> Law:
-    from ..analysis.flops.scaling_laws import DEFAULT, law
+def _law(options: dict[str, Any]) -> ScalingLaw:
+    from ..analysis.flops.scaling_laws import DEFAULT_LAW, find_law
 
-    return law(options["law_name"] or DEFAULT)
+    return find_law(options["law_name"] or DEFAULT_LAW)
 
 
-def _request(target: str | None, law: Law, options: dict[str, Any]) -> DesignRequest:
+def _request(target: str | None, law: ScalingLaw, options: dict[str, Any]) -> DesignRequest:
     tokens, flops = options["tokens"], options["flops"]
     if target is None and tokens is None and flops is None:
         raise click.UsageError("which TARGET? a count (405B, 1.5e9, 8030261248), or --tokens and --flops for a scaling law's")
@@ -163,7 +163,7 @@ def _request(target: str | None, law: Law, options: dict[str, Any]) -> DesignReq
     )
 
 
-def _target(target: str | None, law: Law, tokens: int | None, flops: int | None) -> tuple[int, bool]:
+def _target(target: str | None, law: ScalingLaw, tokens: int | None, flops: int | None) -> tuple[int, bool]:
     """The parameters wanted, and whether they were written out."""
     if target is not None:
         from ..core.units import parse_quantity
@@ -177,13 +177,13 @@ def _target(target: str | None, law: Law, tokens: int | None, flops: int | None)
     return max(wanted, 1), False
 
 
-def _budget(found: DesignReport, law: Law, options: dict[str, Any]) -> Budget | None:
-    from ..analysis.flops.scaling_laws import budget
+def _budget(found: DesignReport, law: ScalingLaw, options: dict[str, Any]) -> TrainingBudget | None:
+    from ..analysis.flops.scaling_laws import training_budget
 
     tokens, flops = options["tokens"], options["flops"]
     if not found.candidates or not (tokens or flops or options["law_name"]):
         return None
-    return budget(found.candidates[0].active, law, tokens, None if tokens else flops)
+    return training_budget(found.candidates[0].active, law, tokens, None if tokens else flops)
 
 
 def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignReport, DiffReport] | None:
@@ -202,7 +202,7 @@ def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignRepo
 
 
 def _shown(
-    found: DesignReport, other: tuple[str, DesignReport, DiffReport] | None, budget: Budget | None, options: dict[str, Any]
+    found: DesignReport, other: tuple[str, DesignReport, DiffReport] | None, budget: TrainingBudget | None, options: dict[str, Any]
 ) -> list[str]:
     if options["form"] == "params" and found.candidates:
         return [_params(found)] if options["output"] is None else []

@@ -15,7 +15,7 @@ from .model_options import takes_model
 
 if TYPE_CHECKING:
     from ..analysis.flops.flops_report import FlopsReport
-    from ..analysis.flops.mfu import Speed
+    from ..analysis.flops.mfu import Throughput
     from ..hardware import Device
 
 MOST = 1e18
@@ -43,13 +43,13 @@ MOST = 1e18
 @click.option("--markdown", "form", flag_value="markdown", help="The same, for documents.")
 def command(model: Model, *, context: str | None, attention: str, conventions: bool, form: str | None, **rest: Any) -> None:
     """Count the FLOPs of MODEL: prefill, decode and a training step, exactly, beside the formulas that publications use."""
-    from ..analysis.flops.flops_report import FlopsRequest, flops
+    from ..analysis.flops.flops_report import FlopsRequest, count_model_flops
 
     asked = {name: rest.pop(name) for name in ("batch", "unpacked", "recompute", "flash", "dtype", "kv_dtype")}
     request = FlopsRequest(context=None if context is None else parse_tokens(context), masked=attention == "causal", **asked)
     if context is not None and (note := tokens_note(context)):
         click.echo(f"note: {note}", err=True)
-    report = flops(model, request)
+    report = count_model_flops(model, request)
     speed = _speed(report, rest)
     if conventions and form is None:
         from ..render.text.flops_text import conventions_text
@@ -59,10 +59,10 @@ def command(model: Model, *, context: str | None, attention: str, conventions: b
         click.echo(_shown(model, report, speed, form))
 
 
-def _shown(model: Model, report: FlopsReport, speed: Speed | None, form: str | None) -> str:
-    from ..analysis.flops.mfu import utilisation
+def _shown(model: Model, report: FlopsReport, speed: Throughput | None, form: str | None) -> str:
+    from ..analysis.flops.mfu import utilization
 
-    found = (speed, utilisation(report, speed)) if speed else None
+    found = (speed, utilization(report, speed)) if speed else None
     if form is None:
         from ..render.text.flops_text import flops_text
 
@@ -76,9 +76,9 @@ def _shown(model: Model, report: FlopsReport, speed: Speed | None, form: str | N
     return "\n".join(flops_rows(report, form))
 
 
-def _speed(report: FlopsReport, told: Mapping[str, Any]) -> Speed | None:
+def _speed(report: FlopsReport, told: Mapping[str, Any]) -> Throughput | None:
     """The speed that an MFU is asked for; None where it is not."""
-    from ..analysis.flops.mfu import Speed, speed_of
+    from ..analysis.flops.mfu import Throughput, speed_of
     from ..hardware import parse_devices
 
     gpu, rate, tflops = told["gpu"], told["tokens_per_second"], told["tflops"]
@@ -91,7 +91,9 @@ def _speed(report: FlopsReport, told: Mapping[str, Any]) -> Speed | None:
     gpus, device = parse_devices(gpu)
     if rate is None:
         rate = gpus * speed_of(report, Fraction(tflops) * 10**12, told["counted_by"])
-    return Speed(tokens=Fraction(rate), gpus=gpus, peak=_peak(device, told["precision"]), name=device.title, precision=told["precision"])
+    return Throughput(
+        tokens=Fraction(rate), gpus=gpus, peak=_peak(device, told["precision"]), name=device.title, precision=told["precision"]
+    )
 
 
 def _peak(device: Device, precision: str) -> int:

@@ -85,7 +85,7 @@ def _train(model: Any, lora: str | None, own: dict[str, Any], rest: dict[str, An
 
 def _request(model: Model, lora: str | None, own: dict[str, Any], rest: dict[str, Any]) -> TrainRequest:
     from ..analysis.inference.inference_memory import declared_dtype
-    from ..analysis.training.training_memory import TrainRequest, plainly
+    from ..analysis.training.training_memory import TrainRequest, training_dtype
 
     chosen = {name: own[name] for name in ("optimizer", "gradients") if own[name]}
     text = rest["context"]
@@ -94,7 +94,7 @@ def _request(model: Model, lora: str | None, own: dict[str, Any], rest: dict[str
     if note := tokens_note(text) if text else "":
         say(f"note: {note}", err=True)
     return TrainRequest(
-        dtype=rest["dtype"] or (declared_dtype(model) if lora is not None else plainly(model)),
+        dtype=rest["dtype"] or (declared_dtype(model) if lora is not None else training_dtype(model)),
         master=own["master"],
         context=parse_tokens(text) if text else None,
         layout=_layout(own, rest["batch"]),
@@ -146,11 +146,11 @@ def _lora(text: str) -> dict[str, Any]:
 
 def _fitting(model: Model, report: TrainReport, within: int) -> tuple[int, int | None]:
     from ..analysis.inference.inference_memory import largest_fitting
-    from ..analysis.training.training_memory import Job
+    from ..analysis.training.training_memory import TrainingJob
 
-    job = Job(model, report.request)
+    job = TrainingJob(model, report.request)
 
     def fits(n: int) -> bool:
-        return job.at(job.layout.replace(microbatch=n)).report(every=False).fullest.total <= within
+        return job.with_layout(job.layout.replace(microbatch=n)).report(every=False).largest_stage.total <= within
 
     return within, largest_fitting(fits, 2**40)

@@ -12,7 +12,7 @@ from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.expr import Dim, product, total
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold
-from ..training.lora_adapters import Matrix, matrices
+from ..training.lora_adapters import LinearMatrix, list_matrices
 
 LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
 """The kinds of matrices that quantization packs: all linear layers except routers."""
@@ -100,9 +100,9 @@ class BaseModel(Record):
         return self.total - sum(x.inactive * x.times for x in self.kinds)
 
     @cached_property
-    def matrices(self) -> tuple[Matrix, ...]:
+    def matrices(self) -> tuple[LinearMatrix, ...]:
         """The linear maps and tables as files hold them."""
-        return matrices(self.tree, self.scheme)
+        return list_matrices(self.tree, self.scheme)
 
     @cached_property
     def kinds_key(self) -> tuple[object, ...]:

@@ -64,7 +64,7 @@ def _adapter_term(way: Hypothesis, vocabulary: int) -> Term:
     parts: dict[tuple[int, int], int] = {}
     for x in chosen.matrices:
         table = x.paths[0] in ("embed", "head")
-        sides = (x.into + x.out - way.base.vocabulary, vocabulary) if table else (x.into, x.out)
+        sides = (x.in_features + x.out_features - way.base.vocabulary, vocabulary) if table else (x.in_features, x.out_features)
         sides = (min(sides), max(sides))
         parts[sides] = parts.get(sides, 0) + x.copies
     sums = " + ".join(f"{n:,}·({a:,} + {b:,})" for (a, b), n in parts.items())

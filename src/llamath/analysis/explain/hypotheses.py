@@ -144,4 +144,4 @@ class HypothesisSpace(Record):
 def _num_scales(base: BaseModel, packing: Packing) -> int:
     """The number of scales (and zeros and group indices) that a packing stores for the linear layers."""
     linear = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
-    return sum(SCALE_LAYOUTS[packing.scales].elements(x.out, x.into) * x.copies for x in linear)
+    return sum(SCALE_LAYOUTS[packing.scales].elements(x.out_features, x.in_features) * x.copies for x in linear)

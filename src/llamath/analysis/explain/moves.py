@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...core.record_type import Record
-from ..training.lora_adapters import Matrix
+from ..training.lora_adapters import LinearMatrix
 from .explain_base import LINEAR_KINDS, BaseModel, LayerKind, layer_formula
 
 
@@ -48,7 +48,7 @@ class AdapterSet(NamedTuple):
     per_rank: int
     per_rank_row: int  # per rank and vocabulary entry
     whole_row: int  # fully trained, per vocabulary entry
-    matrices: tuple[Matrix, ...]
+    matrices: tuple[LinearMatrix, ...]
 
 
 UNPACKED = Packing("", (), 1, 0)
@@ -174,23 +174,23 @@ def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
         ("all linear layers", tuple(inside), 0.5),
     )
     row, V = base.outside_layers, base.vocabulary
-    head, embed = ([x for x in base.matrices if x.paths[0] == name and V in (x.out, x.into)] for name in ("head", "embed"))
+    head, embed = ([x for x in base.matrices if x.paths[0] == name and V in (x.out_features, x.in_features)] for name in ("head", "embed"))
     for what, found, bits in sets:
         if not found:
             continue
-        per = sum(x.adapter(1) for x in found)
+        per = sum(x.adapter_parameters(1) for x in found)
         yield AdapterSet(what, bits, per, 0, 0, found)
         if head:
-            widths = head[0].out + head[0].into - V
+            widths = head[0].out_features + head[0].in_features - V
             yield AdapterSet(f"{what}, and the head", bits + 1.5, per + widths, 1, 0, (*found, *head))
             if embed:
-                both = widths + embed[0].out + embed[0].into - V
+                both = widths + embed[0].out_features + embed[0].in_features - V
                 yield AdapterSet(f"{what}, embedding and head", bits + 2.5, per + both, 2, 0, (*found, *embed, *head))
             whole = row["embed_row"] + row["head_row"]
             yield AdapterSet(f"{what}; embedding and head trained whole", bits + 2, per, 0, whole, found)
 
 
-def _matching(found: list[Matrix], part: str, words: tuple[str, ...]) -> tuple[Matrix, ...]:
+def _matching(found: list[LinearMatrix], part: str, words: tuple[str, ...]) -> tuple[LinearMatrix, ...]:
     return tuple(x for x in found if any(f".{part}." in path and path.rpartition(".")[2] in words for path in x.paths))
 
 

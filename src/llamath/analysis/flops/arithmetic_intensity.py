@@ -39,7 +39,7 @@ class Intensity(Record):
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[Intensity, ...]:
+def arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[Intensity, ...]:
     """Each group of a pass, and all together under the name `total`."""
     kept = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
@@ -50,17 +50,19 @@ def intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> 
     return (*parts, whole)
 
 
-def streamed(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
+def weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
     """The bytes of the matrices that so many tokens meet, by group: looked-up tables are not among them, a tied head is."""
     found: dict[str, int] = {}
     tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
     for x in storage.weights:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
         if group is not None:
-            found[group] = found.get(group, 0) + x.bytes * round(touched(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
+            found[group] = (
+                found.get(group, 0) + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
+            )
     return found
 
 
-def touched(copies: int, live: int, tokens: int) -> float:
+def expected_copies(copies: int, live: int, tokens: int) -> float:
     """How many of a weight's copies so many tokens meet: all, or of a mixture's those that they are expected to choose."""
     return copies * (1.0 - (1.0 - live / copies) ** tokens) if live < copies else float(copies)

@@ -40,7 +40,7 @@ def conventions(tree: Decoder, tokens: int) -> tuple[Convention, ...]:
 
 def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
     """Those that multiply a number of parameters, of which there are several."""
-    N, active, inner, unplaced = _counts(tree)
+    N, active, inner, unplaced = _parameter_counts(tree)
     attention = _attention(tree, tokens)
     yield Convention(
         name="kaplan",
@@ -52,7 +52,7 @@ def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
     yield Convention(
         name="kaplan-context",
         title="6N and attention over half the context",
-        train=6 * inner + _half(attention),
+        train=6 * inner + _halved(attention),
         source="Kaplan et al. 2020, arXiv:2001.08361, table 1: 2·L·T·Hh forward for attention's products",
         says="the same with attention's products over half of the context",
     )
@@ -117,13 +117,13 @@ def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
     yield Convention(
         name="megatron-lm",
         title="what Megatron-LM logs today",
-        train=total(3 * x for group, x in weights.items() if group != "router") + _half(_attention(tree, tokens)),
+        train=total(3 * x for group, x in weights.items() if group != "router") + _halved(_attention(tree, tokens)),
         source="Megatron-LM, megatron/training/training.py, num_floating_point_operations",
         says="the matrices that a token meets, grouped queries, gated MLPs and chosen experts as they are, no router; half of the context",
     )
 
 
-def _counts(tree: Decoder) -> tuple[Dim, Dim, Dim, Dim]:
+def _parameter_counts(tree: Decoder) -> tuple[Dim, Dim, Dim, Dim]:
     """All parameters; those that a token passes; of these, without embeddings and head; and without learned positions."""
     everything = active = inner = places = 0
     for x in fold(tree):
@@ -147,5 +147,5 @@ def _attention(tree: Decoder, tokens: int) -> Dim:
     return total(product((3, live, pair, Dim("T", tokens))) for live, pair in pairs)
 
 
-def _half(attention: Dim) -> Dim:
+def _halved(attention: Dim) -> Dim:
     return Dim.of({letters: k // 2 for letters, k in attention.terms.items()})

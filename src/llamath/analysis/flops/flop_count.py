@@ -27,10 +27,10 @@ class Flops(Record):
     @property
     def total(self) -> int:
         """All of them."""
-        return sum(map(int, self.weights.values())) + self.mixed
+        return sum(map(int, self.weights.values())) + self.mixing_total
 
     @property
-    def mixed(self) -> int:
+    def mixing_total(self) -> int:
         """Those of mixing alone: the scores and values of attention, the states of other mixers."""
         return sum(map(int, self.mixing.values()))
 
@@ -50,7 +50,7 @@ class Flops(Record):
         return int(self.weights.get(group, 0)) + int(self.mixing.get(group, 0))
 
 
-class Training(Record):
+class TrainingFlops(Record):
     """The FLOPs of one training step, all weights trained."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("forward", "backward", "recomputed", "rescored", "hardware")
@@ -71,7 +71,7 @@ class Training(Record):
         return self.model + self.recomputed + self.rescored
 
 
-class Work(NamedTuple):
+class MatmulFlops(NamedTuple):
     """One product of a pass, all its copies together: a weight's, or the mixing of a mixer."""
 
     pattern: str
@@ -80,16 +80,16 @@ class Work(NamedTuple):
     flops: Dim
 
 
-def works(part: Block, at: ForwardPass, batch: int = 1) -> Iterator[Work]:
+def list_matmuls(part: Block, at: ForwardPass, batch: int = 1) -> Iterator[MatmulFlops]:
     """Every distinct product of a pass through a model or a part of it: those of weights in tree order, then the mixing."""
-    sequences = _letter("B", batch)
+    sequences = _variable("B", batch)
     for x in fold(part):
         if x.weight.role == "matmul":
-            tokens = _letter("T", 1 if at.last and x.group == "head" else at.tokens)
-            yield Work(x.pattern, x.group, False, product((2, sequences, tokens, x.active, x.weight.size)))
+            tokens = _variable("T", 1 if at.last and x.group == "head" else at.tokens)
+            yield MatmulFlops(x.pattern, x.group, False, product((2, sequences, tokens, x.active, x.weight.size)))
     for y in fold_blocks(part):
         if isinstance(y.block, Mixer) and (each := y.block.mixing_flops(at)):
-            yield Work(y.pattern, y.block.group, True, product((sequences, y.active, each)))
+            yield MatmulFlops(y.pattern, y.block.group, True, product((sequences, y.active, each)))
 
 
 def forward_flops(part: Block | Stack, at: ForwardPass, batch: int = 1) -> Flops:
@@ -101,13 +101,13 @@ def forward_flops(part: Block | Stack, at: ForwardPass, batch: int = 1) -> Flops
     found: tuple[dict[str, list[Dim]], dict[str, list[Dim]]] = {}, {}
     for block, n in part.distinct() if isinstance(part, Stack) else [(part, 1)]:
         live = part.active if isinstance(part, Stack) and part.active is not None else n
-        for x in works(block, at, batch):
+        for x in list_matmuls(block, at, batch):
             found[x.mixing].setdefault(x.group, []).append(product((live, x.flops)))
     weights, mixing = ({group: total(each) for group, each in parts.items()} for parts in found)
     return Flops(weights=weights, mixing=mixing)
 
 
-def train_flops(tree: Decoder, at: ForwardPass, batch: int = 1, recompute: Recompute = "none", flash: bool = False) -> Training:
+def train_flops(tree: Decoder, at: ForwardPass, batch: int = 1, recompute: Recompute = "none", flash: bool = False) -> TrainingFlops:
     """The FLOPs of a training step: forward, backward, and what is worked out again.
 
     The backward pass is exactly twice the forward: every product has two factors, and each gets a gradient by a product of the same size.
@@ -116,15 +116,15 @@ def train_flops(tree: Decoder, at: ForwardPass, batch: int = 1, recompute: Recom
     works the scores out once more on its way back (Dao et al. 2022, arXiv:2205.14135): five products in place of four.
     """
     whole = forward_flops(tree, at, batch)
-    again = {"none": 0, "selective": whole.mixed, "full": forward_flops(tree.layers, at, batch).total if recompute == "full" else 0}
-    rescored = sum(_scores(x.block, at) * int(x.active) for x in fold_blocks(tree)) * batch if flash else 0
-    return Training(forward=whole.total, backward=2 * whole.total, recomputed=again[recompute], rescored=rescored)
+    again = {"none": 0, "selective": whole.mixing_total, "full": forward_flops(tree.layers, at, batch).total if recompute == "full" else 0}
+    rescored = sum(_score_flops(x.block, at) * int(x.active) for x in fold_blocks(tree)) * batch if flash else 0
+    return TrainingFlops(forward=whole.total, backward=2 * whole.total, recomputed=again[recompute], rescored=rescored)
 
 
-def _scores(block: Block, at: ForwardPass) -> int:
+def _score_flops(block: Block, at: ForwardPass) -> int:
     """The FLOPs of QKᵀ alone."""
     return int(block.score_flops(at)) if isinstance(block, AttentionBase) else 0
 
 
-def _letter(symbol: str, value: int) -> Dim:
+def _variable(symbol: str, value: int) -> Dim:
     return Dim.const(1) if value == 1 else Dim(symbol, value)

@@ -16,9 +16,9 @@ from ...core.report import Report, html_table
 from ...core.tree import Block, Stack
 from ..inference.cache_bytes import kv_cache_size
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
-from .arithmetic_intensity import Intensity, intensity, streamed
+from .arithmetic_intensity import Intensity, arithmetic_intensity, weight_bytes_read
 from .flop_conventions import Convention, conventions
-from .flop_count import Flops, Recompute, Training, Work, forward_flops, train_flops, works
+from .flop_count import Flops, MatmulFlops, Recompute, TrainingFlops, forward_flops, list_matmuls, train_flops
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -37,7 +37,7 @@ class FlopsRequest(Record):
     kv_dtype: str = ""  # of the cache, for the intensity
 
 
-class Row(Record):
+class FlopsRow(Record):
     """One product, in all layers of a kind."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -111,7 +111,7 @@ class FlopsReport(Report):
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "name=model.name", "context=request.context", "batch=request.batch", "attention", "forward=forward.total"),
         *("train=training.model", "per_token=forward_per_token", "conventions=convention_counts", "full_attention"),
-        *("prefill=prefill.total", "decode=decode.total", "latent", "decode_otherwise=other.total", "training", "groups"),
+        *("prefill=prefill.total", "decode=decode.total", "latent", "decode_otherwise=decode_otherwise.total", "training", "groups"),
         *("formula=forward.formula.symbol", "letters", "products=rows", "intensity", "notes", "mfu"),
     )
 
@@ -120,13 +120,13 @@ class FlopsReport(Report):
     forward: Flops  # all tokens, the head on every position
     prefill: Flops  # all tokens, the head on the last
     decode: Flops  # one token for each sequence, the last of the context
-    other: Flops  # the same with latent attention the other way
+    decode_otherwise: Flops  # the same with latent attention the other way
     full: Flops  # `forward` with attention over all pairs
-    training: Training
-    rows: tuple[Row, ...]
+    training: TrainingFlops
+    rows: tuple[FlopsRow, ...]
     conventions: tuple[Convention, ...]
-    reading: tuple[Intensity, ...]  # of the prefill
-    writing: tuple[Intensity, ...]  # of the decode, latent attention absorbed: that is what reads the latent cache
+    prefill_intensity: tuple[Intensity, ...]  # of the prefill
+    decode_intensity: tuple[Intensity, ...]  # of the decode, latent attention absorbed: that is what reads the latent cache
     dtypes: tuple[str, str]  # of weights and cache
     mfu: MFU | None = None  # if the speed of a training run is given
 
@@ -154,7 +154,7 @@ class FlopsReport(Report):
                 formula=x.train.symbol,
                 per_token=int(x.train),
                 train=int(x.train) * self.tokens,
-                ratio=float(x.ratio(self.exact)),
+                ratio=float(x.ratio(self.exact_per_token)),
                 hardware=x.hardware,
                 source=x.source,
                 says=x.says,
@@ -175,7 +175,7 @@ class FlopsReport(Report):
     @property
     def intensity(self) -> Mapping[str, Mapping[str, Intensity]]:
         """FLOPs per byte by pass and group."""
-        return {"prefill": {x.group: x for x in self.reading}, "decode": {x.group: x for x in self.writing}}
+        return {"prefill": {x.group: x for x in self.prefill_intensity}, "decode": {x.group: x for x in self.decode_intensity}}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class FlopsReport(Report):
         return Fraction(self.forward.total, self.tokens)
 
     @property
-    def exact(self) -> Fraction:
+    def exact_per_token(self) -> Fraction:
         """Forward and backward, shared out over the tokens: what the conventions stand beside."""
         return Fraction(self.training.model, self.tokens)
 
@@ -232,10 +232,10 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
         yield "the layers of multi-token prediction (mtp) are not counted"
 
 
-def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
+def count_model_flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
-    tree, context, batch = model.tree, _checked(request, model.tree), request.batch
+    tree, context, batch = model.tree, _check_request(request, model.tree), request.batch
     prompt, last = (ForwardPass.prefill(context, masked=request.masked, last=x) for x in (False, True))
     token = ForwardPass.decode(context, masked=request.masked, absorbed=not request.unpacked)
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
@@ -253,18 +253,18 @@ def flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
         forward=forward_flops(tree, prompt, batch),
         prefill=prefill,
         decode=decode,
-        other=other,
+        decode_otherwise=other,
         full=forward_flops(tree, prompt.replace(masked=False), batch),
         training=train_flops(tree, prompt, batch, request.recompute, request.flash),
         rows=tuple(_rows(tree, prompt, token, batch)),
         conventions=conventions(tree, context),
-        reading=intensity(prefill, streamed(tree, sizes.storage, context * batch), kept),
-        writing=intensity(other if request.unpacked else decode, streamed(tree, sizes.storage, batch), kept),
+        prefill_intensity=arithmetic_intensity(prefill, weight_bytes_read(tree, sizes.storage, context * batch), kept),
+        decode_intensity=arithmetic_intensity(other if request.unpacked else decode, weight_bytes_read(tree, sizes.storage, batch), kept),
         dtypes=(sizes.packer.name, sizes.kv_dtype),
     )
 
 
-def _checked(request: FlopsRequest, tree: Decoder) -> int:
+def _check_request(request: FlopsRequest, tree: Decoder) -> int:
     context = tree.context or DEFAULT_CONTEXT if request.context is None else request.context
     for what, value in (("context", context), ("batch", request.batch)):
         if not 0 < value < MAX_TOKENS:
@@ -272,32 +272,32 @@ def _checked(request: FlopsRequest, tree: Decoder) -> int:
     return context
 
 
-def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) -> Iterator[Row]:
+def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) -> Iterator[FlopsRow]:
     """What stands alone in tree order, and each kind of layer: layers whose products are the same are of one kind."""
     for name, child in tree.children:
         if isinstance(child, Stack):
-            yield from _kinds(name, child, (prompt, token), batch)
+            yield from _layer_rows(name, child, (prompt, token), batch)
         else:
             pairs = _pairs(tree, (prompt, token), batch)
-            yield from (Row(section=name, **_facts(x, y)) for x, y in pairs if x.pattern.partition(".")[0] == name)
+            yield from (FlopsRow(section=name, **_facts(x, y)) for x, y in pairs if x.pattern.partition(".")[0] == name)
 
 
-def _kinds(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[Row]:
+def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[FlopsRow]:
     found: dict[tuple[tuple[str, str, int], ...], list[tuple[Block, int]]] = {}
     for x, n in stack.distinct():
-        key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in works(x, passes[0]))
+        key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in list_matmuls(x, passes[0]))
         found.setdefault(key, []).append((x, int(n)))
     for alike in found.values():
         indices, times = layer_ranges(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
-        yield from (Row(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
+        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
 
 
-def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[Work, Work]]:
+def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:
     """Each product of a block in both passes."""
-    return zip(*(_ordered(works(block, at, batch)) for at in passes), strict=True)
+    return zip(*(_sort_mixing(list_matmuls(block, at, batch)) for at in passes), strict=True)
 
 
-def _facts(prompt: Work, token: Work) -> dict[str, Any]:
+def _facts(prompt: MatmulFlops, token: MatmulFlops) -> dict[str, Any]:
     return {
         "what": prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
         "group": prompt.group,
@@ -308,7 +308,7 @@ def _facts(prompt: Work, token: Work) -> dict[str, Any]:
     }
 
 
-def _ordered(found: Iterator[Work]) -> list[Work]:
+def _sort_mixing(found: Iterator[MatmulFlops]) -> list[MatmulFlops]:
     """Each mixer's mixing after its last weight."""
     rows = list(found)
     for x in [x for x in rows if x.mixing]:

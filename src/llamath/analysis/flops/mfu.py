@@ -13,7 +13,7 @@ from ...core.record_type import Record
 from .flops_report import MFU, ConventionMFU, FlopsReport, plain_number
 
 
-class Speed(Record):
+class Throughput(Record):
     """How fast a run goes, and what its machine could do."""
 
     tokens: Fraction  # a second, all GPUs together
@@ -23,7 +23,7 @@ class Speed(Record):
     precision: str
 
 
-class Utilisation(Record):
+class Utilization(Record):
     """What a run achieves, as one convention counts."""
 
     name: str
@@ -33,9 +33,9 @@ class Utilisation(Record):
     share: Fraction  # of its peak
 
 
-def counted(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
+def flops_by_convention(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
     """FLOPs per token of training by every way of counting: the exact ones first."""
-    full, exact = Fraction(3 * report.full.total, report.tokens), report.exact
+    full, exact = Fraction(3 * report.full.total, report.tokens), report.exact_per_token
     ways = {"exact": ("exact", exact), "full": ("exact, attention over all pairs", full)}
     if report.training.hardware != report.training.model:
         ways["hardware"] = ("exact, and what is repeated", Fraction(report.training.hardware, report.tokens))
@@ -44,7 +44,7 @@ def counted(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
 
 def speed_of(report: FlopsReport, rate: Fraction, way: str) -> Fraction:
     """The tokens a second of one GPU that achieves this rate as one way counts."""
-    ways = counted(report)
+    ways = flops_by_convention(report)
     if way not in ways:
         near = nearest(way, ways)
         raise LlamathError(
@@ -53,17 +53,17 @@ def speed_of(report: FlopsReport, rate: Fraction, way: str) -> Fraction:
     return rate / ways[way][1]
 
 
-def with_mfu(report: FlopsReport, speed: Speed) -> FlopsReport:
+def with_mfu(report: FlopsReport, speed: Throughput) -> FlopsReport:
     """Return the report with the MFU of a training run."""
-    by = {x.name: ConventionMFU(flops_per_second=plain_number(x.rate), mfu=float(x.share)) for x in utilisation(report, speed)}
+    by = {x.name: ConventionMFU(flops_per_second=plain_number(x.rate), mfu=float(x.share)) for x in utilization(report, speed)}
     tokens = plain_number(speed.tokens)
     return report.replace(mfu=MFU(gpus=speed.gpus, gpu=speed.name, peak=speed.peak, tokens_per_second=tokens, by=by))
 
 
-def utilisation(report: FlopsReport, speed: Speed) -> tuple[Utilisation, ...]:
+def utilization(report: FlopsReport, speed: Throughput) -> tuple[Utilization, ...]:
     """The MFU by every way of counting."""
     each = speed.tokens / speed.gpus
     return tuple(
-        Utilisation(name=name, title=title, per_token=worth, rate=each * worth, share=each * worth / speed.peak)
-        for name, (title, worth) in counted(report).items()
+        Utilization(name=name, title=title, per_token=worth, rate=each * worth, share=each * worth / speed.peak)
+        for name, (title, worth) in flops_by_convention(report).items()
     )

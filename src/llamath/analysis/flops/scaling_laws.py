@@ -14,7 +14,7 @@ from ...core.record_type import Record
 
 PF_DAY = 8.64e19
 CHINCHILLA = "Hoffmann et al. 2022, arXiv:2203.15556"
-TRAINED = "fitted to over 400 models of 70M to 16B parameters and 5B to 500B tokens"
+CHINCHILLA_DATA = "fitted to over 400 models of 70M to 16B parameters and 5B to 500B tokens"
 
 APPROACH_1 = (
     (400e6, 1.92e19), (1e9, 1.21e20), (10e9, 1.23e22), (67e9, 5.76e23), (175e9, 3.85e24),
@@ -29,7 +29,7 @@ APPROACH_2 = (
 """The same of their table A3."""
 
 
-class Law(Record):
+class ScalingLaw(Record):
     """A law: the tokens that go with a size, and where it comes from."""
 
     name: str
@@ -45,17 +45,17 @@ class Law(Record):
 
     def for_compute(self, flops: float) -> float:
         """The size that this compute is best spent on."""
-        return self._solved(lambda n: n + self.curve(n), log(flops / 6))
+        return self._solve(lambda n: n + self.curve(n), log(flops / 6))
 
     def for_tokens(self, tokens: float) -> float:
         """The size for which so many tokens are optimal."""
-        return self._solved(self.curve, log(tokens))
+        return self._solve(self.curve, log(tokens))
 
     def extrapolates(self, parameters: float) -> bool:
         """Whether a size is outside of what was trained."""
         return not self.sizes[0] <= parameters <= self.sizes[1]
 
-    def _solved(self, of: Callable[[float], float], goal: float) -> float:
+    def _solve(self, of: Callable[[float], float], goal: float) -> float:
         low, high = -50.0, 150.0
         for _ in range(100):
             middle = (low + high) / 2
@@ -63,7 +63,7 @@ class Law(Record):
         return exp(low)
 
 
-def through(rows: tuple[tuple[float, float], ...]) -> Callable[[float], float]:
+def interpolate_table(rows: tuple[tuple[float, float], ...]) -> Callable[[float], float]:
     """Straight lines between the logarithms of a printed table; outside of it on with its mean slope."""
     points = [(log(n), log(c / (6 * n))) for n, c in rows]
     (x0, y0), (x1, y1) = points[0], points[-1]
@@ -92,31 +92,31 @@ def _kaplan(x: float) -> float:
 LAWS = {
     law.name: law
     for law in (
-        Law(
+        ScalingLaw(
             name="hoffmann-1",
             says="minima of training curves (N ∝ C^0.50), through the printed table 3",
             source=CHINCHILLA,
-            trained=TRAINED,
+            trained=CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=through(APPROACH_1),
+            curve=interpolate_table(APPROACH_1),
         ),
-        Law(
+        ScalingLaw(
             name="hoffmann-2",
             says="profiles of equal FLOPs (N ∝ C^0.49), through the printed table A3",
             source=CHINCHILLA,
-            trained=TRAINED,
+            trained=CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=through(APPROACH_2),
+            curve=interpolate_table(APPROACH_2),
         ),
-        Law(
+        ScalingLaw(
             name="hoffmann-3",
             says="parametric loss (N ∝ C^0.46), unrounded: A 406.401, B 410.723, α 0.339171, β 0.284908; 6 to 19 % above their table A3",
             source=f"{CHINCHILLA}; the unrounded values are those of its TeX source, quoted by arXiv:2404.10102",
-            trained=TRAINED,
+            trained=CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
             curve=parametric(406.401018, 410.722827, 0.33917084, 0.2849083),
         ),
-        Law(
+        ScalingLaw(
             name="besiroglu",
             says="the same loss fitted again: A 482.01, B 2085.43, α 0.3478, β 0.3658",
             source="Besiroglu et al. 2024, arXiv:2404.10102",
@@ -124,7 +124,7 @@ LAWS = {
             sizes=(70e6, 16e9),
             curve=parametric(482.01, 2085.43, 0.3478, 0.3658),
         ),
-        Law(
+        ScalingLaw(
             name="kaplan",
             says="N = 1.3e9·C^0.73, C in PF-days at the critical batch, N without embeddings",
             source="Kaplan et al. 2020, arXiv:2001.08361",
@@ -134,10 +134,10 @@ LAWS = {
         ),
     )
 }
-DEFAULT = "hoffmann-1"
+DEFAULT_LAW = "hoffmann-1"
 
 
-def law(name: str) -> Law:
+def find_law(name: str) -> ScalingLaw:
     """A law by its name."""
     if found := LAWS.get(name):
         return found
@@ -145,13 +145,13 @@ def law(name: str) -> Law:
     raise LlamathError(f"{safe(name)!r} is no scaling law known here", hint=f"{'nearest' if near else 'known'}: {', '.join(near or LAWS)}")
 
 
-class Budget(Record):
+class TrainingBudget(Record):
     """A model's training: tokens, compute, and what a law says of both."""
 
     parameters: int  # that a token passes through
     tokens: int
     flops: int
-    law: Law
+    law: ScalingLaw
     optimal_tokens: float  # for the parameters
     optimal_parameters: float  # for the compute
 
@@ -161,11 +161,11 @@ class Budget(Record):
         return self.tokens / self.parameters
 
 
-def budget(parameters: int, law: Law, tokens: int | None = None, flops: int | None = None) -> Budget:
+def training_budget(parameters: int, law: ScalingLaw, tokens: int | None = None, flops: int | None = None) -> TrainingBudget:
     """The budget of a model; without tokens or compute the law's own."""
     seen = tokens or (max(flops // (6 * parameters), 1) if flops else round(law.tokens(parameters)))
     spent = 6 * parameters * seen
-    return Budget(
+    return TrainingBudget(
         parameters=parameters,
         tokens=seen,
         flops=spent,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .graph_builder import Operation, Trail, Used
+from .graph_builder import GraphBuilder, Operation, UsedWeight
 
-__all__ = ["Operation", "Trail", "Used"]
+__all__ = ["GraphBuilder", "Operation", "UsedWeight"]

@@ -11,11 +11,11 @@ from ...core.mixers import RecurrentMixer
 from ...core.record_type import Record
 from ...core.tree import Weight, fold_blocks
 
-ASKED = 32 * 766 * 2048 * 4096
+MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
 """What was multiplied."""
 
 
-class Wiring(Record):
+class AttentionWiring(Record):
     """The heads of the first attention in a model, and the matrix that reads them."""
 
     heads: Dim
@@ -27,19 +27,19 @@ class Wiring(Record):
     states: bool  # whether positions meet in states as well
 
     @property
-    def mistaken(self) -> Dim | None:
+    def mistaken_size(self) -> Dim | None:
         """Heads × width × context × width, as if each head gave the whole width and all positions met one dense layer."""
         return None if self.context is None else product((self.heads, self.width, Dim("context", self.context), self.width))
 
 
-def wiring(tree: Decoder) -> Wiring | None:
+def attention_wiring(tree: Decoder) -> AttentionWiring | None:
     """None for a model without attention."""
     found = next((x.block for x in fold_blocks(tree) if isinstance(x.block, (Attention, LatentAttention))), None)
     if found is None:
         return None
     size = found.head_dim if isinstance(found, Attention) else found.v_dim
     heads = Dim.const(found.heads)
-    return Wiring(
+    return AttentionWiring(
         heads=heads,
         joined=heads * size,
         matrix=found.o.weight,

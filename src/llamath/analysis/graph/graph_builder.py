@@ -6,19 +6,18 @@ Weights and FLOPs are those of `fold` and `works`; a trail is closed only when e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ...core.blocks import Linear, ProjectedLinear
 from ...core.expr import Dim, product, total
 from ...core.forward_pass import AttentionBase, ForwardPass, Mixer
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Weight, fold
-from ..flops.flop_count import works
+from ..flops.flop_count import list_matmuls
 
 Shape = tuple[Dim, ...]
 
 
-class Used(Record):
+class UsedWeight(Record):
     """A weight that a step uses: `copies` there are of it, `live` a token meets."""
 
     path: str  # inside its layer; {e} stands for the expert
@@ -38,42 +37,72 @@ class Operation(Record):
 
     name: str
     kind: str  # lookup linear norm rope view cache scores softmax mix act multiply add choice sum conv state ids probabilities
-    does: str
-    takes: tuple[str, ...]  # the steps whose results it reads
+    description: str
+    inputs: tuple[str, ...]  # the steps whose results it reads
     shape: Shape
-    uses: tuple[Used, ...] = ()
+    weights: tuple[UsedWeight, ...] = ()
     flops: Dim = Dim.const(0)
-    keeps: Dim = Dim.const(0)  # numbers that are remembered from here on, of all sequences
-    seen: str = ""  # where a tensor of this shape is met: `path>` a module's output, `>path` its input, `path:what` inside it
+    cached: Dim = Dim.const(0)  # numbers that are remembered from here on, of all sequences
+    hook_point: str = ""  # where a tensor of this shape is met: `path>` a module's output, `>path` its input, `path:what` inside it
 
     @property
     def parameters(self) -> int:
         """Those of the weights that it uses."""
-        return sum(x.parameters for x in self.uses)
+        return sum(x.parameters for x in self.weights)
 
     @property
-    def alike(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """What it shares with the same step of a layer that is no different."""
-        uses = tuple((x.path, x.weight, x.copies) for x in self.uses)
-        return self.name, self.does, self.takes, self.shape, tuple(x.symbol for x in self.shape), uses, int(self.flops), int(self.keeps)
+        uses = tuple((x.path, x.weight, x.copies) for x in self.weights)
+        return (
+            self.name,
+            self.description,
+            self.inputs,
+            self.shape,
+            tuple(x.symbol for x in self.shape),
+            uses,
+            int(self.flops),
+            int(self.cached),
+        )
 
 
-class Trail:
+class GraphBuilder:
     """The steps through one part of a model, as they are laid."""
 
     def __init__(self, part: Block, at: ForwardPass, batch: int, width: int) -> None:
         self.at, self.steps = at, list[Operation]()
         self.B, self.T, self.d = Dim("B", batch), Dim("T", at.tokens), Dim.const(width)
         self._batch = Dim.const(1) if batch == 1 else self.B
-        self._leaves, self._works = fold(part), list(works(part, at, batch))
+        self._leaves, self._matmuls = fold(part), list(list_matmuls(part, at, batch))
 
-    def lay(self, name: str, kind: str, shape: Sequence[int], takes: Iterable[str], **facts: Any) -> str:
-        """One step; `uses` are the paths of its weights, or of what holds them."""
-        paths = facts.pop("uses", ())
-        found = [x for path in paths for x in self._claimed(path)]
-        flops = total((facts.pop("flops", 0), *self._products(tuple(paths))))
-        dims = tuple(map(Dim.const, shape))
-        self.steps.append(Operation(name=name, kind=kind, shape=dims, takes=tuple(takes), uses=tuple(found), flops=flops, **facts))
+    def add_step(
+        self,
+        name: str,
+        kind: str,
+        shape: Sequence[int],
+        inputs: Iterable[str],
+        *,
+        description: str,
+        weights: Sequence[str] = (),
+        flops: Dim | None = None,
+        cached: Dim | None = None,
+        hook_point: str = "",
+    ) -> str:
+        """Add one step and return its name; `weights` are paths of weights, or of the blocks that own them."""
+        used = [x for path in weights for x in self._claim_weights(path)]
+        self.steps.append(
+            Operation(
+                name=name,
+                kind=kind,
+                shape=tuple(map(Dim.const, shape)),
+                inputs=tuple(inputs),
+                description=description,
+                weights=tuple(used),
+                flops=total((flops if flops is not None else Dim.const(0), *self._claim_matmuls(tuple(weights)))),
+                cached=Dim.const(0) if cached is None else cached,
+                hook_point=hook_point,
+            )
+        )
         return name
 
     def keys(self, span: int | None = None) -> Dim:
@@ -81,53 +110,68 @@ class Trail:
         prompt = span is None or self.at.tokens == self.at.context
         return Dim("M", self.at.context if prompt or span is None else min(self.at.context, int(span)))
 
-    def linear(self, path: str, block: Linear, x: str, rows: Sequence[int] = (), **facts: Any) -> str:
-        """W x + b for each row alone; a narrow one has its projection first."""
+    def linear(
+        self, path: str, block: Linear, x: str, rows: Sequence[int] = (), *, description: str = "", hook_point: str | None = None
+    ) -> str:
+        """Add W x + b at each position; a `ProjectedLinear` gets its projection first."""
         rows = rows or (self.B, self.T)
         inner = block.projection if isinstance(block, ProjectedLinear) else None
         x = x if inner is None else self.linear(f"{path}.projection", inner, x, rows)
-        does = "W x + b, each position alone" if block.bias else "W x, each position alone"
-        said = {"does": does, "seen": f"{path}>"} | facts
-        return self.lay(path, "linear", (*rows, block.weight.shape[0]), (x,), uses=(f"{path}.weight", f"{path}.bias"), **said)
+        return self.add_step(
+            path,
+            "linear",
+            (*rows, block.weight.shape[0]),
+            (x,),
+            weights=(f"{path}.weight", f"{path}.bias"),
+            description=description or ("W x + b at each position" if block.bias else "W x at each position"),
+            hook_point=f"{path}>" if hook_point is None else hook_point,
+        )
 
-    def norm(self, path: str, block: Block | None, x: str, shape: Sequence[int] = (), **facts: Any) -> str:
-        """A norm of the last dimension, if there is one."""
+    def norm(self, path: str, block: Block | None, x: str, shape: Sequence[int] = (), *, hook_point: str | None = None) -> str:
+        """Add a norm over the last dimension; without a block, return x."""
         if block is None:
             return x
-        said = {"does": type(block).__name__, "seen": f"{path}>", "uses": (path,)} | facts
-        return self.lay(path, "norm", shape or (self.B, self.T, self.d), (x,), **said)
+        return self.add_step(
+            path,
+            "norm",
+            shape or (self.B, self.T, self.d),
+            (x,),
+            weights=(path,),
+            description=type(block).__name__,
+            hook_point=f"{path}>" if hook_point is None else hook_point,
+        )
 
-    def add(self, name: str, x: str, y: str, does: str = "added to the stream", seen: str = "") -> str:
+    def add_residual(self, name: str, x: str, y: str, description: str = "added to the stream", hook_point: str = "") -> str:
         """The residual connection."""
-        return self.lay(name, "add", (self.B, self.T, self.d), (x, y), does=does, seen=seen)
+        return self.add_step(name, "add", (self.B, self.T, self.d), (x, y), description=description, hook_point=hook_point)
 
     def mixing(self, path: str, block: Mixer) -> tuple[Dim, Dim]:
         """The FLOPs that no weight accounts for: of the scores, and of what comes after."""
-        found = [x for x in self._works if x.mixing and x.pattern == path]
-        self._works = [x for x in self._works if x not in found]
+        found = [x for x in self._matmuls if x.mixing and x.pattern == path]
+        self._matmuls = [x for x in self._matmuls if x not in found]
         scores = product((self._batch, block.score_flops(self.at))) if isinstance(block, AttentionBase) else Dim.const(0)
         return scores, total(x.flops for x in found) - scores
 
-    def closed(self) -> tuple[Operation, ...]:
+    def finish(self) -> tuple[Operation, ...]:
         """All steps, once nothing is left over."""
-        left = [x.pattern for x in self._leaves] + [x.pattern for x in self._works]
+        left = [x.pattern for x in self._leaves] + [x.pattern for x in self._matmuls]
         assert not left, f"no step uses {left}"
         return tuple(self.steps)
 
-    def _claimed(self, path: str) -> list[Used]:
-        found = [x for x in self._leaves if _within(x.pattern, path)]
-        self._leaves = [x for x in self._leaves if not _within(x.pattern, path)]
+    def _claim_weights(self, path: str) -> list[UsedWeight]:
+        found = [x for x in self._leaves if _is_under(x.pattern, path)]
+        self._leaves = [x for x in self._leaves if not _is_under(x.pattern, path)]
         return [_used(x) for x in found]
 
-    def _products(self, paths: tuple[str, ...]) -> list[Dim]:
-        found = [x for x in self._works if not x.mixing and any(_within(x.pattern, path) for path in paths)]
-        self._works = [x for x in self._works if x not in found]
+    def _claim_matmuls(self, paths: tuple[str, ...]) -> list[Dim]:
+        found = [x for x in self._matmuls if not x.mixing and any(_is_under(x.pattern, path) for path in paths)]
+        self._matmuls = [x for x in self._matmuls if x not in found]
         return [x.flops for x in found]
 
 
-def _used(x: Folded) -> Used:
-    return Used(path=x.pattern.replace("{l}", "{e}"), weight=x.weight, group=x.group, copies=x.copies, live=x.active)
+def _used(x: Folded) -> UsedWeight:
+    return UsedWeight(path=x.pattern.replace("{l}", "{e}"), weight=x.weight, group=x.group, copies=x.copies, live=x.active)
 
 
-def _within(pattern: str, path: str) -> bool:
+def _is_under(pattern: str, path: str) -> bool:
     return pattern == path or pattern.startswith(f"{path}.")

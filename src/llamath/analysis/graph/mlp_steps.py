@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from ...core.blocks import MLP, ClampedMLP, DenseAndMoE, LatentMoE, MoE, PerLayerInput, ScaledMoE
 from ...core.expr import Dim, product
 from ...core.tree import Block
-from .graph_builder import Trail
+from .graph_builder import GraphBuilder
 
 
-def mlp(t: Trail, path: str, block: MLP, x: str, rows: Sequence[int] = ()) -> str:
+def mlp(t: GraphBuilder, path: str, block: MLP, x: str, rows: Sequence[int] = ()) -> str:
     """down(act(gate x) · up x), or without a gate."""
     rows = rows or (t.B, t.T)
     gate = None if block.gate is None else t.linear(f"{path}.gate", block.gate, x, rows)
     up = t.linear(f"{path}.up", block.up, x, rows)
     takes = (up,) if gate is None else (gate, up)
-    y = t.lay(f"{path}.act", "act", (*rows, block.up.weight.shape[0]), takes, does=_activated(block), seen=f">{path}.down")
+    y = t.add_step(
+        f"{path}.act", "act", (*rows, block.up.weight.shape[0]), takes, description=_activated(block), hook_point=f">{path}.down"
+    )
     return t.linear(f"{path}.down", block.down, y, rows)
 
 
@@ -31,7 +33,7 @@ def _activated(block: MLP) -> str:
     return f"{name}{act}(gate) · up"
 
 
-def moe(t: Trail, path: str, block: MoE, x: str) -> str:
+def moe(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
     """A router, the experts that it chooses for each position, and what every position passes besides."""
     chosen = _chosen(t, path, block, x)
     kinds = block.experts.distinct()
@@ -41,14 +43,19 @@ def moe(t: Trail, path: str, block: MoE, x: str) -> str:
         read, wide = t.linear(f"{path}.latent_down", block.latent_down, x), block.latent_down.weight.shape[0]
     if isinstance(block, ScaledMoE):
         read = t.norm(f"{path}.expert_norm", block.expert_norm, x)
-    t.lay(f"{path}.dealt", "view", (*rows, wide), (read, chosen), does=_dealing(block), seen=f">{path}.experts.{{e}}.up")
+    t.add_step(f"{path}.dealt", "view", (*rows, wide), (read, chosen), description=_dealing(block), hook_point=f">{path}.experts.{{e}}.up")
     expert = kinds[0][0]
     assert isinstance(expert, MLP)
     given = _expert(t, f"{path}.experts.{{l}}", expert, (f"{path}.dealt", *rows))
     parts = [given, chosen]
     if isinstance(block, LatentMoE):
-        total = t.lay(
-            f"{path}.sum", "sum", (t.B, t.T, wide), parts, does="each one's experts, weighed and summed", seen=f">{path}.latent_up"
+        total = t.add_step(
+            f"{path}.sum",
+            "sum",
+            (t.B, t.T, wide),
+            parts,
+            description="each one's experts, weighed and summed",
+            hook_point=f">{path}.latent_up",
         )
         parts = [t.linear(f"{path}.latent_up", block.latent_up, total)]
     if block.shared is not None:
@@ -56,60 +63,75 @@ def moe(t: Trail, path: str, block: MoE, x: str) -> str:
     elif isinstance(block, LatentMoE):
         return parts[0]
     does = "its experts, weighed and summed" + (", and what all share" if block.shared else "")
-    return t.lay(f"{path}.out", "sum", (t.B, t.T, t.d), parts, does=does, seen=f"{path}>")
+    return t.add_step(f"{path}.out", "sum", (t.B, t.T, t.d), parts, description=does, hook_point=f"{path}>")
 
 
-def _chosen(t: Trail, path: str, block: MoE, x: str) -> str:
+def _chosen(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
     read = t.norm(f"{path}.router_norm", block.router_norm, x) if isinstance(block, ScaledMoE) else x
-    logits = t.linear(f"{path}.router", block.router, read, does="a score for each expert")
+    logits = t.linear(f"{path}.router", block.router, read, description="a score for each expert")
     used = [f"{path}.{name}" for name in ("correction", "expert_scale") if getattr(block, name, None) is not None]
     does = f"the best {int(block.top_k)} of {int(block.experts.n):,}, with their shares ({block.scoring})"
     if block.expert_groups:
         does = f"{does}, from {block.expert_groups.kept} of {block.expert_groups.groups} groups"
-    return t.lay(f"{path}.choice", "choice", (t.B, t.T, Dim.const(block.top_k)), (logits,), does=does, uses=used, seen=f"{path}:chosen")
+    return t.add_step(
+        f"{path}.choice",
+        "choice",
+        (t.B, t.T, Dim.const(block.top_k)),
+        (logits,),
+        description=does,
+        weights=used,
+        hook_point=f"{path}:chosen",
+    )
 
 
 def _dealing(block: MoE) -> str:
     return "each position to its experts" + (", its share of x" if block.routing == "input" else "")
 
 
-def _expert(t: Trail, path: str, block: MLP, at: tuple[str, int]) -> str:
+def _expert(t: GraphBuilder, path: str, block: MLP, at: tuple[str, int]) -> str:
     """The experts, all of them together: as many rows as positions have experts."""
     before = len(t.steps)
     y = mlp(t, path, block, at[0], at[1:])
     names = {x.name: x.name.replace("{l}", "{e}") for x in t.steps[before:]}
     for i, step in enumerate(t.steps[before:], before):
-        takes = tuple(names.get(name, name) for name in step.takes)
-        t.steps[i] = step.replace(name=names[step.name], takes=takes, seen=step.seen.replace("{l}", "{e}"))
+        takes = tuple(names.get(name, name) for name in step.inputs)
+        t.steps[i] = step.replace(name=names[step.name], inputs=takes, hook_point=step.hook_point.replace("{l}", "{e}"))
     return names[y]
 
 
-def _shared(t: Trail, path: str, block: MoE, x: str) -> str:
+def _shared(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
     assert block.shared is not None
     y = mlp(t, f"{path}.shared", block.shared, x)
     if block.shared_gate is None:
         return y
     gate = t.linear(f"{path}.shared_gate", block.shared_gate, x)
-    return t.lay(f"{path}.shared_out", "multiply", (t.B, t.T, t.d), (y, gate), does="· sigmoid(shared_gate)")
+    return t.add_step(f"{path}.shared_out", "multiply", (t.B, t.T, t.d), (y, gate), description="· sigmoid(shared_gate)")
 
 
-def both(t: Trail, path: str, block: DenseAndMoE, x: str) -> str:
+def both(t: GraphBuilder, path: str, block: DenseAndMoE, x: str) -> str:
     """An MLP and experts side by side."""
     y = mlp(t, f"{path}.dense", block.dense, t.norm(f"{path}.dense_norm", block.dense_norm, x))
     y = t.norm(f"{path}.dense_out_norm", block.dense_out_norm, y)
     z = t.norm(f"{path}.moe_out_norm", block.moe_out_norm, moe(t, f"{path}.moe", block.moe, x))
-    return t.lay(f"{path}.out", "sum", (t.B, t.T, t.d), (y, z), does="both together", seen=f"{path}>")
+    return t.add_step(f"{path}.out", "sum", (t.B, t.T, t.d), (y, z), description="both together", hook_point=f"{path}>")
 
 
-def beside(t: Trail, block: PerLayerInput, x: str) -> str:
+def per_layer_input_steps(t: GraphBuilder, block: PerLayerInput, x: str) -> str:
     """The third branch of a layer, which reads what the layer is told of each token."""
     path, p = "per_layer", block.gate.weight.shape[0]
     gate = t.linear(f"{path}.gate", block.gate, x)
-    y = t.lay(f"{path}.act", "act", (t.B, t.T, p), (gate, "told"), does=f"{block.activation}(gate) · what it is told", seen=f">{path}.out")
+    y = t.add_step(
+        f"{path}.act",
+        "act",
+        (t.B, t.T, p),
+        (gate, "told"),
+        description=f"{block.activation}(gate) · what it is told",
+        hook_point=f">{path}.out",
+    )
     return t.norm(f"{path}.norm", block.norm, t.linear(f"{path}.out", block.out, y))
 
 
-def feed(t: Trail, path: str, block: Block, x: str) -> str:
+def mlp_steps(t: GraphBuilder, path: str, block: Block, x: str) -> str:
     """Whatever feed-forward it is."""
     if isinstance(block, DenseAndMoE):
         return both(t, path, block, x)

@@ -2,77 +2,113 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from ...core.blocks import Linear
 from ...core.expr import Dim
 from ...core.mixers import GatedDeltaNet, Mamba2, RecurrentMixer, ShortConv
 from ..inference.cache_bytes import cache_spec
-from .graph_builder import Trail
+from .graph_builder import GraphBuilder
 
 
-def _images(t: Trail, path: str, block: RecurrentMixer, x: str) -> dict[str, str]:
+class _StateFacts(TypedDict):
+    """The keywords that the step of any recurrent state passes to `add_step`."""
+
+    description: str
+    flops: Dim
+    cached: Dim
+    hook_point: str
+
+
+def _input_projections(t: GraphBuilder, path: str, block: RecurrentMixer, x: str) -> dict[str, str]:
     """The linear images of x, by name; the output is no such image."""
     found = {name: part for name in block.fields if name != "out" and isinstance(part := getattr(block, name), Linear)}
     return {name: t.linear(f"{path}.{name}", part, x) for name, part in found.items()}
 
 
-def _convolved(t: Trail, path: str, block: GatedDeltaNet | Mamba2 | ShortConv, takes: tuple[str, ...]) -> str:
+def _conv_step(t: GraphBuilder, path: str, block: GatedDeltaNet | Mamba2 | ShortConv, takes: tuple[str, ...]) -> str:
     kept = cache_spec(block)
     assert kept is not None and kept.conv_state is not None
     channels, taps = block.conv.weight.shape
     does = f"each channel's last {int(taps)}, weighed"
     keeps, used = t.B * kept.conv_state, (f"{path}.conv",)
-    return t.lay(f"{path}.conv", "conv", (t.B, t.T, channels), takes, does=does, uses=used, keeps=keeps, seen=f"{path}.conv>")
+    return t.add_step(
+        f"{path}.conv", "conv", (t.B, t.T, channels), takes, description=does, weights=used, cached=keeps, hook_point=f"{path}.conv>"
+    )
 
 
-def delta(t: Trail, path: str, block: GatedDeltaNet, x: str) -> str:
+def gated_delta_net(t: GraphBuilder, path: str, block: GatedDeltaNet, x: str) -> str:
     """The gated delta rule."""
     Hv, hk, hv = (Dim.const(n) for n in (block.value_heads, block.key_dim, block.value_dim))
-    made = _images(t, path, block, x)
-    read = _convolved(t, path, block, (made["query"], made["key"], made["value"]))
+    made = _input_projections(t, path, block, x)
+    read = _conv_step(t, path, block, (made["query"], made["key"], made["value"]))
     does = "what each state keeps and takes up"
-    pace = t.lay(
+    pace = t.add_step(
         f"{path}.pace",
         "act",
         (t.B, t.T, Hv),
         (made["alpha"], made["beta"]),
-        does=does,
-        uses=(f"{path}.dt_bias", f"{path}.a_log"),
-        seen=f"{path}.alpha>",
+        description=does,
+        weights=(f"{path}.dt_bias", f"{path}.a_log"),
+        hook_point=f"{path}.alpha>",
     )
-    state = t.lay(f"{path}.state", "state", (t.B, Hv, hk, hv), (read, pace), **_state(t, path, block))
-    y = t.lay(f"{path}.read", "mix", (t.B, t.T, Hv, hv), (state,), does="Sᵀ q at each position", seen=f">{path}.norm")
+    state = t.add_step(f"{path}.state", "state", (t.B, Hv, hk, hv), (read, pace), **_state_facts(t, path, block))
+    y = t.add_step(f"{path}.read", "mix", (t.B, t.T, Hv, hv), (state,), description="Sᵀ q at each position", hook_point=f">{path}.norm")
     y = t.norm(f"{path}.norm", block.norm, y, (t.B, t.T, Hv, hv))
-    y = t.lay(f"{path}.gated", "multiply", (t.B, t.T, Hv * hv), (y, made["z"]), does="· silu(z), heads side by side", seen=f">{path}.out")
+    y = t.add_step(
+        f"{path}.gated",
+        "multiply",
+        (t.B, t.T, Hv * hv),
+        (y, made["z"]),
+        description="· silu(z), heads side by side",
+        hook_point=f">{path}.out",
+    )
     return t.linear(f"{path}.out", block.out, y)
 
 
-def mamba(t: Trail, path: str, block: Mamba2, x: str) -> str:
+def mamba2(t: GraphBuilder, path: str, block: Mamba2, x: str) -> str:
     """Mamba-2."""
     H, m, N = (Dim.const(n) for n in (block.heads, block.head_dim, block.state_size))
-    made = _images(t, path, block, x)
-    read = _convolved(t, path, block, (made["x"], made["b"], made["c"]))
+    made = _input_projections(t, path, block, x)
+    read = _conv_step(t, path, block, (made["x"], made["b"], made["c"]))
     does = "what each state keeps and takes up"
-    pace = t.lay(
-        f"{path}.pace", "act", (t.B, t.T, H), (made["dt"],), does=does, uses=(f"{path}.dt_bias", f"{path}.a_log"), seen=f"{path}.dt>"
+    pace = t.add_step(
+        f"{path}.pace",
+        "act",
+        (t.B, t.T, H),
+        (made["dt"],),
+        description=does,
+        weights=(f"{path}.dt_bias", f"{path}.a_log"),
+        hook_point=f"{path}.dt>",
     )
-    state = t.lay(f"{path}.state", "state", (t.B, H, m, N), (read, pace), **_state(t, path, block))
+    state = t.add_step(f"{path}.state", "state", (t.B, H, m, N), (read, pace), **_state_facts(t, path, block))
     does = "S c + skip · x at each position, · silu(z)"
-    y = t.lay(f"{path}.read", "mix", (t.B, t.T, H * m), (state, read, made["z"]), does=does, uses=(f"{path}.skip",), seen=f">{path}.norm")
+    y = t.add_step(
+        f"{path}.read",
+        "mix",
+        (t.B, t.T, H * m),
+        (state, read, made["z"]),
+        description=does,
+        weights=(f"{path}.skip",),
+        hook_point=f">{path}.norm",
+    )
     return t.linear(f"{path}.out", block.out, t.norm(f"{path}.norm", block.norm, y, (t.B, t.T, H * m)))
 
 
-def _state(t: Trail, path: str, block: RecurrentMixer) -> dict[str, object]:
+def _state_facts(t: GraphBuilder, path: str, block: RecurrentMixer) -> _StateFacts:
     """What is true of any step of a state."""
     kept, (_, flops) = cache_spec(block), t.mixing(path, block)
     assert kept is not None and kept.state is not None
     does = "a matrix for each head, carried from position to position"
-    return {"does": does, "flops": flops, "keeps": t.B * kept.state, "seen": f"{path}:state"}
+    return {"description": does, "flops": flops, "cached": t.B * kept.state, "hook_point": f"{path}:state"}
 
 
-def short(t: Trail, path: str, block: ShortConv, x: str) -> str:
+def short_conv(t: GraphBuilder, path: str, block: ShortConv, x: str) -> str:
     """The short convolution between two gates."""
-    made = _images(t, path, block, x)
+    made = _input_projections(t, path, block, x)
     wide = (t.B, t.T, block.x.weight.shape[0])
-    y = t.lay(f"{path}.product", "multiply", wide, (made["b"], made["x"]), does="b · x", seen=f">{path}.conv")
-    y = t.lay(f"{path}.gated", "multiply", wide, (_convolved(t, path, block, (y,)), made["c"]), does="· c", seen=f">{path}.out")
+    y = t.add_step(f"{path}.product", "multiply", wide, (made["b"], made["x"]), description="b · x", hook_point=f">{path}.conv")
+    y = t.add_step(
+        f"{path}.gated", "multiply", wide, (_conv_step(t, path, block, (y,)), made["c"]), description="· c", hook_point=f">{path}.out"
+    )
     return t.linear(f"{path}.out", block.out, y)

@@ -15,14 +15,14 @@ from ...core.forward_pass import AttentionWindow, ForwardPass
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.tree import Block, fold_blocks
-from . import Operation, Trail
-from .layer_steps import layer as layer_steps
+from . import GraphBuilder, Operation
+from .layer_steps import layer_steps as layer_steps
 
-STREAM = "x"
+HIDDEN_STATES = "x"
 """What each part reads: the stream that the part before gave."""
 
 
-class Stage(Record):
+class WalkthroughStage(Record):
     """Steps that go together: what comes before the layers, one kind of layer, what comes after."""
 
     name: str  # embedding, layers or head
@@ -42,9 +42,9 @@ class Stage(Record):
         return sum(int(x.flops) for x in self.steps)
 
     @property
-    def keeps(self) -> int:
+    def cached(self) -> int:
         """How many numbers one of them remembers."""
-        return sum(int(x.keeps) for x in self.steps)
+        return sum(int(x.cached) for x in self.steps)
 
 
 class Walkthrough(Record):
@@ -52,7 +52,7 @@ class Walkthrough(Record):
 
     at: ForwardPass
     batch: int
-    stages: tuple[Stage, ...]
+    stages: tuple[WalkthroughStage, ...]
 
     @property
     def parameters(self) -> int:
@@ -65,17 +65,17 @@ class Walkthrough(Record):
         return sum(x.flops * x.times for x in self.stages)
 
     @property
-    def keeps(self) -> int:
+    def cached(self) -> int:
         """How many numbers are remembered once it is over."""
-        return sum(x.keeps * x.times for x in self.stages)
+        return sum(x.cached * x.times for x in self.stages)
 
     @property
-    def layers(self) -> tuple[Stage, ...]:
+    def layers(self) -> tuple[WalkthroughStage, ...]:
         """The kinds of layers."""
         return tuple(x for x in self.stages if x.name == "layers")
 
 
-def prompt(tokens: int) -> ForwardPass:
+def prompt_pass(tokens: int) -> ForwardPass:
     """A prompt read at once; a single token is compared with itself as one that follows would be."""
     return ForwardPass.prefill(tokens, absorbed=tokens == 1)
 
@@ -101,23 +101,23 @@ def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | Non
 
 def block_steps(block: Layer, width: int, at: ForwardPass, batch: int = 1) -> tuple[Operation, ...]:
     """The steps of one layer."""
-    trail = Trail(block, at, batch, width)
-    layer_steps(trail, block, STREAM)
-    return trail.closed()
+    trail = GraphBuilder(block, at, batch, width)
+    layer_steps(trail, block, HIDDEN_STATES)
+    return trail.finish()
 
 
-def _kinds(tree: Decoder, at: ForwardPass, batch: int, told: int | None) -> Iterator[Stage]:
+def _kinds(tree: Decoder, at: ForwardPass, batch: int, told: int | None) -> Iterator[WalkthroughStage]:
     """The layers, those whose steps are alike together."""
     made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
     for block, n in tree.layers.distinct():
         assert isinstance(block, Layer)
         steps = block_steps(block, tree.width, at, batch)
-        first, ids, times = made.get(key := tuple(x.alike for x in steps), (steps, set(), 0))
+        first, ids, times = made.get(key := tuple(x.key for x in steps), (steps, set(), 0))
         made[key] = (first, ids | {id(block)}, times + int(n))
     for steps, ids, times in made.values():
         indices = layer_ranges(tree.layers, ids)
         own = told if told is not None and id(tree.layers[told]) in ids else indices[0][0] if indices else 0
-        yield Stage(name="layers", times=times, indices=indices, layer=own, steps=steps)
+        yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps)
 
 
 def _part(tree: Decoder, *names: str) -> Decoder:
@@ -130,37 +130,37 @@ class Empty(Block):
     """Nothing, where something is due."""
 
 
-def _before(tree: Decoder, at: ForwardPass, batch: int) -> Stage:
-    t = Trail(_part(tree, "embed", "positions", "embed_norm", "per_layer"), at, batch, tree.width)
-    ids = t.lay("ids", "ids", (t.B, t.T), (), does="numbers of tokens, 0 to V − 1", seen=">embed")
+def _before(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
+    t = GraphBuilder(_part(tree, "embed", "positions", "embed_norm", "per_layer"), at, batch, tree.width)
+    ids = t.add_step("ids", "ids", (t.B, t.T), (), description="numbers of tokens, 0 to V − 1", hook_point=">embed")
     x = _embedded(t, tree.embed, ids)
     if tree.positions is not None:
         does, shape = "a learned row for each position", (t.T, t.d)
-        place = t.lay("positions", "lookup", shape, (), does=does, uses=("positions",), seen="positions>")
-        x = t.add("place", x, place, "the position's row added", ">embed_norm" if tree.embed_norm else ">layers.0")
+        place = t.add_step("positions", "lookup", shape, (), description=does, weights=("positions",), hook_point="positions>")
+        x = t.add_residual("place", x, place, "the position's row added", ">embed_norm" if tree.embed_norm else ">layers.0")
     if tree.per_layer is not None:
         _told(t, tree, (ids, x))
     t.norm("embed_norm", tree.embed_norm, x)
-    return Stage(name="embedding", steps=t.closed())
+    return WalkthroughStage(name="embedding", steps=t.finish())
 
 
-def _embedded(t: Trail, block: Embedding, ids: str) -> str:
+def _embedded(t: GraphBuilder, block: Embedding, ids: str) -> str:
     scale = "" if block.scale == 1.0 else f", × {block.scale:g}"
     narrow = isinstance(block, ProjectedEmbedding)
     shape = (t.B, t.T, block.weight.shape[-1])
-    x = t.lay(
+    x = t.add_step(
         "embed",
         "lookup",
         shape,
         (ids,),
-        does=f"the row of each token{scale}",
-        uses=("embed.weight",),
-        seen=">embed.projection" if narrow else "embed>",
+        description=f"the row of each token{scale}",
+        weights=("embed.weight",),
+        hook_point=">embed.projection" if narrow else "embed>",
     )
     return t.linear("embed.projection", block.projection, x) if isinstance(block, ProjectedEmbedding) else x
 
 
-def _told(t: Trail, tree: Decoder, made: tuple[str, str]) -> None:
+def _told(t: GraphBuilder, tree: Decoder, made: tuple[str, str]) -> None:
     """What each layer is told of each token besides."""
     told = tree.per_layer
     assert told is not None and told.norm.weight is not None
@@ -169,17 +169,21 @@ def _told(t: Trail, tree: Decoder, made: tuple[str, str]) -> None:
     x = t.linear(f"{path}.projection", told.projection, made[1])
     x = t.norm(f"{path}.norm", told.norm, x, (t.B, t.T, L, p))
     does = "a narrow row for each token and layer"
-    y = t.lay(f"{path}.embed", "lookup", (t.B, t.T, wide), (made[0],), does=does, uses=(f"{path}.embed",), seen=f"{path}.embed>")
-    t.lay("told", "add", (t.B, t.T, L, p), (x, y), does="what each layer is told besides", seen=f"{path}>")
+    y = t.add_step(
+        f"{path}.embed", "lookup", (t.B, t.T, wide), (made[0],), description=does, weights=(f"{path}.embed",), hook_point=f"{path}.embed>"
+    )
+    t.add_step("told", "add", (t.B, t.T, L, p), (x, y), description="what each layer is told besides", hook_point=f"{path}>")
 
 
-def _after(tree: Decoder, at: ForwardPass, batch: int) -> Stage:
-    t = Trail(_part(tree, "norm", "head"), at, batch, tree.width)
-    x = t.norm("norm", tree.norm, STREAM)
+def _after(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
+    t = GraphBuilder(_part(tree, "norm", "head"), at, batch, tree.width)
+    x = t.norm("norm", tree.norm, HIDDEN_STATES)
     if tree.head is not None:
         tied = " (the embedding's own matrix)" if tree.head.weight.tied else ""
-        x = t.linear("head", tree.head, x, does=f"a score for each token of the vocabulary{tied}")
+        x = t.linear("head", tree.head, x, description=f"a score for each token of the vocabulary{tied}")
         more = ([f"· {tree.logit_scale:g}"] if tree.logit_scale != 1.0 else []) + ([f"capped at {tree.softcap:g}"] if tree.softcap else [])
         does = ", ".join([*more, "softmax: shares that sum to 1"])
-        t.lay("probabilities", "probabilities", (t.B, t.T, tree.head.weight.shape[0]), (x,), does=does, seen="probabilities")
-    return Stage(name="head", steps=t.closed())
+        t.add_step(
+            "probabilities", "probabilities", (t.B, t.T, tree.head.weight.shape[0]), (x,), description=does, hook_point="probabilities"
+        )
+    return WalkthroughStage(name="head", steps=t.finish())

@@ -21,8 +21,8 @@ from ..inference.cache_bytes import cache_spec
 from ..inference.gpu_shards import shard_mixer
 from ..inference.speed_limits import find_roof
 from ..parallel_layout import Layout
-from ..training.pipeline_schedule import bytes_of
-from ..training.saved_activations import Kernels, Saved, after, layer, loss
+from ..training.pipeline_schedule import saved_bytes
+from ..training.saved_activations import Kernels, SavedTensor, saved_by_head, saved_by_layer, saved_by_loss
 
 MATMUL_EFFICIENCY = 0.70
 """The fraction of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
@@ -95,13 +95,13 @@ class MicrobatchCosts:
     def _layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         assert isinstance(block, Layer)
         leaves = self._leaves(block)
-        kept = layer(block, Dim.const(self.tree.width), self.kernels)
+        kept = saved_by_layer(block, Dim.const(self.tree.width), self.kernels)
         rows = self._tokens(layout) * self.kernels.width
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
             attention=sum(map(float, self._attention_flops(block, layout))) / self.rates.attention,
             memory=self._memory_seconds(kept, layout),
-            scores=self._memory_seconds([x for x in kept if x.core], layout),
+            scores=self._memory_seconds([x for x in kept if x.is_score], layout),
             tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
             context=self._kv_bytes(block, layout) if layout.cp > 1 else 0.0,
             expert=2 * rows * _elements_sent_to_experts(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
@@ -116,7 +116,7 @@ class MicrobatchCosts:
         if self.tree.head is None:
             return ForwardCost()
         leaves = fold_field(self.tree, "head")
-        kept = [*after(self.tree, self.kernels), *loss(self.tree, self.kernels)]
+        kept = [*saved_by_head(self.tree, self.kernels), *saved_by_loss(self.tree, self.kernels)]
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
             memory=self._memory_seconds(kept, layout),
@@ -145,8 +145,8 @@ class MicrobatchCosts:
         share = layout.microbatch / (layout.tp * layout.cp)
         yield from (share * int(x.active) * int(x.block.mixing_flops(at)) for x in fold_blocks(block) if isinstance(x.block, Mixer))
 
-    def _memory_seconds(self, kept: list[Saved], layout: Layout) -> float:
-        return ACTIVATION_PASSES * sum(bytes_of(x, layout, self.context) for x in kept) / self.rates.memory
+    def _memory_seconds(self, kept: list[SavedTensor], layout: Layout) -> float:
+        return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in kept) / self.rates.memory
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:
         """Bytes of the keys and values of the whole context that one rank needs."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage
-from ..training.pipeline_schedule import under_way
-from ..training.training_memory import Job
-from ..training.zero_states import Resident, gathered, static
+from ..training.pipeline_schedule import in_flight_microbatches
+from ..training.training_memory import TrainingJob
+from ..training.zero_states import PersistentState, persistent_lines, zero3_gather_buffers
 from .step_time import DataParallelBytes, largest_stage
 
 
@@ -28,9 +28,9 @@ Stages = Callable[[Layout], Sequence[PipelineStage]]
 class LayoutMemory:
     """The memory of a training job under many layouts; `stages` returns the pipeline stages to compare."""
 
-    def __init__(self, job: Job, stages: Stages) -> None:
+    def __init__(self, job: TrainingJob, stages: Stages) -> None:
         self.job, self._stages = job, stages
-        self._resident: dict[tuple[int, ...], Resident] = {}
+        self._resident: dict[tuple[int, ...], PersistentState] = {}
         self._static: dict[tuple[int, ...], tuple[int, int]] = {}
         self._moving: dict[tuple[object, ...], int] = {}
         self._owned: dict[tuple[int, ...], _UnshardedState] = {}
@@ -53,23 +53,23 @@ class LayoutMemory:
         key = (stage.index, *_weight_split(layout), layout.replicas, layout.zero)
         if key not in self._static:
             resident = self._persistent_state(stage, layout)
-            lines = [x for found in static(resident, layout).values() for x in found]
-            whole = gathered(resident, self.job.at(layout).layers(stage), layout) if layout.zero == 3 else []
+            lines = [x for found in persistent_lines(resident, layout).values() for x in found]
+            whole = zero3_gather_buffers(resident, self.job.with_layout(layout).layers(stage), layout) if layout.zero == 3 else []
             self._static[key] = sum(x.bytes for x in lines), sum(x.bytes for x in whole)
         return self._static[key]
 
-    def _persistent_state(self, stage: PipelineStage, layout: Layout) -> Resident:
+    def _persistent_state(self, stage: PipelineStage, layout: Layout) -> PersistentState:
         key = (stage.index, *_weight_split(layout))
         if key not in self._resident:
-            self._resident[key] = self.job.at(layout).resident(stage)
+            self._resident[key] = self.job.with_layout(layout).persistent_state(stage)
         return self._resident[key]
 
     def _activation_bytes(self, stage: PipelineStage, layout: Layout) -> int:
         """Bytes of activations, logits and loss."""
-        flights = tuple(under_way(stage, layout))
+        flights = tuple(in_flight_microbatches(stage, layout))
         key = (stage.index, *_weight_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
         if key not in self._moving:
-            self._moving[key] = self.job.at(layout).passing(stage)
+            self._moving[key] = self.job.with_layout(layout).activation_bytes(stage)
         return self._moving[key]
 
     def data_parallel_bytes(self, layout: Layout) -> DataParallelBytes:
@@ -87,11 +87,11 @@ class LayoutMemory:
         )
 
     def _unsharded_state(self, layout: Layout) -> _UnshardedState:
-        resident = self.job.at(layout).resident(largest_stage(self._stages(layout)))
-        dense, experts = (sum(x.elements for x in resident.pieces if bool(x.is_expert) == dealt) for dealt in (False, True))
-        sums = {name: sum(line.bytes for line in lines) for name, lines in static(resident, layout).items()}
+        resident = self.job.with_layout(layout).persistent_state(largest_stage(self._stages(layout)))
+        dense, experts = (sum(x.elements for x in resident.shards if bool(x.is_expert) == dealt) for dealt in (False, True))
+        sums = {name: sum(line.bytes for line in lines) for name, lines in persistent_lines(resident, layout).items()}
         moved = sums["gradients"] + 2 * (sums["master"] + sums["optimizer"]) + sums["weights"]
-        return _UnshardedState(dense, experts, resident.gradient, moved / (dense + experts))
+        return _UnshardedState(dense, experts, resident.gradient_bytes, moved / (dense + experts))
 
 
 def _weight_split(layout: Layout) -> tuple[int, ...]:

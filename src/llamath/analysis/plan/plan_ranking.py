@@ -14,7 +14,7 @@ from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...hardware import Device
 from ..parallel_layout import Layout
-from ..training.training_memory import TrainRequest, plainly
+from ..training.training_memory import TrainRequest, training_dtype
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
 from .training_run import TrainingCostModel, TrainingPlan, TrainingRun, prediction_constants
 
@@ -119,7 +119,7 @@ class _Search:
         self.gpus, self.device = on
         self.request, self.model = request, model
         asked = TrainRequest(
-            dtype=request.dtype or plainly(model),
+            dtype=request.dtype or training_dtype(model),
             optimizer=request.optimizer,
             gradients=request.gradients,
             context=request.context,

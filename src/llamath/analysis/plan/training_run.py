@@ -15,7 +15,7 @@ from ...core.record_type import Record
 from ...hardware import Device
 from ..flops.flop_count import train_flops
 from ..parallel_layout import Layout
-from ..training.training_memory import Job, TrainRequest
+from ..training.training_memory import TrainingJob, TrainRequest
 from .microbatch_work import ACTIVATION_PASSES, ATTENTION_EFFICIENCY, MATMUL_EFFICIENCY, MicrobatchCosts, achieved_rates
 from .network import LINK_EFFICIENCY, network_of
 from .plan_memory import LayoutMemory
@@ -69,7 +69,7 @@ class TrainingCostModel:
 
     def __init__(self, model: Model, request: TrainRequest, device: Device) -> None:
         self.model, self.device = model, device
-        self.job = Job(model, request)
+        self.job = TrainingJob(model, request)
         found = achieved_rates(device, self.job.packer.name, self.job.packer.compute_dtype)
         if found is None:
             raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")

@@ -13,7 +13,7 @@ from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import Folded, fold
 
-SETS = {
+TARGET_SETS = {
     "qv": ("q", "v"),
     "attention": ("q", "k", "v", "o"),
     "mlp": ("gate", "up", "down"),
@@ -24,41 +24,43 @@ SETS = {
 arXiv:2305.14314)."""
 
 
-class Matrix(Record):
+class LinearMatrix(Record):
     """A linear map or a table of the tree, as files hold it: several of ours in one where they are stored as one."""
 
     name: str  # as files have it, without `.weight`; our own path where there is no scheme
     paths: tuple[str, ...]
     group: str
-    out: int
-    into: int
+    out_features: int
+    in_features: int
     copies: int
-    whole: int  # the parameters of the matrix itself, one copy, without biases
+    elements: int  # the parameters of the matrix itself, one copy, without biases
 
-    def adapter(self, rank: int) -> int:
+    def adapter_parameters(self, rank: int) -> int:
         """The numbers that adapters of this rank add, over all copies."""
-        return rank * (self.out + self.into) * self.copies
+        return rank * (self.out_features + self.in_features) * self.copies
 
 
-class Lora(Record):
+class LoraAdapters(Record):
     """Adapters of one rank on a model, with what is trained whole beside them."""
 
     rank: int
-    adapted: tuple[Matrix, ...]
-    saved: tuple[Matrix, ...] = ()
+    targets: tuple[LinearMatrix, ...]
+    modules_to_save: tuple[LinearMatrix, ...] = ()
 
     @property
     def adapters(self) -> int:
         """The numbers in all A and B."""
-        return sum(x.adapter(self.rank) for x in self.adapted)
+        return sum(x.adapter_parameters(self.rank) for x in self.targets)
 
     @property
     def parameters(self) -> int:
         """Everything that is trained; a matrix trained whole is a copy, beside the one that it replaces."""
-        return self.adapters + sum(x.whole * x.copies for x in self.saved)
+        return self.adapters + sum(x.elements * x.copies for x in self.modules_to_save)
 
 
-def lora(tree: Decoder, rank: int, targets: Iterable[str], scheme: Scheme | None = None, saved: Iterable[str] = ()) -> Lora:
+def build_adapters(
+    tree: Decoder, rank: int, targets: Iterable[str], scheme: Scheme | None = None, saved: Iterable[str] = ()
+) -> LoraAdapters:
     """Adapters on the matrices that the targets name: canonical names, names of `scheme`, or a usual set.
 
     A canonical name means our matrix, a stored name the matrix as files have it (GPT-2's `c_attn` is q, k and v in one), and a set
@@ -66,15 +68,15 @@ def lora(tree: Decoder, rank: int, targets: Iterable[str], scheme: Scheme | None
     """
     if rank < 1:
         raise LlamathError(f"the rank of an adapter should be a positive integer, not {rank}")
-    ours, theirs = matrices(tree), matrices(tree, scheme)
-    chosen = [x for target in targets for x in _named(target, ours, theirs)]
+    ours, theirs = list_matrices(tree), list_matrices(tree, scheme)
+    chosen = [x for target in targets for x in _matching(target, ours, theirs)]
     if not chosen:
-        raise LlamathError("adapters need at least one target", hint=f"sets of targets: {', '.join(SETS)}")
-    whole = [x for target in saved for x in _named(target, ours, theirs)]
-    return Lora(rank=rank, adapted=_distinct(chosen), saved=_distinct(whole))
+        raise LlamathError("adapters need at least one target", hint=f"sets of targets: {', '.join(TARGET_SETS)}")
+    whole = [x for target in saved for x in _matching(target, ours, theirs)]
+    return LoraAdapters(rank=rank, targets=_unique(chosen), modules_to_save=_unique(whole))
 
 
-def matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[Matrix, ...]:
+def list_matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[LinearMatrix, ...]:
     """Every linear map and table, as the scheme stores them; without one, as the tree has them."""
     made: list[list[Folded]] = []
     last: dict[str, int] = {}
@@ -87,10 +89,10 @@ def matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[Matrix, ...]:
         else:
             last[name] = len(made)
             made.append([x])
-    kinds: dict[tuple[object, ...], Matrix] = {}
+    kinds: dict[tuple[object, ...], LinearMatrix] = {}
     for parts in made:
         one = _matrix(_stored(parts[0].pattern, scheme), parts)
-        same = kinds.get(key := (one.name, one.paths, one.out, one.into))
+        same = kinds.get(key := (one.name, one.paths, one.out_features, one.in_features))
         kinds[key] = one if same is None else same.replace(copies=same.copies + one.copies)
     return tuple(kinds.values())
 
@@ -102,45 +104,47 @@ def _stored(pattern: str, scheme: Scheme | None) -> str:
         return pattern.removesuffix(".weight")
 
 
-def _matrix(name: str, parts: Sequence[Folded]) -> Matrix:
+def _matrix(name: str, parts: Sequence[Folded]) -> LinearMatrix:
     """Several matrices that read the same x, one under the other; a table is looked up, so its rows are what comes in."""
     rows, columns = sum(int(x.weight.shape[0]) for x in parts), int(parts[0].weight.shape[1])
     table = parts[0].weight.role == "lookup"
-    return Matrix(
+    return LinearMatrix(
         name=name,
         paths=tuple(x.pattern.removesuffix(".weight") for x in parts),
         group=parts[0].group,
-        out=columns if table else rows,
-        into=rows if table else columns,
+        out_features=columns if table else rows,
+        in_features=rows if table else columns,
         copies=int(parts[0].copies),
-        whole=rows * columns,
+        elements=rows * columns,
     )
 
 
-def _distinct(found: Iterable[Matrix]) -> tuple[Matrix, ...]:
+def _unique(found: Iterable[LinearMatrix]) -> tuple[LinearMatrix, ...]:
     """None twice because two targets name it, and no part of what is chosen whole."""
-    once = {(x.paths, x.out, x.into): x for x in found}
+    once = {(x.paths, x.out_features, x.in_features): x for x in found}
     return tuple(x for x in once.values() if not any(set(x.paths) < set(y.paths) for y in once.values()))
 
 
-def _named(target: str, ours: Sequence[Matrix], theirs: Sequence[Matrix]) -> list[Matrix]:
+def _matching(target: str, ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[LinearMatrix]:
     """The matrices that a target names."""
-    if target in SETS:
+    if target in TARGET_SETS:
         found = [x for x in theirs if _in_set(target, x)]
     else:
-        found = [x for x in ours if _ends(x.name, target)] or [x for x in theirs if _ends(x.name, target)]
+        found = [x for x in ours if _ends_with(x.name, target)] or [x for x in theirs if _ends_with(x.name, target)]
     if not found:
-        near = nearest(target, _words(ours, theirs))
+        near = nearest(target, _target_names(ours, theirs))
         raise LlamathError(
             f"nothing in this model is called {safe(repr(target), 60)}, so no adapter fits there",
-            hint=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(_words(ours, theirs))}",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(_target_names(ours, theirs))}",
         )
     return found
 
 
-def _in_set(name: str, x: Matrix) -> bool:
+def _in_set(name: str, x: LinearMatrix) -> bool:
     inside = x.paths[0].startswith("layers.") and x.group != "router"
-    return inside and (not SETS[name] or any(path.rpartition(".")[2] in SETS[name] and _belongs(name, path) for path in x.paths))
+    return inside and (
+        not TARGET_SETS[name] or any(path.rpartition(".")[2] in TARGET_SETS[name] and _belongs(name, path) for path in x.paths)
+    )
 
 
 def _belongs(name: str, path: str) -> bool:
@@ -148,15 +152,15 @@ def _belongs(name: str, path: str) -> bool:
     return (".attn." in path) == (name != "mlp")
 
 
-def _ends(name: str, target: str) -> bool:
+def _ends_with(name: str, target: str) -> bool:
     return name == target or name.endswith(f".{target}")
 
 
-def _words(ours: Sequence[Matrix], theirs: Sequence[Matrix]) -> list[str]:
+def _target_names(ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[str]:
     """What targets could be called: the last words of all names, and the sets."""
-    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *SETS)))
+    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *TARGET_SETS)))
 
 
-def usual(names: Iterable[str]) -> Iterator[str]:
+def split_targets(names: Iterable[str]) -> Iterator[str]:
     """Targets as people write them, split at commas: `q_proj,v_proj`."""
     return (word for name in names for x in name.split(",") if (word := x.strip()))

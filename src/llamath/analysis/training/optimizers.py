@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..parallel_layout import WeightShard
 
-BLOCK, SMALL, FP32 = 256, 4096, 4
+BLOCK_SIZE, MIN_8BIT_ELEMENTS, FP32 = 256, 4096, 4
 
 
 class Optimizer(NamedTuple):
@@ -37,7 +37,7 @@ def _momentum(x: WeightShard, size: int) -> int:
 
 def _adamw8(x: WeightShard, size: int) -> int:  # noqa: ARG001
     n = prod(x.shape)
-    return _adamw(x, FP32) if n < SMALL else 2 * (n + FP32 * -(-n // BLOCK))
+    return _adamw(x, FP32) if n < MIN_8BIT_ELEMENTS else 2 * (n + FP32 * -(-n // BLOCK_SIZE))
 
 
 def _adafactor(x: WeightShard, size: int) -> int:
@@ -45,10 +45,10 @@ def _adafactor(x: WeightShard, size: int) -> int:
 
 
 def _muon(x: WeightShard, size: int) -> int:
-    return _momentum(x, size) if orthogonal(x) else _adamw(x, size)
+    return _momentum(x, size) if is_muon_matrix(x) else _adamw(x, size)
 
 
-def orthogonal(x: WeightShard) -> bool:
+def is_muon_matrix(x: WeightShard) -> bool:
     """Whether Muon moves it: a matrix inside the layers, and no convolution."""
     return x.role == "matmul" and len(x.shape) == 2 and x.group != "head" and not x.pattern.endswith("conv.weight")
 

@@ -13,28 +13,37 @@ from ...core.blocks import Decoder, Layer
 from ...core.expr import Dim
 from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, PipelineStage, slice_layers
-from .saved_activations import Kernels, Saved, adapters, after, before, layer, loss, rotary
+from .saved_activations import (
+    Kernels,
+    SavedTensor,
+    rotary_tables,
+    saved_by_adapters,
+    saved_by_embedding,
+    saved_by_head,
+    saved_by_layer,
+    saved_by_loss,
+)
 
-UNEVEN = ("experts", "inputs of experts", "outputs of experts")
+UNEVEN_UNDER_EP = ("experts", "inputs of experts", "outputs of experts")
 """What depends on how many tokens go to the experts of a rank."""
 
 
-class Share(NamedTuple):
+class SavedCopies(NamedTuple):
     """Something kept, so many times over, by one GPU."""
 
-    saved: Saved
+    saved: SavedTensor
     times: int
 
 
-class Held(NamedTuple):
+class StageActivations(NamedTuple):
     """What a stage keeps, and what it works on beside that."""
 
-    kept: tuple[Share, ...]
-    working: tuple[Share, ...]  # of the layer that is computed again
-    loss: tuple[Share, ...]
+    kept: tuple[SavedCopies, ...]
+    recomputed: tuple[SavedCopies, ...]  # of the layer that is computed again
+    loss: tuple[SavedCopies, ...]
 
 
-def under_way(stage: PipelineStage, layout: Layout) -> list[int]:
+def in_flight_microbatches(stage: PipelineStage, layout: Layout) -> list[int]:
     """How many microbatches each run of a stage's layers has seen and not yet had back, when they are most."""
     p, v, left = layout.pp, layout.interleave, layout.pp - stage.index - 1
     slots = min(left + 1, layout.count) if v == 1 else min(2 * left + (v - 1) * p + 1, layout.count * v)
@@ -42,81 +51,83 @@ def under_way(stage: PipelineStage, layout: Layout) -> list[int]:
     return [p * len(range(run, rounds, v)) + (rest if rounds % v == run else 0) for run in range(v)]
 
 
-def held(tree: Decoder, stage: PipelineStage, layout: Layout, k: Kernels) -> Held:
+def stage_activations(tree: Decoder, stage: PipelineStage, layout: Layout, k: Kernels) -> StageActivations:
     """What a stage keeps at its fullest moment, under the layout's recomputation."""
-    d, flights = Dim.const(tree.width), under_way(stage, layout)
-    kept: list[Share] = []
-    whole: dict[int, list[Saved]] = {}
+    d, flights = Dim.const(tree.width), in_flight_microbatches(stage, layout)
+    kept: list[SavedCopies] = []
+    whole: dict[int, list[SavedTensor]] = {}
     for run, flight in zip(stage.runs, flights, strict=True):
         for block, n in slice_layers(tree.layers, *run):
             assert isinstance(block, Layer)
             if id(block) not in whole:
-                whole[id(block)] = _trained([*layer(block, d, k), *(adapters(block, k) if k.adapted else ())], k)
-            kept += [Share(x, n * flight) for x in _remaining(whole[id(block)], d, k, layout.recompute)]
-    ends = (before(tree, k) if stage.first else []) + rotary(tree, k)
-    kept += [Share(x, flights[0]) for x in _trained(ends, k)]
-    kept += [Share(x, 1) for x in _trained(after(tree, k), k) if stage.last]
-    at_work = max((_again(x, layout.recompute) for x in whole.values()), key=lambda x: total(x, layout, k.context), default=[])
-    return Held(tuple(kept), tuple(at_work), tuple(Share(x, 1) for x in loss(tree, k) if stage.last))
+                whole[id(block)] = _without_frozen(
+                    [*saved_by_layer(block, d, k), *(saved_by_adapters(block, k) if k.adapter_paths else ())], k
+                )
+            kept += [SavedCopies(x, n * flight) for x in _remaining(whole[id(block)], d, k, layout.recompute)]
+    ends = (saved_by_embedding(tree, k) if stage.first else []) + rotary_tables(tree, k)
+    kept += [SavedCopies(x, flights[0]) for x in _without_frozen(ends, k)]
+    kept += [SavedCopies(x, 1) for x in _without_frozen(saved_by_head(tree, k), k) if stage.last]
+    at_work = max((_recomputed(x, layout.recompute) for x in whole.values()), key=lambda x: total_bytes(x, layout, k.context), default=[])
+    return StageActivations(tuple(kept), tuple(at_work), tuple(SavedCopies(x, 1) for x in saved_by_loss(tree, k) if stage.last))
 
 
-def _trained(found: list[Saved], k: Kernels) -> list[Saved]:
+def _without_frozen(found: list[SavedTensor], k: Kernels) -> list[SavedTensor]:
     """Without what only frozen weights would need."""
-    return [x for x in found if not (x.weight and k.adapted)]
+    return [x for x in found if not (x.for_weight_gradient and k.adapter_paths)]
 
 
-def _remaining(inner: list[Saved], d: Dim, k: Kernels, recompute: str) -> list[Saved]:
+def _remaining(inner: list[SavedTensor], d: Dim, k: Kernels, recompute: str) -> list[SavedTensor]:
     """What of a layer stays until the backward pass."""
     if recompute == "full":
-        return [Saved("inputs of layers", d, k.width, "sequence")]
-    return [x for x in inner if not (x.core and recompute == "selective")]
+        return [SavedTensor("inputs of layers", d, k.width, "sequence")]
+    return [x for x in inner if not (x.is_score and recompute == "selective")]
 
 
-def _again(inner: list[Saved], recompute: str) -> list[Share]:
+def _recomputed(inner: list[SavedTensor], recompute: str) -> list[SavedCopies]:
     """What of a layer comes back when it is computed again."""
-    return [Share(x, 1) for x in inner if recompute == "full" or (x.core and recompute == "selective")]
+    return [SavedCopies(x, 1) for x in inner if recompute == "full" or (x.is_score and recompute == "selective")]
 
 
-def bytes_of(x: Saved, layout: Layout, context: int) -> int:
+def saved_bytes(x: SavedTensor, layout: Layout, context: int) -> int:
     """What one GPU keeps of it, for one microbatch and one layer."""
-    return -(-int(x.numbers) * x.bytes * _tokens(x, layout, context) // _ranks(x, layout))
+    return -(-int(x.elements) * x.bytes * _tokens(x, layout, context) // _ranks(x, layout))
 
 
-def _tokens(x: Saved, layout: Layout, context: int) -> int:
-    return -(-context // layout.cp) * (1 if x.once else layout.microbatch)
+def _tokens(x: SavedTensor, layout: Layout, context: int) -> int:
+    return -(-context // layout.cp) * (1 if x.shared_by_batch else layout.microbatch)
 
 
-def _ranks(x: Saved, layout: Layout) -> int:
+def _ranks(x: SavedTensor, layout: Layout) -> int:
     """Over how many ranks tensor parallelism spreads it."""
-    if x.cut == "sequence":
+    if x.sharding == "sequence":
         return layout.tp if layout.sequence_parallel else 1
-    if x.cut == "gathered":
+    if x.sharding == "gathered":
         return layout.tp // layout.expert_tp
-    return min(layout.tp, x.parts) if x.parts else layout.tp
+    return min(layout.tp, x.max_parts) if x.max_parts else layout.tp
 
 
-def total(shares: Iterable[Share], layout: Layout, context: int) -> int:
+def total_bytes(shares: Iterable[SavedCopies], layout: Layout, context: int) -> int:
     """All of them together."""
-    return sum(x.times * bytes_of(x.saved, layout, context) for x in shares)
+    return sum(x.times * saved_bytes(x.saved, layout, context) for x in shares)
 
 
-def lines(shares: Iterable[Share], layout: Layout, context: int) -> Iterator[MemoryLine]:
+def activation_lines(shares: Iterable[SavedCopies], layout: Layout, context: int) -> Iterator[MemoryLine]:
     """The same by what it is, each with its formula."""
-    groups: dict[str, list[Share]] = {}
+    groups: dict[str, list[SavedCopies]] = {}
     for x in shares:
         groups.setdefault(x.saved.what, []).append(x)
     for what, same in groups.items():
-        if size := total(same, layout, context):
-            uneven = layout.ep > 1 and what in UNEVEN
+        if size := total_bytes(same, layout, context):
+            uneven = layout.ep > 1 and what in UNEVEN_UNDER_EP
             said = _formula(same, layout, context) + (", if each expert gets as many tokens" if uneven else "")
-            yield MemoryLine(what=what, bytes=size, formula=said, exact=not uneven and not any(x.saved.rough for x in same))
+            yield MemoryLine(what=what, bytes=size, formula=said, exact=not uneven and not any(x.saved.estimated for x in same))
 
 
-def _formula(same: list[Share], layout: Layout, context: int) -> str:
+def _formula(same: list[SavedCopies], layout: Layout, context: int) -> str:
     """Times · tokens · numbers · bytes, summed where they differ."""
     made: dict[str, int] = {}
     for x, times in same:
-        symbol, ranks = x.numbers.symbol, _ranks(x, layout)
+        symbol, ranks = x.elements.symbol, _ranks(x, layout)
         one = f"{_tokens(x, layout, context):,}·{f'({symbol})' if ' ' in symbol else symbol}·{x.bytes}" + (f"/{ranks}" if ranks > 1 else "")
         made[one] = made.get(one, 0) + times
     return " + ".join(f"{times:,}·{one}" for one, times in made.items())

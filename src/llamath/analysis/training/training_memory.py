@@ -22,18 +22,18 @@ from ..inference.inference_memory import MAX_TOKENS, declared_dtype, largest_fit
 from ..inference.weight_bytes import weight_storage
 from ..memory_line import MemoryLine, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
-from .lora_adapters import Lora, lora
+from .lora_adapters import LoraAdapters, build_adapters
 from .optimizers import OPTIMIZERS, Optimizer
-from .pipeline_schedule import Held, held, lines, total
+from .pipeline_schedule import StageActivations, activation_lines, stage_activations, total_bytes
 from .saved_activations import Kernels
-from .zero_states import ADAPTER, Resident, adapters, gathered, static
+from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
 if TYPE_CHECKING:
     from ...model import Model
 
 PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 MAX_BATCH = 2**40
-CONTEXT = 4096
+DEFAULT_CONTEXT = 4096
 """The tokens of a sequence, unless it is said, or the model's context where that is shorter."""
 
 
@@ -67,7 +67,7 @@ class StageReport(Record):
     logits: int
     overhead: int
     lines: tuple[MemoryLine, ...]
-    kept: tuple[MemoryLine, ...]  # the lines of the activations among them
+    activation_lines: tuple[MemoryLine, ...]  # the lines of the activations among them
     letters: Mapping[str, int]  # of their formulas
 
     @property
@@ -81,25 +81,25 @@ class StageReport(Record):
         return {name: getattr(self, name) for name in PARTS}
 
 
-class Adapted(Record):
+class AdapterTotals(Record):
     """What adapters train of the whole model."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("trainable", "share", "bytes", "rank=lora.rank", "targets")
 
-    lora: Lora
+    lora: LoraAdapters
     trainable: int
-    everything: int  # the model's parameters and theirs, of which peft says the share
+    all_parameters: int  # the model's parameters and theirs, of which peft says the share
     bytes: int  # of the adapters themselves
 
     @property
     def share(self) -> float:
         """The share of the parameters that is trained."""
-        return self.trainable / self.everything
+        return self.trainable / self.all_parameters
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The matrices with adapters."""
-        return tuple(x.name for x in self.lora.adapted)
+        return tuple(x.name for x in self.lora.targets)
 
 
 class TrainingLimit(Record):
@@ -115,8 +115,15 @@ class TrainReport(Report):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source", "context", "gpus=request.layout.gpus"),
-        *("layout=request.layout", "*fullest.parts", "kv_cache", "kv_per_token=kv_cache", "lines=fullest.lines", "letters=fullest.letters"),
-        *("stages", "lora=adapted", "*limit", "notes=model.notes"),
+        *(
+            "layout=request.layout",
+            "*largest_stage.parts",
+            "kv_cache",
+            "kv_per_token=kv_cache",
+            "lines=largest_stage.lines",
+            "letters=largest_stage.letters",
+        ),
+        *("stages", "lora=adapter_totals", "*limit", "notes=model.notes"),
     )
 
     model: Model
@@ -124,7 +131,7 @@ class TrainReport(Report):
     context: int
     parameters: int
     stages: tuple[StageReport, ...]
-    adapted: Adapted | None = None
+    adapter_totals: AdapterTotals | None = None
     limit: TrainingLimit | None = None
 
     @property
@@ -135,13 +142,13 @@ class TrainReport(Report):
     @property
     def total(self) -> int:
         """The bytes on a GPU of the fullest stage."""
-        return self.fullest.total
+        return self.largest_stage.total
 
     @property
     def summary(self) -> str:
         """The bytes on the fullest GPU, and whether they fit."""
         request = self.request
-        what = f"adapters of rank {request.rank} on {request.dtype}" if self.adapted else f"training in {request.dtype}"
+        what = f"adapters of rank {request.rank} on {request.dtype}" if self.adapter_totals else f"training in {request.dtype}"
         gpus = format_count(request.layout.gpus, "GPU")
         verdict = f", {'fits' if self.limit.fits else 'does not fit'} in {format_bytes(self.limit.within)}" if self.limit else ""
         sequences = f"{format_count(request.layout.microbatch, 'sequence')} of {format_count(self.context, 'token')}"
@@ -149,32 +156,32 @@ class TrainReport(Report):
 
     def html_tables(self) -> Iterable[str]:
         """The lines of the fullest stage."""
-        full = self.fullest
+        full = self.largest_stage
         rows = [*((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in full.lines)]
         total = ("total", full.total, format_giga(full.total, 2**30), "")
         yield html_table(("part", "bytes", "GiB", "formula"), [*rows, total], bold_rows=(len(rows),))
 
     @property
-    def fullest(self) -> StageReport:
+    def largest_stage(self) -> StageReport:
         """The stage whose GPUs need most."""
         return max(self.stages, key=lambda x: x.total)
 
 
 def training(model: Model, request: TrainRequest | None = None, within: int | None = None) -> TrainReport:
     """Return the memory that each stage's GPUs need for a step; `within` is the memory of a GPU, in bytes."""
-    job = Job(model, request or TrainRequest())
+    job = TrainingJob(model, request or TrainRequest())
     report = job.report()
     return report if within is None else report.replace(limit=job.limit(within, report.total))
 
 
-class Job:
+class TrainingJob:
     """A model under one request, so that what all stages share is worked out once; `at` asks about another layout."""
 
     def __init__(self, model: Model, request: TrainRequest) -> None:
         self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
-        self.context = request.context or min(model.tree.context or CONTEXT, CONTEXT)
-        _checked(request)
-        self.packer, self.optimizer = parse_weight_format(request.dtype), _optimizer(request.optimizer)
+        self.context = request.context or min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+        _check_request(request)
+        self.packer, self.optimizer = parse_weight_format(request.dtype), _find_optimizer(request.optimizer)
         if not request.rank and (self.packer.matrix_bytes is not None or self.packer.gguf_file_type):
             hint = "--lora r=16 trains adapters on them (QLoRA)"
             raise LlamathError(f"weights in {self.packer.name} are not trained themselves", hint=hint)
@@ -185,22 +192,22 @@ class Job:
             dropout=request.dropout,
             width=self.size,
             context=self.context,
-            joined=joined(self.model),
-            adapted=frozenset(path for x in self.lora.adapted for path in x.paths) if self.lora else frozenset(),
+            fused_qkv=has_fused_qkv(self.model),
+            adapter_paths=frozenset(path for x in self.lora.targets for path in x.paths) if self.lora else frozenset(),
             rank=request.rank,
         )
 
-    def at(self, layout: Layout) -> Job:
+    def with_layout(self, layout: Layout) -> TrainingJob:
         """The same over other GPUs."""
-        job = Job(self.model, self.request.replace(layout=layout))
-        job.kept = self.kept
+        job = TrainingJob(self.model, self.request.replace(layout=layout))
+        job.weight_sizes = self.weight_sizes
         return job
 
     def limit(self, within: int, total: int) -> TrainingLimit:
         """Return whether `total` bytes fit within the memory of a GPU, and the largest batch on each GPU that does."""
 
         def fits(n: int) -> bool:
-            return self.at(self.layout.replace(microbatch=n)).report(every=False).total <= within
+            return self.with_layout(self.layout.replace(microbatch=n)).report(every=False).total <= within
 
         return TrainingLimit(within=within, fits=total <= within, max_batch=largest_fitting(fits, MAX_BATCH))
 
@@ -213,11 +220,11 @@ class Job:
             request=self.request,
             context=self.context,
             parameters=self.model.parameters.total,
-            stages=tuple(self.stage(x) for x in (found if every else self._telling(found))),
-            adapted=self.adapted,
+            stages=tuple(self.stage(x) for x in (found if every else self._distinct_stages(found))),
+            adapter_totals=self.adapter_totals,
         )
 
-    def _telling(self, found: list[PipelineStage]) -> list[PipelineStage]:
+    def _distinct_stages(self, found: list[PipelineStage]) -> list[PipelineStage]:
         made: dict[tuple[tuple[int, int], ...], PipelineStage] = {}
         for x in found:
             kinds = tuple((id(block), n) for run in x.runs for block, n in slice_layers(self.tree.layers, *run))
@@ -225,60 +232,60 @@ class Job:
         return list(made.values())
 
     @cached_property
-    def lora(self) -> Lora | None:
+    def lora(self) -> LoraAdapters | None:
         """The adapters, if it is they that are trained."""
         request = self.request
-        return lora(self.tree, request.rank, request.targets, self.model.family.hf, request.saved) if request.rank else None
+        return build_adapters(self.tree, request.rank, request.targets, self.model.family.hf, request.saved) if request.rank else None
 
     @property
-    def adapted(self) -> Adapted | None:
+    def adapter_totals(self) -> AdapterTotals | None:
         """What they add up to."""
         if self.lora is None:
             return None
         n = self.lora.parameters
-        return Adapted(lora=self.lora, trainable=n, everything=self.model.parameters.total + n, bytes=n * ADAPTER)
+        return AdapterTotals(lora=self.lora, trainable=n, all_parameters=self.model.parameters.total + n, bytes=n * ADAPTER_BYTES)
 
     @cached_property
-    def kept(self) -> dict[str, tuple[int, int]]:
+    def weight_sizes(self) -> dict[str, tuple[int, int]]:
         """Pattern → (bytes, numbers) of one copy of a weight as it is kept."""
         return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in weight_storage(self.tree, self.packer).weights}
 
-    def resident(self, stage: PipelineStage) -> Resident:
+    def persistent_state(self, stage: PipelineStage) -> PersistentState:
         """What a GPU of this stage holds and trains."""
         found = weight_shards(self.tree, stage, self.layout)
         gradient = (
-            ADAPTER
+            ADAPTER_BYTES
             if self.lora
             else DTYPES[parse_weight_format(self.request.gradients).unpacked_dtype].bytes
             if self.request.gradients
             else self.size
         )
-        wanted = self.size < ADAPTER if self.request.master is None else self.request.master
-        return Resident(
-            pieces=found,
-            adapters=adapters(self.lora, found) if self.lora else None,
-            kept=self.kept,
-            gradient=gradient,
+        wanted = self.size < ADAPTER_BYTES if self.request.master is None else self.request.master
+        return PersistentState(
+            shards=found,
+            adapters=adapter_shards(self.lora, found) if self.lora else None,
+            weight_sizes=self.weight_sizes,
+            gradient_bytes=gradient,
             master=wanted and not self.lora,
             optimizer=self.optimizer,
-            state=ADAPTER if self.lora or wanted else self.size,
+            state_bytes=ADAPTER_BYTES if self.lora or wanted else self.size,
         )
 
     def stage(self, stage: PipelineStage) -> StageReport:
         """The report of one stage."""
-        resident, flow = self.resident(stage), held(self.tree, stage, self.layout, self.kernels)
-        groups = static(resident, self.layout)
-        groups["logits"] = list(self._loss(flow))
+        resident, flow = self.persistent_state(stage), stage_activations(self.tree, stage, self.layout, self.kernels)
+        groups = persistent_lines(resident, self.layout)
+        groups["logits"] = list(self._loss_lines(flow))
         freed = sum(x.bytes for x in groups["logits"] if x.what != "logits")
-        groups = {**groups, "activations": list(self._activations(flow, freed)), "logits": groups.pop("logits")}
-        groups["overhead"] = gathered(resident, self.layers(stage), self.layout)
+        groups = {**groups, "activations": list(self._activation_lines(flow, freed)), "logits": groups.pop("logits")}
+        groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
         dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
         groups["overhead"].append(overhead_line(dynamic, "activations"))
         groups = {name: [x for x in found if x.bytes] for name, found in groups.items()}
         sums = {name: sum(x.bytes for x in found) for name, found in groups.items()}
         everything = tuple(x for found in groups.values() for x in found)
-        letters = {name: n for x in (*flow.kept, *flow.loss) for name, n in x.saved.numbers.atoms.items()}
-        return StageReport(stage=stage, lines=everything, kept=tuple(groups["activations"]), letters=letters, **sums)
+        letters = {name: n for x in (*flow.kept, *flow.loss) for name, n in x.saved.elements.atoms.items()}
+        return StageReport(stage=stage, lines=everything, activation_lines=tuple(groups["activations"]), letters=letters, **sums)
 
     def layers(self, stage: PipelineStage) -> list[list[WeightShard]]:
         """The pieces of each kind of layer, one of each."""
@@ -288,43 +295,43 @@ class Job:
             made.append([x for x in weight_shards(alone, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
         return made
 
-    def _activations(self, flow: Held, freed: int) -> Iterator[MemoryLine]:
+    def _activation_lines(self, flow: StageActivations, freed: int) -> Iterator[MemoryLine]:
         """What the backward pass needs; a layer that is computed again finds what the loss has `freed` by then."""
-        yield from lines(flow.kept, self.layout, self.context)
-        if (size := total(flow.working, self.layout, self.context)) > freed:
+        yield from activation_lines(flow.kept, self.layout, self.context)
+        if (size := total_bytes(flow.recomputed, self.layout, self.context)) > freed:
             said = f"{size:,} of the largest layer" + (f", beyond the {freed:,} that the loss has given back by then" if freed else "")
             yield MemoryLine(what="computed again", bytes=size - freed, formula=said)
 
-    def passing(self, stage: PipelineStage) -> int:
+    def activation_bytes(self, stage: PipelineStage) -> int:
         """What the lines of activations, logits and loss come to, without the lines."""
-        flow = held(self.tree, stage, self.layout, self.kernels)
-        kept, working, loss = (total(x, self.layout, self.context) for x in (flow.kept, flow.working, flow.loss))
-        freed = loss + self._logits(flow) * self.gradients_of_logits
-        return kept + max(working, freed) + self._logits(flow) * self.size
+        flow = stage_activations(self.tree, stage, self.layout, self.kernels)
+        kept, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
+        freed = loss + self._num_logits(flow) * self.logit_gradient_bytes
+        return kept + max(working, freed) + self._num_logits(flow) * self.size
 
     @property
-    def gradients_of_logits(self) -> int:
+    def logit_gradient_bytes(self) -> int:
         """Bytes of the gradients of a logit: in float32 that of the loss and that of the softmax, unless one is made of the other."""
         return 4 if self.request.fused else 8
 
-    def _logits(self, flow: Held) -> int:
+    def _num_logits(self, flow: StageActivations) -> int:
         """How many logits one GPU has at a time."""
-        return total(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
+        return total_bytes(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
 
-    def _loss(self, flow: Held) -> Iterator[MemoryLine]:
+    def _loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, what cross-entropy keeps of them, and their gradients."""
-        yield from lines(flow.loss, self.layout, self.context)
-        if numbers := self._logits(flow):
+        yield from activation_lines(flow.loss, self.layout, self.context)
+        if numbers := self._num_logits(flow):
             yield MemoryLine(
                 what="logits", bytes=numbers * self.size, formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the outputs are held"
             )
             said = "in place" if self.request.fused else "of loss and softmax, both in fp32"
-            times = self.gradients_of_logits
+            times = self.logit_gradient_bytes
             formula = f"T·V·{times} = {numbers:,}·{times}, {said}"
             yield MemoryLine(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
 
 
-def joined(model: Model) -> bool:
+def has_fused_qkv(model: Model) -> bool:
     """Whether queries, keys and values are one matrix in the model's own code, as they are in its files."""
     try:
         q, v = (model.family.hf.stored_name(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
@@ -333,19 +340,19 @@ def joined(model: Model) -> bool:
     return q == v
 
 
-def plainly(model: Model) -> str:
+def training_dtype(model: Model) -> str:
     """The plain type that a model is trained in: what its configuration says, or what its packed weights compute in."""
     return {"F32": "fp32", "F16": "fp16"}.get(parse_weight_format(declared_dtype(model)).compute_dtype, "bf16")
 
 
-def _optimizer(name: str) -> Optimizer:
+def _find_optimizer(name: str) -> Optimizer:
     if (found := OPTIMIZERS.get(name.lower())) is None:
         near = nearest(name, OPTIMIZERS)
         raise LlamathError(f"no optimiser is called {safe(repr(name), 40)}", hint=f"known: {', '.join(near or OPTIMIZERS)}")
     return found
 
 
-def _checked(request: TrainRequest) -> None:
+def _check_request(request: TrainRequest) -> None:
     layout = request.layout
     asked = {"context": request.context, "batch": layout.microbatch, "microbatches": layout.microbatches}
     for name, n in asked.items():

@@ -43,9 +43,9 @@ class Layout(Record):
 def layout(steps: Sequence[Operation]) -> Layout:
     """Place the steps of a block; what it reads from outside stands above them."""
     names = {x.name for x in steps}
-    rows = dict.fromkeys((name for x in steps for name in x.takes if name not in names), 0)
+    rows = dict.fromkeys((name for x in steps for name in x.inputs if name not in names), 0)
     for x in steps:
-        rows[x.name] = 1 + max((rows[name] for name in x.takes), default=-1)
+        rows[x.name] = 1 + max((rows[name] for name in x.inputs), default=-1)
     lanes: dict[str, int] = {}
     taken: set[tuple[int, int]] = set()
     edges: list[Edge] = []
@@ -60,8 +60,8 @@ def layout(steps: Sequence[Operation]) -> Layout:
 
 def _placed(x: Operation, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]) -> Iterator[Edge]:
     """Find the lane of a step, and the ways to it."""
-    row, arms = rows[x.name], x.takes[:1] if x.kind == "add" and len(x.takes) > 1 else ()
-    inputs = sorted((name for name in x.takes if name not in arms), key=lambda name: (lanes[name], -rows[name]))
+    row, arms = rows[x.name], x.inputs[:1] if x.kind == "add" and len(x.inputs) > 1 else ()
+    inputs = sorted((name for name in x.inputs if name not in arms), key=lambda name: (lanes[name], -rows[name]))
     yield from (Edge(name, x.name, -1, True) for name in arms)
     straight = next((name for name in inputs if _open(taken, lanes[name], range(rows[name] + 1, row + 1))), None)
     above = straight or max(inputs, key=lambda name: rows[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...analysis.graph import Operation
-from ...analysis.graph.walkthrough import STREAM, Stage, Walkthrough
+from ...analysis.graph.walkthrough import HIDDEN_STATES, Walkthrough, WalkthroughStage
 from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model
 from ..table import wrap
@@ -28,13 +28,13 @@ Point = tuple[float, float]
 class Picture:
     """The places of one block's steps on the page."""
 
-    def __init__(self, stage: Stage, width: int) -> None:
+    def __init__(self, stage: WalkthroughStage, width: int) -> None:
         self.stage = stage
         self.steps = {x.name: x for x in stage.steps}
         self.plan: Layout = layout(stage.steps)
         longest = max(len(shape(x)) for x in stage.steps)
         self.lane = max(244, round(longest * SMALL * WIDE * 0.9) + 24)
-        self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.takes) == 2]
+        self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.inputs) == 2]
         side = 232 if self.groups else 0
         self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE))
         self.height = TOP + self.plan.height * PITCH + 24
@@ -73,7 +73,7 @@ def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     p = Picture(stage, model.tree.width)
     which = f"layer {stage.layer}" + (f" (alike: {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
-    said = "; ".join(f"{x.name}: {x.does}, {shape(x)}, {_weights(x)}" for x in stage.steps)
+    said = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
     legend = _legend(p, walk, model)
     size = (p.width, p.height + 20 * len(legend))
     return document(size, title, said, _shapes(p, walk, title, legend))
@@ -129,16 +129,20 @@ def _before(p: Picture, edge: Edge) -> int:
 def _step(p: Picture, name: str) -> Iterator[str]:
     (x, y), step = p.at(name), p.steps.get(name)
     if step is None:
-        yield _ring((x, y), "from the layer before" if name == STREAM else name)
-        yield text((x, y + 5), "x" if name == STREAM else "e", "ink", "middle", 14, bold=True)
-        yield text((x + 22, y + 4), "the stream" if name == STREAM else "told of each token", "faint", size=12)
-        shown = f"[B, T, d] = [{p.steps[p.stage.steps[-1].name].shape[0]}, {p.stage.steps[-1].shape[1]}, {p.d}]" if name == STREAM else ""
+        yield _ring((x, y), "from the layer before" if name == HIDDEN_STATES else name)
+        yield text((x, y + 5), "x" if name == HIDDEN_STATES else "e", "ink", "middle", 14, bold=True)
+        yield text((x + 22, y + 4), "the stream" if name == HIDDEN_STATES else "told of each token", "faint", size=12)
+        shown = (
+            f"[B, T, d] = [{p.steps[p.stage.steps[-1].name].shape[0]}, {p.stage.steps[-1].shape[1]}, {p.d}]"
+            if name == HIDDEN_STATES
+            else ""
+        )
         yield text((x + 8, y + BOX / 2 + 12), shown, "faint", size=SMALL)
         return
     if step.kind == "add":
-        yield _ring((x, y), f"{name}: {step.does}")
+        yield _ring((x, y), f"{name}: {step.description}")
         yield text((x, y + 6), "+", "ink", "middle", 18, bold=True)
-        yield text((x + 22, y + 4), cut(step.does, p.lane - 40, 12), "faint", size=12)
+        yield text((x + 22, y + 4), cut(step.description, p.lane - 40, 12), "faint", size=12)
     else:
         yield from _box(p, step, (x, y))
     yield text((x + 8, y + BOX / 2 + 14), shape(step), "faint", size=SMALL)
@@ -147,14 +151,14 @@ def _step(p: Picture, name: str) -> Iterator[str]:
 def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
-    note = f"{step.name}: {step.does}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
+    note = f"{step.name}: {step.description}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
     style = colour(p.steps, step)
     if "{e}" in step.name:
         yield from (_framed((left + BEHIND * i, top - BEHIND * i, wide, BOX), style) for i in (2, 1))
     yield _framed((left, top, wide, BOX), style, note)
     mark = " ↻" if step.kind == "rope" else ""
     yield text((left + 10, top + 19), cut(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
-    if step.kind in ("scores", "softmax", "mix") and not step.uses:
+    if step.kind in ("scores", "softmax", "mix") and not step.weights:
         yield text((left + wide - 10, top + 19), "no weights", "ink", "end", SMALL)
     for i, said in enumerate(_under(step, wide - 16)):
         yield text((left + 10, top + 36 + 16 * i), said, size=12)
@@ -162,16 +166,16 @@ def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
 
 def _under(step: Operation, room: float) -> list[str]:
     """What a box says under its name: its weights, and what it does, which has a line more without them."""
-    head = [f"{used(step.uses)}: {short_count(step.parameters)}"] if step.uses else []
+    head = [f"{used(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
     most = int(room / (12 * 0.54))
-    lines = wrap(step.does, indent="", width=most)
+    lines = wrap(step.description, indent="", width=most)
     rest = 2 - len(head)
     shown = lines[:rest] if len(lines) <= rest else [*lines[: rest - 1], cut(" ".join(lines[rest - 1 :]), room, 11)]
     return [*head, *shown]
 
 
 def _weights(step: Operation) -> str:
-    return f"weights {used(step.uses)}, {step.parameters:,} parameters" if step.uses else "no weights"
+    return f"weights {used(step.weights)}, {step.parameters:,} parameters" if step.weights else "no weights"
 
 
 def colour(steps: Mapping[str, Operation], step: Operation) -> str:
@@ -180,21 +184,21 @@ def colour(steps: Mapping[str, Operation], step: Operation) -> str:
         return COLOURS[step.kind]
     if "{e}" in step.name:
         return "experts"
-    if step.uses:
-        return step.uses[0].group or "other"
-    found = [colour(steps, y) for name in step.takes if (y := _source(steps, name)) is not None]
+    if step.weights:
+        return step.weights[0].group or "other"
+    found = [colour(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
     return next((x for x in found if x not in ("page", "embedding")), "other")
 
 
 def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
     """The step of this name, or what it norms."""
     step = steps.get(name)
-    return _source(steps, step.takes[0]) if step is not None and step.kind == "norm" else step
+    return _source(steps, step.inputs[0]) if step is not None and step.kind == "norm" else step
 
 
 def _heads(p: Picture, scores: Operation) -> Iterator[str]:
     """Which query heads share a key and a value head."""
-    query, keys = (p.steps[name].shape for name in scores.takes)
+    query, keys = (p.steps[name].shape for name in scores.inputs)
     H, K = int(query[2]), int(keys[2])
     x, y = p.width - EDGE - 216, p.at(scores.name)[1] - 6 - 10 * min(K, GROUPS)
     each, drawn = H // K, min(K, GROUPS)

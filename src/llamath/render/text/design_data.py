@@ -8,7 +8,7 @@ from ...analysis.design.candidate import Candidate
 from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
 from ...analysis.diff.model_diff import DiffReport
-from ...analysis.flops.scaling_laws import Budget
+from ...analysis.flops.scaling_laws import TrainingBudget
 
 
 def design_json(found: DesignReport) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _near(one: RankedDesign, target: int) -> dict[str, Any]:
     }
 
 
-def budget_json(found: Budget) -> dict[str, Any]:
+def budget_json(found: TrainingBudget) -> dict[str, Any]:
     """Training compute and the law that was named."""
     return {
         "parameters": found.parameters,

@@ -8,7 +8,7 @@ from ...analysis.design.candidate import Candidate
 from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
 from ...analysis.diff.model_diff import DiffReport
-from ...analysis.flops.scaling_laws import LAWS, Budget
+from ...analysis.flops.scaling_laws import LAWS, TrainingBudget
 from ...core.errors import safe
 from ...core.number_format import format_short_signed, format_signed, short_count
 from ...model import Model
@@ -115,7 +115,7 @@ def contrast_text(best: Model, other: Model, like: str, found: DiffReport) -> st
     return "\n".join(["", *lines])
 
 
-def budget_text(found: Budget) -> str:
+def budget_text(found: TrainingBudget) -> str:
     """Return the training compute and the optima of the scaling laws as text."""
     law = found.law
     lines = [bold(f"compute, by {law.name}")]

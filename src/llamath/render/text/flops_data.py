@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.flops.flops_report import FlopsReport, Row
-from ...analysis.flops.mfu import Speed, Utilisation, with_mfu
+from ...analysis.flops.flops_report import FlopsReport, FlopsRow
+from ...analysis.flops.mfu import Throughput, Utilization, with_mfu
 from ...core.number_format import format_ranges
 from ...model import Model
 from ..csv_rows import format_table
@@ -14,7 +14,7 @@ from ..csv_rows import format_table
 COLUMNS = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
 
 
-def flops_json(_model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Utilisation]] | None = None) -> dict[str, Any]:
+def flops_json(_model: Model, report: FlopsReport, used: tuple[Throughput, Sequence[Utilization]] | None = None) -> dict[str, Any]:
     """Return the JSON of `llamath flops`."""
     return (report if used is None else with_mfu(report, used[0])).to_json()
 
@@ -25,9 +25,9 @@ def flops_rows(report: FlopsReport, form: str) -> Iterator[str]:
     return format_table(COLUMNS, rows, form)
 
 
-def _product(row: Row) -> str:
+def _product(row: FlopsRow) -> str:
     return row.what + (" mixing" if row.mixing else "")
 
 
-def _passes(row: Row) -> tuple[int, int, int]:
+def _passes(row: FlopsRow) -> tuple[int, int, int]:
     return row.forward, row.decode, row.train

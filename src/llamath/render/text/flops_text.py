@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from ...analysis.flops.flops_report import FlopsReport, Row
-from ...analysis.flops.mfu import Speed, Utilisation, counted
+from ...analysis.flops.flops_report import FlopsReport, FlopsRow
+from ...analysis.flops.mfu import Throughput, Utilization, flops_by_convention
 from ...core.number_format import format_percent, format_ranges, format_si
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
@@ -14,7 +14,7 @@ from ..table import align, bold, dim, terminal_width, wrap
 HEADER = ("product", "formula", "forward", "decode", "training", "share")
 
 
-def flops_text(model: Model, report: FlopsReport, used: tuple[Speed, Sequence[Utilisation]] | None = None) -> str:
+def flops_text(model: Model, report: FlopsReport, used: tuple[Throughput, Sequence[Utilization]] | None = None) -> str:
     """One screen and a half."""
     request, total = report.request, report.forward.total
     T, B = request.context or 0, request.batch
@@ -74,7 +74,7 @@ def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
     yield _line("total", "", report, report.rows)
 
 
-def _line(name: str, formula: str, report: FlopsReport, rows: Sequence[Row]) -> tuple[str, ...]:
+def _line(name: str, formula: str, report: FlopsReport, rows: Sequence[FlopsRow]) -> tuple[str, ...]:
     forward, decode = sum(x.forward for x in rows), sum(x.decode for x in rows)
     return (
         name,
@@ -106,9 +106,9 @@ def _passes(report: FlopsReport) -> list[str]:
     if report.request.masked:
         rows.append(_pass("  the same with full attention", report.full.total, report.tokens))
     rows.append(_pass(f"decode, token {report.request.context:,}", report.decode.total, B))
-    if report.other.total != report.decode.total:
+    if report.decode_otherwise.total != report.decode.total:
         way = "in the latent space" if report.request.unpacked else "keys and values unpacked"
-        rows.append(_pass(f"  the same, {way}", report.other.total, B))
+        rows.append(_pass(f"  the same, {way}", report.decode_otherwise.total, B))
     rows.append(_pass("training: forward + 2·forward back", t.model, report.tokens))
     if t.recomputed:
         rows.append(_pass(f"  recomputed ({report.request.recompute})", t.recomputed, report.tokens))
@@ -128,21 +128,23 @@ def _conventions(report: FlopsReport) -> list[str]:
     rows = [("training", "a token, as counted by", "FLOPs", "÷ exact")]
     formulas = {"exact": "3 · forward", "full": "attention over all pairs", "hardware": "and what is repeated"}
     formulas |= {x.name: x.train.symbol if len(x.train.symbol) < 39 else x.title for x in report.conventions}
-    for name, (_, worth) in counted(report).items():
-        rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact):.4f}"))
+    for name, (_, worth) in flops_by_convention(report).items():
+        rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact_per_token):.4f}"))
     lines = align(rows, right=(2, 3))
     return [bold(lines[0]), *lines[1:], dim("formulas, what each counts, and sources: --conventions")]
 
 
 def _intensity(report: FlopsReport) -> list[str]:
     rows = [("FLOPs per byte read", "prefill", "decode")]
-    rows += [(x.group, f"{x.ratio:,.1f}", f"{y.ratio:,.2f}") for x, y in zip(report.reading, report.writing, strict=True)]
+    rows += [
+        (x.group, f"{x.ratio:,.1f}", f"{y.ratio:,.2f}") for x, y in zip(report.prefill_intensity, report.decode_intensity, strict=True)
+    ]
     weights, kept = report.dtypes
     lines = align(rows, right=(1, 2))
     return [bold(lines[0]), *lines[1:], dim(f"weights in {weights}, cache in {kept}; activations not counted")]
 
 
-def _used(speed: Speed, found: Sequence[Utilisation]) -> list[str]:
+def _used(speed: Throughput, found: Sequence[Utilization]) -> list[str]:
     peak = _flops(speed.peak)[:-1]
     head = f"{float(speed.tokens):,.0f} tokens a second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
     rows = [("as counted by", "FLOP/s a GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]

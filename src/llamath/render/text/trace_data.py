@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.graph import Operation
-from ...analysis.graph.walkthrough import Stage, Walkthrough
+from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.number_format import format_ranges
 from ...model import Model
 from .trace_text import Words, notes
@@ -46,12 +46,12 @@ def walk_json(walk: Walkthrough, shapes: tuple[Mapping[str, tuple[int, ...]], ..
         "batch": walk.batch,
         "parameters": walk.parameters,
         "flops": walk.flops,
-        "kept": walk.keeps,
+        "kept": walk.cached,
         "stages": [_stage(x, own) for x, own in zip(walk.stages, seen, strict=True)],
     }
 
 
-def _stage(stage: Stage, seen: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _stage(stage: WalkthroughStage, seen: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     return {
         "name": stage.name,
         "times": stage.times,
@@ -59,7 +59,7 @@ def _stage(stage: Stage, seen: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         "layer": stage.layer,
         "parameters": stage.parameters,
         "flops": stage.flops,
-        "kept": stage.keeps,
+        "kept": stage.cached,
         "steps": [step_json(x) | {"tensor": list(seen[x.name]) if x.name in seen else None} for x in stage.steps],
     }
 
@@ -69,8 +69,8 @@ def step_json(x: Operation) -> dict[str, Any]:
     return {
         "name": x.name,
         "kind": x.kind,
-        "does": x.does,
-        "takes": list(x.takes),
+        "does": x.description,
+        "takes": list(x.inputs),
         "dims": [d.symbol for d in x.shape],
         "shape": [int(d) for d in x.shape],
         "weights": [
@@ -84,10 +84,10 @@ def step_json(x: Operation) -> dict[str, Any]:
                 "tied": y.weight.tied or None,
                 "parameters": y.parameters,
             }
-            for y in x.uses
+            for y in x.weights
         ],
         "parameters": x.parameters,
         "flops": int(x.flops),
         "formula": x.flops.symbol,
-        "kept": int(x.keeps),
+        "kept": int(x.cached),
     }

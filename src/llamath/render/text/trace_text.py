@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...analysis.graph import Operation, Used
-from ...analysis.graph.attention_steps import SO_FAR
-from ...analysis.graph.attention_wiring import ASKED, Wiring, wiring
-from ...analysis.graph.walkthrough import Stage, Walkthrough
+from ...analysis.graph import Operation, UsedWeight
+from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
+from ...analysis.graph.attention_wiring import MISTAKEN_PRODUCT, AttentionWiring, attention_wiring
+from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
 from ...core.expr import Dim
 from ...core.number_format import format_percent, format_ranges, format_si, short_count
@@ -115,7 +115,7 @@ def _broken(row: Row, room: int) -> Iterator[Row]:
         yield "", f"= {numbers}", "", "", ""
 
 
-def _stage(stage: Stage, only: int | None) -> Iterator[Row]:
+def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
     indent = ""
     if stage.name == "layers":
         name = (
@@ -131,16 +131,16 @@ def _stage(stage: Stage, only: int | None) -> Iterator[Row]:
     meeting = [i for i, x in enumerate(stage.steps) if x.kind in MEETS]
     for i, x in enumerate(stage.steps):
         if meeting and i == meeting[0]:
-            yield (indent + (MEETING if any(y.uses for y in stage.steps[i : meeting[-1] + 1]) else f"{MEETING}, without weights"),)
+            yield (indent + (MEETING if any(y.weights for y in stage.steps[i : meeting[-1] + 1]) else f"{MEETING}, without weights"),)
         if meeting and i == meeting[-1] + 1:
             yield (indent + ALONE,)
-        params = short_count(x.parameters) if x.uses else ""
-        yield indent + x.name, shape(x), used(x.uses), params, format_si(int(x.flops)) if int(x.flops) else "", x.does
+        params = short_count(x.parameters) if x.weights else ""
+        yield indent + x.name, shape(x), used(x.weights), params, format_si(int(x.flops)) if int(x.flops) else "", x.description
 
 
-def _apart(stage: Stage) -> list[str]:
+def _apart(stage: WalkthroughStage) -> list[str]:
     """Which of the layers is told, and what sets them apart that no shape shows."""
-    sight = next((x.does for x in stage.steps if x.kind == "softmax" and x.does != SO_FAR), "")
+    sight = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
     said = ([f"layer {stage.layer}, and the others alike"] if stage.times > 1 else []) + ([f"softmax {sight}"] if sight else [])
     return ["; ".join(said)] if said else []
 
@@ -151,7 +151,7 @@ def shape(x: Operation) -> str:
     return f"[{letters}] = [{numbers}]"
 
 
-def used(found: Sequence[Used]) -> str:
+def used(found: Sequence[UsedWeight]) -> str:
     """The weights of a step, by their shapes: `[H·h, d], b`."""
     parts: list[str] = []
     for x in found:
@@ -166,7 +166,7 @@ def letters(model: Model, walk: Walkthrough) -> list[str]:
     atoms: dict[str, int] = {}
     for stage in walk.stages:
         for x in stage.steps:
-            for d in (*x.shape, *(d for y in x.uses for d in y.weight.shape)):
+            for d in (*x.shape, *(d for y in x.weights for d in y.weight.shape)):
                 atoms |= d.atoms
     keys = {"B": "sequences", "T": "tokens", "M": "keys in memory", **model.config.key_by_symbol}
     return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
@@ -200,7 +200,7 @@ def _likely(found: Trace, words: Words) -> list[str]:
 def notes(model: Model, found: Trace) -> Iterator[str]:
     """What a reader should know besides."""
     yield from model.notes
-    if (wires := wiring(model.tree)) is not None:
+    if (wires := attention_wiring(model.tree)) is not None:
         yield _wired(wires)
     if found.following is None and found.cache.tokens:
         yield "the prompt fills the context, so there is no token after it"
@@ -208,17 +208,17 @@ def notes(model: Model, found: Trace) -> Iterator[str]:
         yield "its queries look ahead, so nothing is cached and there is no reading on token by token"
 
 
-def _wired(wires: Wiring) -> str:
+def _wired(wires: AttentionWiring) -> str:
     letters, numbers = ", ".join(d.symbol for d in wires.matrix.shape), ", ".join(map(str, wires.matrix.shape))
     first = (
         f"attention's output meets the dense layer position by position: the heads stand side by side as {wires.joined.symbol} ="
         f" {int(wires.joined):,} numbers, and attn.o is [{letters}] = [{numbers}], {int(wires.matrix.size):,} numbers however many"
         " positions there are."
     )
-    wrong = wires.mistaken
+    wrong = wires.mistaken_size
     second = (
         f" Heads × width × context × width, as if all positions met it at once, would be {wrong.numbers} = {short_count(int(wrong))}"
-        f" (32·766·2048·4096 = {ASKED:,} is the 205 B of a well-known question)."
+        f" (32·766·2048·4096 = {MISTAKEN_PRODUCT:,} is the 205 B of a well-known question)."
         if wrong is not None
         else ""
     )

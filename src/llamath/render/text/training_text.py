@@ -9,7 +9,7 @@ from typing import Any
 from ...analysis.memory_line import MemoryLine
 from ...analysis.parallel_layout import Layout
 from ...analysis.training.optimizers import OPTIMIZERS
-from ...analysis.training.training_memory import Adapted, StageReport, TrainingLimit, TrainReport
+from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainingLimit, TrainReport
 from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
@@ -21,16 +21,16 @@ Fitting = tuple[int, int | None]
 
 def training_text(model: Model, report: TrainReport, fitting: Fitting | None = None) -> str:
     """The lines of the fullest stage, its activations one by one, the stages, and what adapters train."""
-    request, full = report.request, report.fullest
+    request, full = report.request, report.largest_stage
     where = "the fullest GPU" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
-    what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapted else f"training in {request.dtype}"
+    what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapter_totals else f"training in {request.dtype}"
     head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {format_bytes(full.total)} on {where}"
     lines = [bold(line) for line in wrap(head, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_setting(report), "")
     lines += ["", *memory_lines(_short(full)), "", *_kept(full), *map(dim, wrap(f"with {_legend(model, full)}", ""))]
-    if report.adapted:
-        lines += ["", *wrap(_adapted(report.adapted), "")]
+    if report.adapter_totals:
+        lines += ["", *wrap(_adapted(report.adapter_totals), "")]
     if len(report.stages) > 1:
         lines += ["", *_stages(report)]
     if fitting is not None:
@@ -63,15 +63,15 @@ def layout_text(layout: Layout) -> str:
 def _short(stage: StageReport) -> list[MemoryLine]:
     """The lines with the activations as one."""
     said = "what the backward pass needs of the forward pass: see below"
-    one = MemoryLine(what="activations", bytes=stage.activations, formula=said, exact=all(x.exact for x in stage.kept))
-    first = stage.lines.index(stage.kept[0])
-    rest = [x for x in stage.lines[first:] if x not in stage.kept]
+    one = MemoryLine(what="activations", bytes=stage.activations, formula=said, exact=all(x.exact for x in stage.activation_lines))
+    first = stage.lines.index(stage.activation_lines[0])
+    rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
     return [*stage.lines[:first], one, *rest]
 
 
 def _kept(stage: StageReport) -> Iterator[str]:
     rows = [("kept for the backward pass", "GB", "times·tokens·numbers·bytes")]
-    rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.kept, key=lambda x: -x.bytes)]
+    rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
     table = align([row[:2] for row in rows], right=(1,))
     for i, (line, row) in enumerate(zip(table, rows, strict=True)):
         whole = f"{line}  {row[2]}"
@@ -87,20 +87,20 @@ def _legend(model: Model, stage: StageReport) -> str:
     return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
 
 
-def _adapted(x: Adapted) -> str:
-    names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.adapted))
-    share = float(Fraction(100 * x.trainable, x.everything))
-    whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.saved))
+def _adapted(x: AdapterTotals) -> str:
+    names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
+    share = float(Fraction(100 * x.trainable, x.all_parameters))
+    whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
     beside = f"; trained whole beside them: {whole}" if whole else ""
     return (
-        f"trains {x.trainable:,} of {x.everything:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
+        f"trains {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
         f"r·(in + out) with r = {x.lora.rank} for each {names}{beside}"
     )
 
 
 def _stages(report: TrainReport) -> Iterator[str]:
     """The first stage, the last, and the fullest, if that is another."""
-    first, last, full = report.stages[0], report.stages[-1], report.fullest
+    first, last, full = report.stages[0], report.stages[-1], report.largest_stage
     chosen = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
     rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimiser", "activations", "logits", "total GB")]
     for x in chosen:
@@ -113,7 +113,7 @@ def _stages(report: TrainReport) -> Iterator[str]:
 
 def _fits(fitting: Fitting, report: TrainReport) -> str:
     within, most = fitting
-    verdict = "fits" if report.fullest.total <= within else "does not fit"
+    verdict = "fits" if report.largest_stage.total <= within else "does not fit"
     many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
     more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
     return f"this {verdict} in {format_bytes(within)}; {more}"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...analysis.graph import Operation
-from ...analysis.graph.walkthrough import Walkthrough, following, prompt, reads_on, walkthrough
+from ...analysis.graph.walkthrough import Walkthrough, following, prompt_pass, reads_on, walkthrough
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Decoder as Tree
 from ...core.blocks import Layer
@@ -78,7 +78,7 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
     tree, cached = model.tree, reads_on(model.tree)
     _check_ids(tree, ids)
     goes_on = cached and len(ids) != tree.context
-    walk = walkthrough(tree, prompt(len(ids)), layer=layer)
+    walk = walkthrough(tree, prompt_pass(len(ids)), layer=layer)
     told = [x.layer for x in walk.layers if x.layer is not None]
     runs, at = (module, {i: i for i in told}) if module is not None else _build_on_meta(tree, told)
     first = next(runs.parameters())
@@ -178,9 +178,9 @@ class TraceRun:
 
     def _place(self, step: Operation, layer: int | None) -> str:
         prefix = "" if layer is None else f"layers.{self.at[layer]}"
-        path = step.seen.strip(">")
+        path = step.hook_point.strip(">")
         full = f"{prefix}.{path}".strip(".")
-        return f">{full}" if step.seen.startswith(">") and path else f"{full}>" if step.seen.endswith(">") else full
+        return f">{full}" if step.hook_point.startswith(">") and path else f"{full}>" if step.hook_point.endswith(">") else full
 
     def top_tokens(self, ids: Sequence[int], top: int) -> tuple[tuple[int, float], ...]:
         """The tokens that come next."""

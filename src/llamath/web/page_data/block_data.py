@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...analysis.graph import Operation, Used
-from ...analysis.graph.attention_steps import SO_FAR
-from ...analysis.graph.walkthrough import STREAM, Stage, reads_on, walkthrough
+from ...analysis.graph import Operation, UsedWeight
+from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
+from ...analysis.graph.walkthrough import HIDDEN_STATES, WalkthroughStage, reads_on, walkthrough
 from ...analysis.inference.cache_bytes import cache_spec
 from ...core.blocks import Attention, Decoder, LatentAttention, MoE
 from ...core.errors import safe
@@ -35,7 +35,7 @@ def _walked(tree: Decoder, at: ForwardPass) -> list[dict[str, Any]]:
     return [_stage(x, tree.layers[x.layer] if x.layer is not None else None, at, tree.width) for x in stages]
 
 
-def _stage(stage: Stage, block: Block | None, at: ForwardPass, width: int) -> dict[str, Any]:
+def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width: int) -> dict[str, Any]:
     plan = layout(stage.steps)
     mixers = {} if block is None else {x.pattern: x.block for x in fold_blocks(block)}
     named = {x.name: x for x in stage.steps}
@@ -47,7 +47,7 @@ def _stage(stage: Stage, block: Block | None, at: ForwardPass, width: int) -> di
         "times": str(stage.times),
         "parameters": str(stage.parameters),
         "lanes": plan.width,
-        "inputs": [{"name": x, "says": "the stream" if x == STREAM else "told of each token"} | _place(plan, x) for x in outside],
+        "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "told of each token"} | _place(plan, x) for x in outside],
         "stream": ["B", "T" if at.tokens > 1 else "1", number(Dim.const(width))],
         "steps": [_step(x, mixers, at) | _place(plan, x.name) | {"colour": colour(named, x)} for x in stage.steps],
         "beside": places.beside(),
@@ -56,13 +56,13 @@ def _stage(stage: Stage, block: Block | None, at: ForwardPass, width: int) -> di
     }
 
 
-def _title(stage: Stage) -> str:
+def _title(stage: WalkthroughStage) -> str:
     """What a stage is called where one is chosen."""
     if stage.name != "layers":
         return stage.name
     which = f"layer {stage.layer}" if stage.times == 1 else f"layers {format_ranges(stage.indices)}" if stage.indices else "layers"
     mixers = {"state": "a state", "conv": "a convolution"}
-    sight = next((x.does for x in stage.steps if x.kind == "softmax" and x.does != SO_FAR), "")
+    sight = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
     kinds = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
     experts = ["experts"] if any(x.kind == "choice" for x in stage.steps) else []
     said = ", ".join(filter(None, [sight, *kinds, *experts]))
@@ -79,14 +79,14 @@ def _step(x: Operation, mixers: Mapping[str, Block], at: ForwardPass) -> dict[st
     return {
         "name": x.name,
         "kind": x.kind,
-        "does": safe(x.does, 500),
-        "takes": list(x.takes),
+        "does": safe(x.description, 500),
+        "takes": list(x.inputs),
         "shape": [number(d, letters) for d in x.shape],
-        "uses": [_used(y) for y in x.uses],
+        "uses": [_used(y) for y in x.weights],
         "parameters": str(x.parameters),
         "flops": number(x.flops, letters),
-        "each": [number(product((2, y.live, y.weight.size))) for y in x.uses if y.weight.role == "matmul"],
-        "keeps": kept(x.keeps, None if mixer is None else cache_spec(mixer), at) if x.kind == "cache" else number(x.keeps, letters),
+        "each": [number(product((2, y.live, y.weight.size))) for y in x.weights if y.weight.role == "matmul"],
+        "keeps": kept(x.cached, None if mixer is None else cache_spec(mixer), at) if x.kind == "cache" else number(x.cached, letters),
     }
 
 
@@ -97,7 +97,7 @@ def _mixer(name: str, found: Mapping[str, Block]) -> Block | None:
     return found[max(inside, key=len)] if inside else None
 
 
-def _used(x: Used) -> dict[str, Any]:
+def _used(x: UsedWeight) -> dict[str, Any]:
     return {
         "path": x.path,
         "dims": [d.symbol for d in x.weight.shape],

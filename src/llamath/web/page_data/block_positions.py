@@ -81,7 +81,7 @@ class Block:
     def _rails(self) -> dict[str, int]:
         """A rail for each result that is read further down; those whose spans do not meet share one."""
         at = {name: i for i, name in enumerate(self.order)}
-        far = {y: at[x.name] for x in self.steps.values() for y in x.takes if at[x.name] - at[y] > 1}
+        far = {y: at[x.name] for x in self.steps.values() for y in x.inputs if at[x.name] - at[y] > 1}
         found, ends = dict[str, int](), list[int]()
         for name in sorted(far, key=at.__getitem__):
             found[name] = next((i for i, end in enumerate(ends) if end < at[name]), len(ends))
@@ -91,7 +91,7 @@ class Block:
     def _ways(self, name: str, heights: dict[str, int], where: tuple[int, dict[str, int]]) -> Iterator[dict[str, Any]]:
         (left, rails), b = where, heights[name]
         start = left + STUB
-        for source in self.steps[name].takes:
+        for source in self.steps[name].inputs:
             a = heights[source]
             if b - a == TALL:
                 head = b - self.above(name)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.flops.flop_count import works
+from ...analysis.flops.flop_count import list_matmuls
 from ...analysis.inference.gpu_shards import ALL_EXPERTS_TOKENS, ShardedModel, WeightRead
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import compute_dtypes
@@ -59,7 +59,7 @@ def work(tree: Decoder) -> dict[str, Form]:
 def _work(tree: Decoder, tokens: Form, context: Form, absorbed: bool) -> Form:
     parts: dict[str, list[Dim]] = {"each": [], "once": []}
     mixing: list[Form] = []
-    for x in works(tree, ForwardPass.decode(1)):
+    for x in list_matmuls(tree, ForwardPass.decode(1)):
         if not x.mixing:
             parts["once" if x.group == "head" else "each"].append(x.flops)
     for y in fold_blocks(tree):

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from ...analysis.inference.fit_report import tp_degrees
 from ...analysis.parallel_layout import Layout, PipelineStage, Recompute, pipeline_stages
 from ...analysis.training.optimizers import OPTIMIZERS
-from ...analysis.training.pipeline_schedule import Share, held
-from ...analysis.training.saved_activations import Saved
-from ...analysis.training.training_memory import CONTEXT, Job, TrainRequest
-from ...analysis.training.zero_states import Resident, gathered, static
+from ...analysis.training.pipeline_schedule import SavedCopies, stage_activations
+from ...analysis.training.saved_activations import SavedTensor
+from ...analysis.training.training_memory import DEFAULT_CONTEXT, TrainingJob, TrainRequest
+from ...analysis.training.zero_states import PersistentState, persistent_lines, zero3_gather_buffers
 from ...core.expr import Dim
 from ...core.tree import Stack
 from ...model import Model
@@ -59,9 +59,9 @@ AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
 def training(model: Model) -> dict[str, Any]:
     """The choices, and the lines of each part under them."""
     ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
-    jobs = {x.name: Job(model, TrainRequest(dtype=x.dtype, master=x.master, context=MARK)) for x in PRECISIONS}
+    jobs = {x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master, context=MARK)) for x in PRECISIONS}
     return {
-        "context": str(min(model.tree.context or CONTEXT, CONTEXT)),
+        "context": str(min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)),
         "tokens": ["*", "P", ["ceil", "T", "P"]],
         "choices": [{"label": label, "name": name, "options": [[*x] for x in options]} for name, (label, options) in CHOICES.items()],
         "kept": {x.name: x.dtype for x in PRECISIONS},
@@ -77,15 +77,15 @@ def training(model: Model) -> dict[str, Any]:
     }
 
 
-def _static(job: Job, ranks: int) -> dict[str, Any]:
+def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
     """What stays: weights, gradients, master copy and the states of each optimiser; with ZeRO-3 the layers gathered."""
-    there = job.at(Layout(tp=ranks))
+    there = job.with_layout(Layout(tp=ranks))
     (stage,) = pipeline_stages(there.tree, there.layout)
-    resident = there.resident(stage)
+    resident = there.persistent_state(stage)
     first, *others = (_shared(resident._replace(optimizer=x)) for x in OPTIMIZERS.values())
     made = {kind: first[kind] for kind in ("weights", "gradients", "master")}
     states = dict(zip(OPTIMIZERS, (x["optimizer"] for x in (first, *others)), strict=True))
-    lines = gathered(resident, there.layers(stage), there.layout.replace(zero=3, dp=2))
+    lines = zero3_gather_buffers(resident, there.layers(stage), there.layout.replace(zero=3, dp=2))
     whole: Form = [">=", "Z", "3", [">=", "D", "2", str(sum(x.bytes for x in lines)), "0"], "0"]
     fixed = overhead_form("activations", "logits", whole)
     overhead = [_line("gathered weights", whole, "two layers at once, whole"), _line("overhead", fixed)]
@@ -96,20 +96,20 @@ def _line(what: str, form: Form, says: str = "") -> Line:
     return {"what": what, "form": form, "says": says}
 
 
-def _shared(resident: Resident) -> dict[str, list[Line]]:
+def _shared(resident: PersistentState) -> dict[str, list[Line]]:
     """The lines of what stays, dense weights and experts each shared by all replicas from some stage of ZeRO on."""
-    parts = [resident._replace(pieces=[x for x in resident.pieces if x.is_expert == dealt]) for dealt in (False, True)]
-    alone = [(x, static(x, Layout())) for x in parts if x.pieces]
+    parts = [resident._replace(shards=[x for x in resident.shards if x.is_expert == dealt]) for dealt in (False, True)]
+    alone = [(x, persistent_lines(x, Layout())) for x in parts if x.shards]
     made: dict[str, list[Line]] = {}
-    for kind, lines in static(resident, Layout()).items():
+    for kind, lines in persistent_lines(resident, Layout()).items():
         shares = [_share(own, kind, found[kind][0].bytes) for own, found in alone if found[kind]]
         made[kind] = [_line(x.what, sum_of(*shares), x.formula) for x in lines if x.bytes]
     return made
 
 
-def _share(own: Resident, kind: str, size: int) -> Form:
+def _share(own: PersistentState, kind: str, size: int) -> Form:
     """So many bytes of these pieces as one replica has them: so many for each number, if that comes out even."""
-    numbers = sum(x.elements for x in own.pieces if kind == "weights" or not x.buffer)
+    numbers = sum(x.elements for x in own.shards if kind == "weights" or not x.buffer)
     each, rest = divmod(size, numbers or 1)
     many: Form = str(size) if rest or not each else times_of(["let", "N", str(numbers)], str(each))
     return ["ceil", many, [">=", "Z", FROM[kind], "D", "1"]]
@@ -117,55 +117,57 @@ def _share(own: Resident, kind: str, size: int) -> Form:
 
 def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str, Any]:
     """What comes and goes with the tokens, for each way of computing again."""
-    job = Job(model, TrainRequest(dtype=precision, context=MARK, layout=Layout(flash=flash), fused=fused))
+    job = TrainingJob(model, TrainRequest(dtype=precision, context=MARK, layout=Layout(flash=flash), fused=fused))
     (stage,) = pipeline_stages(job.tree, job.layout)
-    flow = held(job.tree, stage, job.layout, job.kernels)
+    flow = stage_activations(job.tree, stage, job.layout, job.kernels)
     loss = list(_lines(flow.loss))
     if flow.loss:
         numbers: Form = ["floor", _sum(flow.loss[:1]), str(flow.loss[0].saved.bytes)]
         said = "of the loss, in place" if fused else "of loss and softmax, both in fp32"
         loss.append(_line("logits", times_of(numbers, str(job.size)), "while the outputs are held"))
-        loss.append(_line("gradients of the logits", times_of(numbers, str(job.gradients_of_logits)), said))
+        loss.append(_line("gradients of the logits", times_of(numbers, str(job.logit_gradient_bytes)), said))
     freed = sum_of(*(x["form"] for x in loss if x["what"] != "logits"))
     return {"logits": loss} | {again: list(_kept(job, stage, again, freed)) for again in AGAIN}
 
 
-def _kept(job: Job, stage: PipelineStage, again: Recompute, freed: Form) -> Iterator[Line]:
+def _kept(job: TrainingJob, stage: PipelineStage, again: Recompute, freed: Form) -> Iterator[Line]:
     """The lines of the activations; of what is computed again that which the loss has not given back by then."""
     layout = job.layout.replace(recompute=again)
-    yield from _lines(held(job.tree, stage, layout, job.kernels).kept)
+    yield from _lines(stage_activations(job.tree, stage, layout, job.kernels).kept)
     works = []
     for block, _ in job.tree.layers.distinct():
         alone = job.tree.replace(layers=Stack(((block,), 1)))
-        works.append(_sum(held(alone, stage.replace(runs=((0, 1),)), layout, job.kernels).working))
+        works.append(_sum(stage_activations(alone, stage.replace(runs=((0, 1),)), layout, job.kernels).recomputed))
     if any(x != "0" for x in works):
         most: Form = works[0] if len(works) == 1 else ["max", *works]
         yield _line("computed again", ["max", "0", ["-", most, freed]], "of the largest layer, beyond what the loss has given back by then")
 
 
-def _lines(shares: Iterable[Share]) -> Iterator[Line]:
-    groups: dict[str, list[Share]] = {}
+def _lines(shares: Iterable[SavedCopies]) -> Iterator[Line]:
+    groups: dict[str, list[SavedCopies]] = {}
     for x in shares:
         groups.setdefault(x.saved.what, []).append(x)
     for what, same in groups.items():
         if (form := _sum(same)) != "0":
-            yield _line(what, form, "an estimate" if any(x.saved.rough for x in same) else "")
+            yield _line(what, form, "an estimate" if any(x.saved.estimated for x in same) else "")
 
 
-def _sum(shares: Iterable[Share]) -> Form:
+def _sum(shares: Iterable[SavedCopies]) -> Form:
     """All of them together, those of one size once with how often they are kept."""
     made: dict[str, tuple[Form, int]] = {}
     for x in shares:
-        if int(x.saved.numbers):
+        if int(x.saved.elements):
             form = _bytes(x.saved)
             made[str(form)] = (form, x.times + made.get(str(form), (form, 0))[1])
     return sum_of(*(times_of(str(times), form) for form, times in made.values() if times))
 
 
-def _bytes(x: Saved) -> Form:
+def _bytes(x: SavedTensor) -> Form:
     """What one GPU keeps of it for one layer."""
-    terms = {tuple(("T", 1) if atom == ("s", MARK) else atom for atom in monomial): n for monomial, n in Dim.const(x.numbers).terms.items()}
-    tokens = ["T"] if x.once else ["T", "B"]
+    terms = {
+        tuple(("T", 1) if atom == ("s", MARK) else atom for atom in monomial): n for monomial, n in Dim.const(x.elements).terms.items()
+    }
+    tokens = ["T"] if x.shared_by_batch else ["T", "B"]
     whole = times_of(number(Dim.of(terms), {"T": "T"}), str(x.bytes), *tokens)
-    ranks: Form = ["min", "P", str(x.parts)] if x.parts else "P"
-    return whole if x.cut == "gathered" else ["ceil", whole, "P" if x.cut == "sequence" else ranks]
+    ranks: Form = ["min", "P", str(x.max_parts)] if x.max_parts else "P"
+    return whole if x.sharding == "gathered" else ["ceil", whole, "P" if x.sharding == "sequence" else ranks]

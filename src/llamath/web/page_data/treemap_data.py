@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.flops.flop_count import works
+from ...analysis.flops.flop_count import list_matmuls
 from ...analysis.inference.cache_bytes import cache_spec as what_is_kept
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
@@ -117,7 +117,7 @@ def _stored(model: Checked, parts: Sequence[Part]) -> Iterator[Held]:
 
 def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]) -> list[dict[str, Any]]:
     """The weights of each section with all their copies: parameters, the FLOPs of one token, and the bytes under each dtype."""
-    done = iter(x for x in works(tree, NEXT) if not x.mixing)
+    done = iter(x for x in list_matmuls(tree, NEXT) if not x.mixing)
     made: dict[tuple[int, Key], dict[str, Any]] = {}
     for part in parts:
         for x in part.leaves:
@@ -159,7 +159,7 @@ def _mixing(part: Part) -> Iterator[dict[str, Any]]:
     if part.block is None:
         return
     mixers = {x.pattern: x.block for x in fold_blocks(part.block)}
-    for x in works(part.block, NEXT):
+    for x in list_matmuls(part.block, NEXT):
         if x.mixing:
             mixer = mixers[x.pattern]
             each = number(x.flops, known(mixer.window if isinstance(mixer, AttentionBase) else None, NEXT))
@@ -214,7 +214,7 @@ def _one(part: Part) -> dict[str, Any]:
     """One layer of a kind."""
     assert part.block is not None
     one = part._replace(times=1)
-    products = sum(int(x.flops) for x in works(part.block, NEXT) if not x.mixing)
+    products = sum(int(x.flops) for x in list_matmuls(part.block, NEXT) if not x.mixing)
     groups: dict[str, int] = {}
     for x in part.leaves:
         groups[x.group or "other"] = groups.get(x.group or "other", 0) + int(x.weight.parameters) * int(x.copies)
