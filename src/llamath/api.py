@@ -489,9 +489,9 @@ def names(model: ModelSource, *, names: Scheme | None = None) -> NamesReport | S
         from .analysis.count.count_report import stored_names
 
         return stored_names(loaded, names)
-    from .analysis.verify.weight_names import NamesReport, weight_names
+    from .analysis.verify.weight_names import weight_names
 
-    return NamesReport(model=loaded, weights=weight_names(loaded.tree, tuple(loaded.family.schemes.values())))
+    return weight_names(loaded)
 
 
 def convert(
