@@ -126,7 +126,7 @@ def design(
     tokens: Count | None = None,
     flops: Count | None = None,
     law: str | None = None,
-    against: str | None = None,  # noqa: ARG001
+    against: str | None = None,
 ) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of published models.
 
@@ -134,6 +134,7 @@ def design(
     the best one. The report has no candidates if nothing meets the demands; then `misses` says what comes nearest.
     """
     from .analysis.design.design_report import design as search
+    from .analysis.design.design_report import with_budget, with_contrast
     from .analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
     from .analysis.flops.scaling_laws import DEFAULT
     from .analysis.flops.scaling_laws import law as find_law
@@ -169,7 +170,8 @@ def design(
         by_error=exact if rank is None else rank == "error",
         limit=limit,
     )
-    return search(request)
+    report = with_contrast(search(request), against)
+    return with_budget(report, budget_law, training_tokens, compute) if law or tokens or flops else report
 
 
 @overload

@@ -337,7 +337,7 @@ def test_tables_fit_the_terminal(args: tuple[str, ...]) -> None:
     assert done.exception is None, done.exception
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    head = lines.index(next(x for x in lines if x.startswith("what ")))
+    head = lines.index(next(x for x in lines if x.startswith("part ")))
     rows = [x.replace("≈", "").rsplit(maxsplit=3) for x in lines[head + 1 : lines.index("", head)] if x[0] not in " ≈"]
     figures = {row[0].strip(): int(row[1].replace(",", "")) for row in rows}
     assert figures.pop("total") == sum(figures.values())
