@@ -160,7 +160,7 @@ def test_a_wrong_shape_is_noticed() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     found = trace(model, [0] * 3).first
     other = walkthrough(model.tree, prompt(4))
-    assert "attn.scores should be (1, 12, 4, 4), is (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
+    assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
 
 
 def test_where_205_billion_come_from() -> None:
