@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
-from ...checkpoint.naming.rotary_layouts import half_split_order, interleaved_order
+from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...core.blocks import Attention
 from ...core.tree import fill_pattern, walk
 from ..memory_budget import dtype_name
