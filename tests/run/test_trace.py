@@ -16,7 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
-from conftest import TINY, tiny_configs
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.attention_wiring import ASKED, wiring
@@ -28,6 +27,7 @@ from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
+from support.reference_data import TINY, tiny_configs
 from support.speakers import speaker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
