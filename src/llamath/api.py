@@ -22,7 +22,7 @@ from .model import Model
 if TYPE_CHECKING:
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
-    from .analysis.diff.model_diff import DiffReport
+    from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import Law
@@ -73,20 +73,32 @@ def count(model: ModelSource) -> CountReport:
     return CountReport(model=load(model))
 
 
-def diff(a: ModelSource, b: ModelSource | None = None, *, changes: Mapping[str, Any] | None = None) -> DiffReport:
+@overload
+def diff(a: ModelSource, b: ModelSource | None = None, /, *, changes: Mapping[str, Any] | None = None) -> DiffReport: ...
+@overload
+def diff(
+    a: ModelSource, b: ModelSource, c: ModelSource, /, *more: ModelSource, changes: Mapping[str, Any] | None = None
+) -> MultiDiffReport: ...
+def diff(
+    a: ModelSource, b: ModelSource | None = None, /, *more: ModelSource, changes: Mapping[str, Any] | None = None
+) -> DiffReport | MultiDiffReport:
     """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys that differ.
 
-    `changes` replaces configuration keys of `b`; without `b`, `a` is compared with itself under these changes.
+    `changes` replaces configuration keys of the last model; with one model, it is compared with itself under these changes. Of three or
+    more models, each is compared with the first.
     """
     from .analysis.diff.model_diff import diff as compare
+    from .analysis.diff.model_diff import diff_many
 
     if b is None and not changes:
         raise LlamathError("diff needs a second model or changes", hint='diff(model, changes={"num_hidden_layers": 40})')
     first = load(a)
-    second = load(first if b is None else b, changes=changes)
     if b is None:
-        second = second.replace(name="with " + ", ".join(f"{key} = {value}" for key, value in (changes or {}).items()))
-    return compare(first, second)
+        second = load(first if a == "-" else a, changes=changes)
+        return compare(first, second.replace(name="with " + ", ".join(f"{key} = {value}" for key, value in (changes or {}).items())))
+    *others, last = b, *more
+    loaded = [first, *map(load, others), load(last, changes=changes)]
+    return diff_many(loaded) if more else compare(*loaded)
 
 
 def explain(number: Count, *, like: ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
@@ -97,6 +109,7 @@ def explain(number: Count, *, like: ModelSource | None = None, all: bool = False
     """
     from .analysis.explain.decode import decode
 
+    _count("number", number)
     return decode(str(number), None if like is None else load(like), all)
 
 
