@@ -1,8 +1,7 @@
-"""Fixtures and data that the tests share: published facts, tiny configurations and local web servers."""
+"""Fixtures that the tests share, the `slow` marker, and the report of skipped tests."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,29 +12,6 @@ from hypothesis import settings
 
 settings.register_profile("llamath", deadline=None)  # no test depends on seconds
 settings.load_profile("llamath")
-
-TRUTH = Path(__file__).parent / "truth"
-TINY = Path(__file__).parent / "tiny"
-
-
-def truth(name: str) -> list[dict[str, Any]]:
-    """Return the objects in a file of published facts, one a line."""
-    return [json.loads(line) for line in (TRUTH / name).read_text().splitlines()]
-
-
-def published(name: str) -> Any:
-    """Return one of the published tables in `truth/published.json`."""
-    return json.loads((TRUTH / "published.json").read_text())[name]
-
-
-def tiny_configs() -> list[Any]:
-    """Every tiny config of `tests/tiny/FAMILY.json`: `{"label": {…HF keys with model_type…}}`."""
-    return [
-        pytest.param(config, id=f"{path.stem}-{label}")
-        for path in sorted(TINY.glob("*.json"))
-        for label, config in json.loads(path.read_text()).items()
-    ]
-
 
 SLOW_FOLDERS = {"run", "page", "oracle"}
 SLOW_FILES = {"test_fuzz.py", "modules.md"}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
-    from .analysis.diff.model_diff import DiffReport
+    from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain.explanation import Explanation
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.inference.fit_report import FitReport
@@ -69,6 +69,7 @@ __all__ = [
     "MissingExtra",
     "Model",
     "ModelArgs",
+    "MultiDiffReport",
     "NamesReport",
     "Parameters",
     "PlanReport",
@@ -111,7 +112,7 @@ _MODULES = {
     "core.parameter_count": "Parameters",
     "core.report": "Report",
     "analysis.count.count_report": "CountReport StoredNamesReport",
-    "analysis.diff.model_diff": "DiffReport",
+    "analysis.diff.model_diff": "DiffReport MultiDiffReport",
     "analysis.explain.explanation": "Explanation",
     "analysis.design.design_report": "DesignReport",
     "analysis.inference.inference_memory": "MemoryReport",

@@ -22,7 +22,7 @@ from .model import Model
 if TYPE_CHECKING:
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
-    from .analysis.diff.model_diff import DiffReport
+    from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import ScalingLaw
@@ -73,20 +73,32 @@ def count(model: ModelSource) -> CountReport:
     return CountReport(model=load(model))
 
 
-def diff(a: ModelSource, b: ModelSource | None = None, *, changes: Mapping[str, Any] | None = None) -> DiffReport:
+@overload
+def diff(a: ModelSource, b: ModelSource | None = None, /, *, changes: Mapping[str, Any] | None = None) -> DiffReport: ...
+@overload
+def diff(
+    a: ModelSource, b: ModelSource, c: ModelSource, /, *more: ModelSource, changes: Mapping[str, Any] | None = None
+) -> MultiDiffReport: ...
+def diff(
+    a: ModelSource, b: ModelSource | None = None, /, *more: ModelSource, changes: Mapping[str, Any] | None = None
+) -> DiffReport | MultiDiffReport:
     """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys that differ.
 
-    `changes` replaces configuration keys of `b`; without `b`, `a` is compared with itself under these changes.
+    `changes` replaces configuration keys of the last model; with one model, it is compared with itself under these changes. Of three or
+    more models, each is compared with the first.
     """
     from .analysis.diff.model_diff import diff as compare
+    from .analysis.diff.model_diff import diff_many
 
     if b is None and not changes:
         raise LlamathError("diff needs a second model or changes", hint='diff(model, changes={"num_hidden_layers": 40})')
     first = load(a)
-    second = load(first if b is None else b, changes=changes)
     if b is None:
-        second = second.replace(name="with " + ", ".join(f"{key} = {value}" for key, value in (changes or {}).items()))
-    return compare(first, second)
+        second = load(first if a == "-" else a, changes=changes)
+        return compare(first, second.replace(name="with " + ", ".join(f"{key} = {value}" for key, value in (changes or {}).items())))
+    *others, last = b, *more
+    loaded = [first, *map(load, others), load(last, changes=changes)]
+    return diff_many(loaded) if more else compare(*loaded)
 
 
 def explain(number: Count, *, like: ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
@@ -97,6 +109,7 @@ def explain(number: Count, *, like: ModelSource | None = None, all: bool = False
     """
     from .analysis.explain.decode import decode
 
+    _count("number", number)
     return decode(str(number), None if like is None else load(like), all)
 
 
@@ -126,7 +139,7 @@ def design(
     tokens: Count | None = None,
     flops: Count | None = None,
     law: str | None = None,
-    against: str | None = None,  # noqa: ARG001
+    against: str | None = None,
 ) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of published models.
 
@@ -134,6 +147,7 @@ def design(
     the best one. The report has no candidates if nothing meets the demands; then `misses` says what comes nearest.
     """
     from .analysis.design.design_report import design as search
+    from .analysis.design.design_report import with_budget, with_contrast
     from .analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
     from .analysis.flops.scaling_laws import DEFAULT_LAW
     from .analysis.flops.scaling_laws import find_law as find_law
@@ -169,7 +183,8 @@ def design(
         by_error=exact if rank is None else rank == "error",
         limit=limit,
     )
-    return search(request)
+    report = with_contrast(search(request), against)
+    return with_budget(report, budget_law, training_tokens, compute) if law or tokens or flops else report
 
 
 @overload
@@ -489,9 +504,9 @@ def names(model: ModelSource, *, names: Scheme | None = None) -> NamesReport | S
         from .analysis.count.count_report import stored_names
 
         return stored_names(loaded, names)
-    from .analysis.verify.weight_names import NamesReport, weight_names
+    from .analysis.verify.weight_names import weight_names
 
-    return NamesReport(model=loaded, weights=weight_names(loaded.tree, tuple(loaded.family.schemes.values())))
+    return weight_names(loaded)
 
 
 def convert(

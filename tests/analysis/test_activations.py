@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import llamath
-from conftest import published
 from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import Kernels, saved_by_layer
 from llamath.analysis.training.training_memory import has_fused_qkv
 from llamath.core.expr import Dim
+from support.reference_data import published
 
 BATCH, TOKENS = 2, 24
 

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import pytest
 
 import llamath
-from conftest import TINY, tiny_configs
 from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
 from llamath.render.svg.block_layout import layout
 from llamath.render.svg.block_svg import block_svg
 from llamath.render.svg.svg_shapes import cut
 from llamath.render.text.trace_text import shape
+from support.reference_data import TINY, tiny_configs
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]

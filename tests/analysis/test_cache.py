@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import TRUTH, tiny_configs
 from llamath.analysis.inference.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.core.errors import LlamathError
+from support.reference_data import published, tiny_configs
 
 TOKENS = 40
 UNFOLDED = "falcon"
@@ -96,9 +95,8 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.skipif(not TRUTH.exists(), reason="published facts are not here")
 def test_published_bytes_per_token() -> None:
-    entries = {x["model"]: x for x in json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]}
+    entries = {x["model"]: x for x in published("kv_cache")["entries"]}
     assert {name: of(slug, 1).kv_per_token for name, slug in PUBLISHED.items()} == {
         name: entries[name]["bytes_per_token"] for name in PUBLISHED
     }

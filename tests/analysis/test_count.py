@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import tiny_configs
 from llamath.analysis.count.count_report import CountReport, stored_names
 from llamath.catalog import slugs
 from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.cli import cli
 from llamath.core.tree import fold, walk
 from llamath.render.text.count_text import count_text
+from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-2-2b", "gpt2"]

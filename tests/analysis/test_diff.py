@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import tiny_configs
 from llamath.analysis.diff.model_diff import DiffReport, diff
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.render.svg.svg_shapes import escaped
 from llamath.render.svg.treemap_svg import squarified, treemap_svg
 from llamath.render.svg.waterfall_svg import waterfall_svg
+from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SAMPLE = """llama-2-7b llama-3-8b llama-3.1-70b llama-3.2-1b classic-405b mixtral-8x7b deepseek-v2-lite deepseek-v3 gemma-2-2b gemma-4-31b

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import TRUTH
 from llamath import catalog, hardware
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.inference.cache_bytes import kv_cache_size
@@ -33,6 +32,7 @@ from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.tree import fold
+from support.reference_data import published
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
@@ -92,9 +92,7 @@ def test_the_context_of_8b_on_24_gib_is_what_its_cache_leaves() -> None:
     found = ask("llama-3.1-8b", "rtx-4090", context=8192)
     left = 24_564 * 2**20 - 2 * 8_030_261_248
     per_token = 131_072
-    if TRUTH.exists():
-        published = json.loads((TRUTH / "published.json").read_text())["kv_cache"]["entries"]
-        assert per_token == next(x["bytes_per_token"] for x in published if x["model"] == "Llama-3.1-8B")
+    assert per_token == next(x["bytes_per_token"] for x in published("kv_cache")["entries"] if x["model"] == "Llama-3.1-8B")
     assert found.max_context is not None
     assert 0.85 * left < found.max_context * per_token < left  # the rest is activations, logits, overhead
     assert found.max_batch == 8 == found.max_context // 8192

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import TRUTH, tiny_configs
 from llamath.analysis.flops.arithmetic_intensity import expected_copies
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
 from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops
@@ -28,6 +27,7 @@ from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.core.number_format import format_si
 from llamath.core.tree import Stack, fold, fold_blocks
+from support.reference_data import published, tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
@@ -62,14 +62,6 @@ def report(model: llamath.Model | str, context: int, **how: Any) -> FlopsReport:
 
 def a_token(found: FlopsReport) -> dict[str, float]:
     return {name: float(worth) for name, (_, worth) in flops_by_convention(found).items()}
-
-
-def published(name: str) -> dict[str, Any]:
-    path = TRUTH / "published.json"
-    if not path.exists():
-        pytest.skip("no published facts beside this checkout")
-    found: dict[str, Any] = json.loads(path.read_text())[name]
-    return found
 
 
 @pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import tiny_configs
 from llamath.analysis.parallel_layout import Layout, check_layout, layout_problems, pipeline_stages, slice_layers, weight_shards
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.blocks import Block, Norm
 from llamath.core.errors import LlamathError
 from llamath.core.tree import Stack, fold, walk
+from support.reference_data import tiny_configs
 
 GATHERED = {"linear_attn.out_proj"}
 """transformers cuts the outputs of this one and gathers; Megatron's order, and ours, cuts the inputs, whose parts are already apart."""

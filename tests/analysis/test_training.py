@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from test_activations import CASES, LLAMA
 
 import llamath
-from conftest import published
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages, weight_shards
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
@@ -21,6 +20,7 @@ from llamath.analysis.training.training_memory import TrainingJob, TrainRequest,
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
+from support.reference_data import published
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 

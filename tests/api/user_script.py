@@ -28,8 +28,8 @@ def main(folder: Path) -> None:
     presets: list[str] = [x.preset for x in llamath.models("qwen")]
     gpus: list[llamath.Device] = list(llamath.gpus("h100"))
     tensors: int = llamath.inspect(folder).total.tensors
-    ok: bool = llamath.verify(folder).verdict.ok
-    files: list[str] = list(llamath.convert(folder, folder.parent / "gguf", names="gguf", dry_run=True).files)
+    ok: bool = llamath.verify(folder).ok
+    files: list[str] = [x.path for x in llamath.convert(folder, folder.parent / "gguf", names="gguf", dry_run=True).files]
     report: llamath.Report = memory
     print(report, report.to_json()["total"], total, parameters.total, delta, exact, widths, kv_cache, optimizer, forward, fits, smallest)
     print(mfu, replicas, len(stored), len(patterns), presets, gpus[0].name, tensors, ok, files)

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import llamath
-from conftest import truth
 from llamath.analysis.verify.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.quantization.schemes import Packing, find_packings
 from support import packed as make
+from support.reference_data import truth
 
 LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616
 FOUR = {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}}}

@@ -785,6 +785,6 @@ def test_the_parts_of_a_set_are_named_in_order() -> None:
 @pytest.mark.parametrize("there", [(1,), (0, 2), (1, 2, 3), (0, 1, 3)])
 def test_a_set_with_a_hole_is_refused(there: tuple[int, ...]) -> None:
     listing = [f"consolidated.{index:02}.pth" for index in there]
-    with pytest.raises(FormatError, match=r"consolidated\.0\d\.pth is not") as caught:
+    with pytest.raises(FormatError, match=r"consolidated\.0\d\.pth is missing") as caught:
         siblings(listing[-1], listing)
     assert caught.value.code == "shards"

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from conftest import published, tiny_configs, truth
 from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage, gguf_tensors, gguf_traits, weight_storage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
@@ -20,6 +19,7 @@ from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight
 from llamath.core.errors import LlamathError
 from llamath.model import Model
 from support import packed
+from support.reference_data import published, tiny_configs, truth
 
 
 def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> WeightStorage:

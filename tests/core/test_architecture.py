@@ -1,10 +1,11 @@
-"""DESIGN §3 as data: who may import whom, no cycles, the standard library alone at import, and nothing forbidden in the source."""
+"""The architecture: which package may import which, no cycles, unique names, small folders, and no forbidden calls."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "src" / "llamath"
 
-MAY = {
+MAY_IMPORT = {
     "core": "",
     "embedded": "",
     "config_keys": "",
@@ -33,7 +34,7 @@ MAY = {
     "__main__": "cli",
     "__init__": "core hardware analysis loading model conversion api",
 }
-"""Room → the rooms below it that it may import from."""
+"""Package or root module → those below it that it may import from, also inside functions."""
 
 EXTRAS = {
     "click": {"cli"},
@@ -46,7 +47,13 @@ EXTRAS = {
     "starlette": {"web"},
     "uvicorn": {"web"},
 }
-"""Third-party package → the rooms that may import it."""
+"""Third-party package → the packages that may import it."""
+
+FREELY_NAMED = {"cli", "families"}
+"""Packages whose modules are named after commands and model types."""
+FREELY_SIZED = {"cli", "families", "render/text"}
+"""Folders with one module per command, family or report."""
+MAX_FILES = 18
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -54,89 +61,98 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 
-def room(parts: tuple[str, ...]) -> str:
-    return parts[0].removesuffix(".py") if parts else "__init__"
+def package_of(name: str) -> str:
+    """The top-level package or module of a file or of a dotted name."""
+    return name.replace("/", ".").removesuffix(".py").partition(".")[0] or "__init__"
 
 
-def edges(name: str, tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """(imported room or package, whether inside a function) of every import that runs."""
-    late = {id(x) for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) for x in ast.walk(f)}
+def imports(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(dotted module, imported name) of every import that runs, inside functions too; a module of llamath begins with a dot."""
     typing = {id(x) for f in ast.walk(tree) if isinstance(f, ast.If) and "TYPE_CHECKING" in ast.dump(f.test) for x in ast.walk(f)}
     package = Path(name).parent.parts
     for node in ast.walk(tree):
         if id(node) in typing:
             continue
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1]
-            for full in [(*base, *(node.module or "").split("."))] if node.module else [(*base, x.name) for x in node.names]:
-                yield room(tuple(x for x in full if x)), id(node) in late
+            base = ".".join((*package[: len(package) - node.level + 1], *(node.module or "").split("."))).strip(".")
+            yield from ((f".{base}", x.name) for x in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield f":{(node.module or '').split('.')[0]}", id(node) in late
+            yield node.module or "", ""
         elif isinstance(node, ast.Import):
-            yield from ((f":{x.name.split('.')[0]}", id(node) in late) for x in node.names)
+            yield from ((x.name, "") for x in node.names)
+
+
+def imported_packages(name: str, tree: ast.Module) -> set[str]:
+    """The packages of llamath that a module imports from."""
+    return {package_of(module[1:] or imported) for module, imported in imports(name, tree) if module.startswith(".")}
+
+
+def imported_files(name: str, tree: ast.Module) -> set[str]:
+    """The files of llamath that a module imports from, inside functions too."""
+    found = set()
+    for module, imported in imports(name, tree):
+        if module.startswith("."):
+            place = ROOT.joinpath(*module[1:].split(".")) if module != "." else ROOT
+            options = (place / f"{imported}.py", place / imported / "__init__.py", place.with_suffix(".py"), place / "__init__.py")
+            found.add(str(next(x for x in options if x.exists()).relative_to(ROOT)))
+    return found - {name}
+
+
+def cycle(graph: dict[str, set[str]]) -> set[str]:
+    """The nodes on cycles of a graph, and those that need them."""
+    left = dict(graph)
+    while ready := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in ready}
+    return set(left)
 
 
 def test_every_import_points_downward() -> None:
     wrong = []
     for name, tree in modules():
-        here = room(Path(name).parts)
-        for there, _ in edges(name, tree):
-            if there.startswith(":") or there == here:
-                continue
-            if there not in MAY[here].split():
-                wrong.append(f"{name} imports {there}")
+        here = package_of(name)
+        wrong += [f"{name} imports {there}" for there in imported_packages(name, tree) - {here} - set(MAY_IMPORT[here].split())]
     assert not wrong
 
 
-def test_rooms_form_no_cycle() -> None:
-    placed: set[str] = set()
-    todo = {room: set(may.split()) for room, may in MAY.items()}
-    while todo:
-        ready = {room for room, may in todo.items() if may <= placed}
-        assert ready, f"a cycle among {sorted(todo)}"
-        placed |= ready
-        todo = {room: may for room, may in todo.items() if room not in ready}
+def test_packages_form_no_cycle() -> None:
+    assert not cycle({package: set(below.split()) for package, below in MAY_IMPORT.items()})
 
 
-def beside(name: str, tree: ast.Module) -> Iterator[str]:
-    """The modules that one needs before it can be imported; a package for what is taken from it, be that a module or not."""
-    inside = {id(x) for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.If)) for x in ast.walk(f)}
-    package = Path(name).parent.parts
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in inside:
-            place = ROOT.joinpath(*package[: len(package) - node.level + 1], *(node.module or "").split("."))
-            file = place.with_suffix(".py")
-            yield str((file if file.exists() else place / "__init__.py").relative_to(ROOT))
+def test_modules_form_no_cycle_even_inside_functions() -> None:
+    graph = {name: imported_files(name, tree) for name, tree in modules() if package_of(name) not in ("cli", "__main__")}
+    assert not cycle(graph)
 
 
-def test_modules_form_no_cycle() -> None:
-    todo = {name: set(beside(name, tree)) for name, tree in modules()}
-    todo["__init__.py"] -= {"__init__.py"}
-    while ready := {name for name, needs in todo.items() if not needs & todo.keys()}:
-        todo = {name: needs for name, needs in todo.items() if name not in ready}
-    assert not todo, f"a cycle among {sorted(todo)}"
+def test_module_names_are_unique() -> None:
+    names = Counter(Path(name).stem for name, _ in modules() if package_of(name) not in FREELY_NAMED and not name.endswith("__init__.py"))
+    assert [name for name, n in names.items() if n > 1] == []
 
 
-def test_third_parties_stay_in_their_rooms() -> None:
+def test_the_root_and_every_folder_stay_small() -> None:
+    assert len(list(ROOT.glob("*.py"))) <= 6
+    files = Counter(str(Path(name).parent) for name, _ in modules() if not name.endswith("__init__.py"))
+    assert {folder: n for folder, n in files.items() if n > MAX_FILES and folder not in FREELY_SIZED} == {}
+
+
+def test_third_party_packages_are_imported_where_allowed() -> None:
     for name, tree in modules():
-        for there, _ in edges(name, tree):
-            package = there.removeprefix(":")
-            if there.startswith(":") and package not in sys.stdlib_module_names:
-                assert room(Path(name).parts) in EXTRAS.get(package, set()), f"{name} imports {package}"
+        for package in {module.partition(".")[0] for module, _ in imports(name, tree) if not module.startswith(".")}:
+            if package not in sys.stdlib_module_names:
+                assert package_of(name) in EXTRAS.get(package, set()), f"{name} imports {package}"
 
 
-def test_nothing_that_executes_files_occurs() -> None:
+def test_nothing_executes_or_unpickles_files() -> None:
     for name, tree in modules():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"eval", "exec", "compile", "__import__"}, name
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) not in {("torch", "load"), ("yaml", "load"), ("os", "system")}, name
-        forbidden = {":pickle", ":marshal", ":shelve", ":subprocess", ":ctypes", ":runpy", ":yaml", ":jinja2"}
-        assert not {there for there, _ in edges(name, tree)} & forbidden, name
+        forbidden = {"pickle", "marshal", "shelve", "subprocess", "ctypes", "runpy", "yaml", "jinja2"}
+        assert not {module.partition(".")[0] for module, _ in imports(name, tree)} & forbidden, name
 
 
-def test_import_needs_the_standard_library_alone() -> None:
+def test_import_needs_only_the_standard_library() -> None:
     code = "import sys; before = set(sys.modules); import llamath; print(*{x.split('.')[0] for x in set(sys.modules) - before})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert set(found) <= sys.stdlib_module_names | {"llamath"}

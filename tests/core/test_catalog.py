@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from conftest import published, truth
 from llamath import catalog
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.config import Config
 from llamath.core.tree import walk
 from llamath.families.registry import MODEL_TYPES, find_family
+from support.reference_data import published, truth
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
 UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 import config_reference as page
 import llamath
-from conftest import truth
 from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, params_json
 from llamath.catalog import presets
 from llamath.cli import cli
@@ -26,6 +25,7 @@ from llamath.core.config import Config
 from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
 from llamath.render.text.config_text import config_text, format_value, params_json_text
+from support.reference_data import truth
 
 HERE = Path(__file__).parents[1]
 GOLDEN = HERE / "golden" / "config-llama-3-8b.txt"

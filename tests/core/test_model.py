@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import llamath
-from conftest import tiny_configs
 from llamath.catalog import read_preset
 from llamath.core.meta_args import ModelArgs
 from llamath.families.registry import FAMILIES, MODEL_TYPES, find_family
+from support.reference_data import tiny_configs
 
 SLUGS = ("llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2")
 

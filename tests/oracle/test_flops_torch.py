@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from conftest import tiny_configs
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
 from llamath.core.blocks import Decoder, LatentAttention, MoE
 from llamath.core.config import Config
@@ -19,6 +18,7 @@ from llamath.core.forward_pass import ForwardPass
 from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, RecurrentMixer
 from llamath.core.tree import FoldedBlock, fold_blocks
 from llamath.families.registry import find_family
+from support.reference_data import tiny_configs
 
 pytestmark = pytest.mark.transformers
 

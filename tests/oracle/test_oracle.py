@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from conftest import tiny_configs
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.config import Config
 from llamath.core.expr import total
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
+from support.reference_data import tiny_configs
 
 pytestmark = pytest.mark.transformers
 

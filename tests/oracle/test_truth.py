@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import llamath
-from conftest import truth
 from llamath.checkpoint.naming.scheme import Scheme, fused_scheme
 from llamath.families.classes import headless_scheme
 from llamath.families.registry import find_family
+from support.reference_data import truth
 
 ENTRIES = {f"{i}-{x['name']}": x for i, x in enumerate(truth("configs.jsonl"))}
 ORACLE = {name: x for name, x in ENTRIES.items() if x["params"] is not None}

@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from conftest import tiny_configs
 from llamath.analysis.inference.fit_report import choose_layout, fit
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
@@ -26,6 +25,7 @@ from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import payload
 from llamath.web.server.page_html import FOLDER, inert, page, page_of
+from support.reference_data import tiny_configs
 from support.tabs import Tab, browser, wait_until_drawn
 
 PARTS = {

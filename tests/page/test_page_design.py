@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from conftest import tiny_configs
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
@@ -22,6 +21,7 @@ from llamath.web.page_data.design_data_page import design
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import payload
 from llamath.web.server.page_html import page, page_of
+from support.reference_data import tiny_configs
 from support.tabs import Tab, browser
 
 __all__ = ["browser"]

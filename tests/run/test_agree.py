@@ -20,8 +20,7 @@ from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkp
 from llamath.core.errors import LlamathError
 from llamath.run import open_model
 from llamath.run.debug.activations import Activations, capture_activations
-from llamath.run.debug.compare_runs import compare_activations
-from llamath.run.debug.rope_permutation import permutation_hint
+from llamath.run.debug.compare_runs import compare_activations, permutation_hint
 from llamath.run.weights.stored_layouts import reorder_rows
 from support.checkpoints import SMALL, Q, copied, saved
 from support.gguf_files import configs
@@ -122,7 +121,7 @@ def test_the_first_weight_that_differs_is_named(hf: Path, gguf_file: Path, name:
     assert data["first"]["module"] == module
     assert data["first"]["stored"][1] == name
     assert data["first"]["difference"] == pytest.approx(0.1, rel=1e-3) or module == "embed"
-    assert data["hints"] == [f"what {module} reads is the same, so its weight is not: {data['first']['stored'][0]} in A, {name} in B"]
+    assert data["hints"] == [f"the input of {module} is the same, so its weight differs: {data['first']['stored'][0]} in A, {name} in B"]
 
 
 def test_what_is_configured_otherwise_is_listed(hf: Path, tmp_path: Path) -> None:
@@ -141,14 +140,14 @@ def test_rounded_numbers_are_called_that(hf: Path, tmp_path: Path) -> None:
     data = json.loads(asked(hf, tmp_path / "half", "--json", "--tolerance", "1e-6").stdout)
     assert (data["a"]["dtype"], data["b"]["dtype"]) == ("F32", "F16")
     assert 1e-6 < data["logits"]["relative"] < 1e-2
-    assert data["hints"][0].startswith("A is F32 and B F16: rounded numbers are a little apart everywhere")
+    assert data["hints"][0].startswith("A is F32 and B F16: rounding causes small differences everywhere")
 
 
 def test_parts_that_agree_and_a_whole_that_does_not(hf: Path) -> None:
     a, b = heard(hf), heard(hf)
     b.inputs["layers.1.mlp.down"] = b.inputs["layers.1.mlp.down"] * 1.5
     b = b._replace(logits=b.logits * 1.5)
-    assert compare_activations(a, b, IDS, "", 1e-4).hints == ("the parts of layers.1.mlp say the same, and together they do not",)
+    assert compare_activations(a, b, IDS, "", 1e-4).hints == ("the submodules of layers.1.mlp agree, but its output differs",)
     b.outputs["layers.1.mlp.up"] = b.outputs["layers.1.mlp.up"] * 1.4  # not so if a part is as far apart
     assert compare_activations(a, b, IDS, "", 0.45).hints == ()
 
@@ -189,9 +188,9 @@ def test_rows_of_safetensors_in_another_order(hf: Path, change: Callable[[Tensor
     other = rows(hf, tmp_path, change)
     data = json.loads(asked(hf, other, "--json").stdout)
     assert not data["same"]
-    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are reordered: B's look {theirs}, or A's {ours}"]
+    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {theirs}, or A's {ours}"]
     data = json.loads(asked(other, hf, "--json").stdout)
-    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are reordered: B's look {ours}, or A's {theirs}"]
+    assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {ours}, or A's {theirs}"]
 
 
 @pytest.mark.parametrize(("change", "said"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
@@ -209,7 +208,7 @@ def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tens
 
 def test_rows_of_q_alone(hf: Path, tmp_path: Path) -> None:
     (hint,) = json.loads(asked(hf, rows(hf, tmp_path, CASES[0][0], "q"), "--json").stdout)["hints"]
-    assert hint.startswith("q of 2 layers is the same once the rows of each head are reordered: B's looks unpermuted")
+    assert hint.startswith("q of 2 layers is the same once the rows of each head are permuted: B's looks unpermuted")
 
 
 def test_quantised_rows_in_another_order_are_still_known(hf: Path, tmp_path: Path) -> None:
@@ -283,7 +282,7 @@ def test_a_text_is_read_where_there_is_a_tokenizer(hf: Path, tmp_path: Path) -> 
         ([""], "the prompt is empty"),
         (["--ids", "1,x"], "--ids wants numbers with commas between them, not 'x'"),
         (["--ids", "1,97"], "there is no token 97 in"),
-        (["--dtype", "int3"], "is not supported for computation"),
+        (["--dtype", "int3"], "for computation"),
         (["--tolerance", "-1"], "-1.0 is not in the range"),
     ],
 )

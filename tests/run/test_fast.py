@@ -14,13 +14,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import llamath
-from conftest import tiny_configs
 from llamath import run
 from llamath.core.errors import LlamathError
 from llamath.run.attention import Attention
 from llamath.run.cpu.matmul import Int8Linear, quantize_int8
 from llamath.run.cpu.optimize_for_cpu import cpu_supports, maybe_pack, optimize_for_cpu
 from llamath.run.cpu.weight_packing import INT8, MKLDNN, PANELS, SMALL_PANELS, PackingFormat
+from support.reference_data import tiny_configs
 
 torch.set_num_threads(1)
 

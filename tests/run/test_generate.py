@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import tiny_configs
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
@@ -18,6 +17,7 @@ from llamath.run import memory_budget as rooms
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
 from support.oracle import blind, pair
+from support.reference_data import tiny_configs
 from support.speakers import CONFIG, speaker, words
 
 NEW = 12

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import llamath
-from conftest import tiny_configs
 from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
 from llamath.run import canonical_weights
 from llamath.run.weights.stored_layouts import LayoutParams, reorder_rows, split_tensor, undo_layout
+from support.reference_data import tiny_configs
 
 HEADS = LayoutParams(groups=2, heads=4, head_dim=4, values_per_key=2, value_channels=8, offset=1.0)
 

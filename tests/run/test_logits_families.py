@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import tiny_configs
 from llamath.core.errors import LlamathError
 from llamath.core.positions import LongRope
 from support.oracle import alike, blind, logits, pair
+from support.reference_data import tiny_configs
 
 pytestmark = pytest.mark.transformers
 LLAMA = {

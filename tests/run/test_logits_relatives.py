@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import llamath
-from conftest import TINY
 from llamath.run import build, load_weights
 from support.oracle import alike, logits, pair
+from support.reference_data import TINY
 
 pytestmark = pytest.mark.transformers
 BASE = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6}

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import llamath
-from conftest import TINY, tiny_configs
 from llamath import run
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
@@ -18,6 +17,7 @@ from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
 from support.oracle import blind, pair
+from support.reference_data import TINY, tiny_configs
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

@@ -14,7 +14,6 @@ from test_memories import attention, model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import tiny_configs
 from llamath.core.forward_pass import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run import forward_context as step
@@ -23,6 +22,7 @@ from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
 from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
 from support.oracle import alike, logits, pair
+from support.reference_data import tiny_configs
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

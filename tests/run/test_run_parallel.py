@@ -1,4 +1,4 @@
-"""Several processes and one: the same logits, the same texts, the same gradients; each holds what `views` predicts, and no hang."""
+"""Several ranks against one: the same logits, generations and gradients; each rank's memory is as predicted, and lost ranks are noticed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from llamath import run
-from support.crew import Ended, crew, ids
+from support.rank_processes import RankResult, ids, run_ranks
 from support.speakers import CONFIG, speaker
 
 TINY = Path(__file__).parents[1] / "tiny"
@@ -36,33 +36,33 @@ MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts
 TRAINED = [
     {"config": LLAMA, "tokens": 9},
     {"config": LLAMA | {"tie_word_embeddings": True}, "tokens": 9},
-    {"config": MIXTRAL, "tokens": 2},  # each process chooses other experts
+    {"config": MIXTRAL, "tokens": 2},  # ranks route to different experts
 ]
-REFUSED = {
+UNSUPPORTED = {
     "falcon/11B: one norm, grouped": "this layout does not divide the model: TP 2: 3 key/value heads",
-    "qwen3_next/plain": "GatedDeltaNet is not computed by several processes here",
-    "stablelm/12B: parallel, grouped, a norm for each head": "attention with a norm for each head is not computed by several processes here",
+    "qwen3_next/plain": "tensor parallelism is not supported for GatedDeltaNet",
+    "stablelm/12B: parallel, grouped, a norm for each head": "tensor parallelism is not supported for per-head norms",
 }
 
 
 Found = list[dict[str, Any]]
-"""What each process found, by the job."""
+"""The results of each rank, by job."""
 
 
-def alike(names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Models to be cut, and some whose experts are dealt out."""
-    cut = [{"config": tiny(name), "experts": "cut"} for name in names]
-    return [*cut, *({"config": config, "experts": "dealt"} for config in (MIXTRAL, tiny("deepseek_v3/plain")))]
+def cases(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Cases of tensor parallelism, and two of expert parallelism."""
+    sharded = [{"config": tiny(name), "expert_parallel": False} for name in names]
+    return [*sharded, *({"config": config, "expert_parallel": True} for config in (MIXTRAL, tiny("deepseek_v3/plain")))]
 
 
-def done(ended: list[Ended]) -> Found:
-    assert not any(x.status for x in ended), "\n".join(x.said for x in ended)
+def done(ended: list[RankResult]) -> Found:
+    assert not any(x.status for x in ended), "\n".join(x.stderr for x in ended)
     return [x.found for x in ended]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that is mostly two tables."""
+    """A model whose parameters are mostly in its two tables."""
     return speaker(
         tmp_path_factory.mktemp("model"), std=0.05, **{key: TABLES[key] for key in ("vocab_size", "hidden_size", "intermediate_size")}
     )
@@ -70,36 +70,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Two processes, started once for all that they are to do."""
+    """Results of two ranks, which are started once for all jobs."""
     where = {"folder": str(folder), "file": "model.safetensors", "config": TABLES}
-    jobs = {"same": alike(TWO), "refused": [tiny(x) for x in REFUSED], "opened": where, "strange": where, "trained": TRAINED}
-    return done(crew(2, tmp_path_factory.mktemp("crew"), jobs))
+    jobs = {"agreement": cases(TWO), "errors": [tiny(x) for x in UNSUPPORTED], "opened": where, "missing": where, "trained": TRAINED}
+    return done(run_ranks(2, tmp_path_factory.mktemp("ranks"), jobs))
 
 
-def test_two_processes_say_what_one_says(two: Found) -> None:
-    agreed(alike(TWO), [x["same"] for x in two])
+def test_two_ranks_agree_with_one(two: Found) -> None:
+    assert_agreement(cases(TWO), [x["agreement"] for x in two])
 
 
-def test_four_processes_say_what_one_says(tmp_path: Path) -> None:
-    agreed(alike(FOUR), [x["same"] for x in done(crew(4, tmp_path, {"same": alike(FOUR)}))])
+def test_four_ranks_agree_with_one(tmp_path: Path) -> None:
+    assert_agreement(cases(FOUR), [x["agreement"] for x in done(run_ranks(4, tmp_path, {"agreement": cases(FOUR)}))])
 
 
-def agreed(cases: list[dict[str, Any]], ended: list[list[dict[str, Any]]]) -> None:
+def assert_agreement(cases: list[dict[str, Any]], ended: list[list[dict[str, Any]]]) -> None:
     for case, *found in zip(cases, *ended, strict=True):
-        first, what = found[0], (case["config"]["model_type"], case["experts"])
+        first, what = found[0], (case["config"]["model_type"], case["expert_parallel"])
         assert first["padding"] == 0, what
         for x in found:
             assert x["logits"] < 1e-5 and x["decoded"] < 1e-5, what
             assert x["joins"] and x["texts"] == first["alone"] and x["unseeded"] == first["unseeded"], what
             assert x["bytes"] + x["padding"] == x["predicted"] and x["cache"] == x["cache_predicted"], what
-            assert case["experts"] == "dealt" or x["parameters"][0] == x["parameters"][1], what
+            assert case["expert_parallel"] or x["parameters"][0] == x["parameters"][1], what
 
 
-def test_what_cannot_be_cut_is_refused_by_name(two: Found) -> None:
-    assert [x["refused"] for x in two] == [list(REFUSED.values())] * 2
+def test_unsupported_modules_are_named(two: Found) -> None:
+    assert [x["errors"] for x in two] == [list(UNSUPPORTED.values())] * 2
 
 
-def test_each_process_maps_its_own_slices_of_the_file(folder: Path, two: Found) -> None:
+def test_each_rank_maps_only_its_shards(folder: Path, two: Found) -> None:
     one = run.open_model(str(folder)).module
     with torch.inference_mode():
         whole = one(ids(TABLES, 2, 9))
@@ -107,16 +107,16 @@ def test_each_process_maps_its_own_slices_of_the_file(folder: Path, two: Found) 
     for x in (x["opened"] for x in two):
         assert float((torch.tensor(x["logits"]) - whole).abs().max() / whole.abs().max()) < 1e-5
         assert x["bytes"] == x["predicted"] and x["flaw"] == ""
-        assert 0.45 * size < x["Rss"] < 0.6 * size  # all of its own was read just before; what is copied was read as well
+        assert 0.45 * size < x["Rss"] < 0.6 * size  # the shard was read just before, and what was copied was read too
         assert x["Anonymous"] == 0
 
 
-def test_what_one_process_cannot_read_is_an_error_in_all(two: Found) -> None:
-    said = [x["strange"] for x in two]
-    assert len(set(said)) == 1 and said[0].startswith("process 1: ") and "-missing is not a local path" in said[0]
+def test_error_on_one_rank_is_raised_on_all(two: Found) -> None:
+    said = [x["missing"] for x in two]
+    assert len(set(said)) == 1 and said[0].startswith("rank 1: ") and "-missing is not a local path" in said[0]
 
 
-def test_sharded_training_is_training(two: Found) -> None:
+def test_fsdp_training_matches_one_process(two: Found) -> None:
     for found in (x["trained"] for x in two):
         for x in found:
             assert all(one == pytest.approx(several, rel=1e-5) for one, several in x["losses"])
@@ -125,9 +125,9 @@ def test_sharded_training_is_training(two: Found) -> None:
 
 
 @pytest.mark.parametrize("way", ["killed", "asleep"])
-def test_a_process_that_is_gone_ends_the_others(way: str, tmp_path: Path) -> None:
-    survivor = crew(2, tmp_path, {"leaving": {"config": LLAMA, "way": way}}, patience=5, most=60)[0]
-    assert survivor.status and "another process of this group has ended, or does not answer" in survivor.said
+def test_lost_rank_ends_the_others(way: str, tmp_path: Path) -> None:
+    survivor = run_ranks(2, tmp_path, {"leaving": {"config": LLAMA, "way": way}}, timeout_s=5)[0]
+    assert survivor.status and "another rank has exited or does not respond" in survivor.stderr
 
 
 def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
@@ -144,6 +144,6 @@ def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:
     assert [json.loads(x)["ids"] for x in there.stdout.splitlines()] == [list(alone.ids)]
 
 
-def test_under_torchrun_a_mistake_is_told_once(tmp_path: Path) -> None:
+def test_error_under_torchrun_is_printed_once(tmp_path: Path) -> None:
     there = torchrun("-m", "llamath", "run", str(tmp_path / "nothing"), "hello")
     assert there.returncode and there.stderr.count("error: ") == 1 and "is not a local path" in there.stderr

@@ -16,7 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
-from conftest import TINY, tiny_configs
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.attention_wiring import MISTAKEN_PRODUCT, attention_wiring
@@ -28,6 +27,7 @@ from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
+from support.reference_data import TINY, tiny_configs
 from support.speakers import speaker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -160,7 +160,7 @@ def test_a_wrong_shape_is_noticed() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     found = trace(model, [0] * 3).first
     other = walkthrough(model.tree, prompt_pass(4))
-    assert "attn.scores should be (1, 12, 4, 4), is (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
+    assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
 
 
 def test_where_205_billion_come_from() -> None:

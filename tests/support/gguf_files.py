@@ -10,8 +10,8 @@ from typing import Any
 import gguf
 import numpy as np
 
-from conftest import TINY
 from llamath.model import Model
+from support.reference_data import TINY
 
 Shapes = Mapping[str, Sequence[int]]
 CONVERTED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "converted.json").read_text())

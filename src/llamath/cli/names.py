@@ -14,16 +14,17 @@ from .model_options import takes_model
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
     """Say every weight's names in HF, Meta and GGUF files, or list the tensors that one of them holds."""
-    from ..render.text.names_text import names_text, spellings_json
+    from ..analysis.verify.weight_names import weight_names
+    from ..render.text.names_text import names_text
 
     if scheme is None and not as_json:
-        click.echo(names_text(model))
+        click.echo(names_text(weight_names(model)))
     elif as_json:
         import json
 
         from ..analysis.count.count_report import stored_names
 
-        click.echo(json.dumps(stored_names(model, scheme).to_json() if scheme else spellings_json(model)))
+        click.echo(json.dumps((stored_names(model, scheme) if scheme else weight_names(model)).to_json()))
     else:
         from ..render.csv_rows import unfolded_rows
 

@@ -114,7 +114,7 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
     if "rope_scaling" not in changes and any(x.name == ROPE_FREQS for x in manifest.tensors):
         if "rope_scaling" not in keys:
             raise ConvertError(
-                f"{safe(path)}: {ROPE_FREQS} does not have the divisors of a Llama 3.1 scaling", hint='--set rope_scaling={"rope_type": …}'
+                f"{safe(path)}: {ROPE_FREQS} does not have the divisors of a Llama 3.1 scaling", hint='set rope_scaling={"rope_type": …}'
             )
         notes.append(f"rope_scaling was reconstructed from {ROPE_FREQS}: {keys['rope_scaling']}")
     model = load(keys, changes=changes)
@@ -170,5 +170,5 @@ def _check_tied_head(embed: MergedTensor, head: MergedTensor, reader: TensorRead
     if not have_equal_values(embed, head, reader):
         raise ConvertError(
             f"the configuration ties embedding and head, but {safe(head.name)} differs from {safe(embed.name)}",
-            hint="--set tie_word_embeddings=false keeps both",
+            hint="tie_word_embeddings=false keeps both",
         )

@@ -66,7 +66,7 @@ def _config_values(model: Model) -> tuple[dict[str, Any], Rope]:
         raise ConvertError(f"{model.name} has layers that GGUF's {arch} architecture does not have")
     attention, mlp, rope = layer.attn, layer.mlp, layer.attn.rope
     if tree.context is None:
-        raise ConvertError("GGUF needs the model's context length", hint="--set max_position_embeddings=…")
+        raise ConvertError("GGUF needs the model's context length", hint="set max_position_embeddings=…")
     if not isinstance(rope, Rope):
         raise ConvertError(f"llama.cpp's {arch} has rotary positions, and this model does not")
     if type(rope) not in (Rope, LinearRope, YarnRope, DynamicRope, Llama3Rope):

@@ -81,7 +81,7 @@ def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = 
         state = "is −1" if "vocab_size" in data else "is absent"
         raise ConfigError(
             f"{source}: vocab_size {state}: it was to be taken from the tokenizer, and there is none beside it",
-            hint="give --vocab-size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or put tokenizer.model beside it",
+            hint="set vocab_size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or put tokenizer.model next to it",
         )
     if type(vocab) is not int or vocab < 1:
         raise c.error("vocab_size", f"should be a positive integer, not {vocab!r}")

@@ -48,6 +48,7 @@ def mpt(c: Config) -> Decoder:
     norm = layer_norm(d, eps, bias)
     alibi = Alibi(max_bias=a.get("alibi_bias_max", 8.0)) if a.get("alibi", True) else None
     rope = Rope(theta=a.get("rope_theta", 10000.0), dim=h) if a.get("rope", False) else None
+    scores = ScoreTransform(scale=a.number("softmax_scale"), alibi=alibi)
     clip, qk_norm = ClipQKV(limit=limit) if (limit := a.number("clip_qkv")) else None, a.get("qk_ln", False)
     attn = gqa(
         d,
@@ -57,7 +58,7 @@ def mpt(c: Config) -> Decoder:
         q_norm=norm if qk_norm else None,
         k_norm=layer_norm(heads.num_kv_heads * h, eps, bias) if qk_norm else None,
         qk_preprocess=QKPreprocess(clip=clip, across_heads=qk_norm),
-        score_transform=ScoreTransform(scale=a.number("softmax_scale"), alibi=alibi),
+        score_transform=scores,
     )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
     places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None

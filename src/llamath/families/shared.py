@@ -90,7 +90,7 @@ def read_layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
     """What kind each of the n layers is of."""
     types: list[str] = c["layer_types"]
     if not isinstance(types, list) or len(types) != n:
-        raise c.error("layer_types", f"should be a list of {n} layers", "--set layer_types=null takes the family's own order")
+        raise c.error("layer_types", f"should be a list of {n} layers", "layer_types=null takes the family's own order")
     if unknown := [x for x in types if x not in list(kinds)]:
         raise c.error("layer_types", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types

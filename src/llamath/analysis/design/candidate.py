@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.meta_args import ffn_width_args
 from ...core.record_type import Record
@@ -18,6 +18,11 @@ from .family_shape import FamilyShape
 class Candidate(Record):
     """One design that meets the request."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("config", "parameters=total", "error_ppm=ppm", "reasons", "distance", "active", "aspect=rounded_aspect", "ffn_ratio"),
+        *("kv_bytes_per_token=kv_bytes", "multiple_of", "ffn_dim_multiplier"),
+    )
+
     model: Model
     config: Mapping[str, Any]  # HF keys
     ranked: RankedDesign
@@ -27,6 +32,31 @@ class Candidate(Record):
     reasons: tuple[str, ...]
     kv_bytes: int  # KV-cache bytes per token in bfloat16
     rounding: tuple[int, float | None] | None = None  # Meta's multiple_of and ffn_dim_multiplier that give the FFN width
+
+    @property
+    def distance(self) -> float:
+        """The distance from the series' habits, to four digits."""
+        return round(self.cost, 4)
+
+    @property
+    def rounded_aspect(self) -> float:
+        """Width over layers, to four digits."""
+        return round(self.aspect, 4)
+
+    @property
+    def ffn_ratio(self) -> float:
+        """Feed-forward width over width, to four digits."""
+        return round(self.ffn / self.width, 4)
+
+    @property
+    def multiple_of(self) -> int | None:
+        """Meta's `multiple_of`."""
+        return self.rounding and self.rounding[0]
+
+    @property
+    def ffn_dim_multiplier(self) -> float | None:
+        """Meta's `ffn_dim_multiplier`."""
+        return self.rounding and self.rounding[1]
 
     @property
     def layers(self) -> int:

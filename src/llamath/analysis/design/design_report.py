@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import LlamathError
+from ...core.number_format import short_count
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ...model import Model
+from ..diff.model_diff import DiffReport, diff
+from ..flops.scaling_laws import ScalingLaw, TrainingBudget, training_budget
 from .candidate import Candidate, build_candidate
 from .design_ranking import HabitCosts, RankedDesign, rank_best
 from .design_request import DesignRequest, FixedDims
@@ -15,7 +20,7 @@ from .design_search import SearchStats, find_ranges, search_space
 from .family_shape import FamilyShape, family_shape
 from .grid import Grid, build_grid
 from .habits import Habits, learn_habits
-from .near_misses import NearMisses, find_near_misses
+from .near_misses import BindingDemand, NearMisses, find_near_misses
 from .reasons import list_reasons
 from .series import Series, find_series
 
@@ -28,8 +33,52 @@ MOE_COUNTERPARTS = {"llama": "mixtral", "mistral": "mixtral"}
 """Model type → its MoE counterpart with the same config keys."""
 
 
-class DesignReport(Record):
+class NearestDesign(Record):
+    """A design that misses the target by more than the tolerance."""
+
+    parameters: int
+    error_ppm: float
+    layers: int
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+class DesignContrast(Record):
+    """The best design with the habits of another series, and how it differs from the best one."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("like", "config", "parameters", "delta", "causes=causes_of_delta")
+
+    like: str
+    config: Mapping[str, Any]
+    other: Model
+    difference: DiffReport
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of the other design."""
+        return self.difference.total.b
+
+    @property
+    def delta(self) -> int:
+        """The difference in parameters."""
+        return self.difference.delta
+
+    @property
+    def causes_of_delta(self) -> tuple[Mapping[str, Any], ...]:
+        """The causes of the difference."""
+        return tuple({"cause": x.cause, "delta": x.delta} for x in self.difference.causes)
+
+
+class DesignReport(Report):
     """The designs that were found, or why there are none."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("target=request.target", "like=series.name", "tolerance=request.tolerance", "rank", "searched", "rows", "within"),
+        *("candidates", "nearest", "binding", "notes", "compute=budget", "contrast"),
+    )
 
     request: DesignRequest
     series: Series
@@ -43,6 +92,74 @@ class DesignReport(Record):
     ranked: tuple[RankedDesign, ...]  # the candidates and the designs ranked after them
     misses: NearMisses | None = None  # the nearest designs, if there is no candidate
     notes: tuple[str, ...] = ()
+    budget: TrainingBudget | None = None  # the training compute of the best design, if a law, tokens or FLOPs are given
+    contrast: DesignContrast | None = None
+
+    @property
+    def rank(self) -> str:
+        """How the candidates are ranked."""
+        return "error" if self.request.by_error else "habits"
+
+    @property
+    def nearest(self) -> tuple[NearestDesign, ...]:
+        """The designs that come nearest to the target, if there is no candidate."""
+        return tuple(_nearest(x, self.request.target) for x in self.misses.nearest) if self.misses else ()
+
+    @property
+    def binding(self) -> tuple[BindingDemand, ...]:
+        """The constraints that rule every candidate out."""
+        return self.misses.binding if self.misses else ()
+
+    @property
+    def summary(self) -> str:
+        """The best candidate."""
+        target = f"{short_count(self.request.target)} like {self.series.name}"
+        if not self.candidates:
+            return f"{target}: no design meets the constraints"
+        best = self.candidates[0]
+        shape = f"{best.layers} layers of {best.width:,}, {best.heads} heads, {best.kv_heads} KV heads, FFN {best.ffn:,}"
+        return f"{target}: {shape}, {best.total:,} parameters"
+
+    def html_tables(self) -> Iterable[str]:
+        """A row for each candidate."""
+        columns = ("parameters", "error ppm", "layers", "width", "heads", "KV heads", "head dim", "FFN", "KV bytes per token")
+        rows = ((x.total, x.ppm, x.layers, x.width, x.heads, x.kv_heads, x.head_dim, x.ffn, x.kv_bytes) for x in self.candidates)
+        yield html_table(columns, rows)
+
+
+def with_budget(report: DesignReport, law: ScalingLaw, tokens: int | None, flops: int | None) -> DesignReport:
+    """Return the report with the training compute of its best design."""
+    if not report.candidates:
+        return report
+    return report.replace(budget=training_budget(report.candidates[0].active, law, tokens, None if tokens else flops))
+
+
+def with_contrast(report: DesignReport, against: str | None) -> DesignReport:
+    """Return the report with the best design of another series; a model with learned positions is compared with Llama 3's by default."""
+    if not report.candidates:
+        return report
+    best = report.candidates[0].model
+    like = against or ("llama-3" if best.tree.positions is not None else None)
+    if like is None:
+        return report
+    other = design(DesignRequest(target=report.request.target, like=like, limit=1)).candidates
+    if not other:
+        return report
+    found = DesignContrast(like=like, config=other[0].config, other=other[0].model, difference=diff(best, other[0].model))
+    return report.replace(contrast=found)
+
+
+def _nearest(x: RankedDesign, target: int) -> NearestDesign:
+    return NearestDesign(
+        parameters=x.total,
+        error_ppm=round((x.total - target) * 10**6 / target, 1),
+        layers=x.layers,
+        width=x.outer.d,
+        ffn=x.ffn,
+        heads=x.outer.H,
+        kv_heads=x.outer.K,
+        head_dim=x.outer.h,
+    )
 
 
 def design(request: DesignRequest) -> DesignReport:

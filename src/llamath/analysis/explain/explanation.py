@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log2
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from ...core.number_format import format_count, format_signed
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
 from .explain_terms import explanation_terms, packing_term
@@ -29,6 +31,8 @@ MAX_LISTED, MAX_NEAREST = 8, 3
 
 class Candidate(Record):
     """One explanation; its terms and the residue sum to the number."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("exact", "residue", "summary", "terms")
 
     base: str
     also: tuple[str, ...]
@@ -61,8 +65,10 @@ class RoundedNumber(NamedTuple):
         return self.low <= value < 2 * self.value - self.low
 
 
-class Explanation(Record):
-    """Everything `llamath explain` shows."""
+class Explanation(Report):
+    """The explanations of a parameter count, the simplest first."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("number", "candidates")
 
     number: int
     name: str  # the rounded number as given; empty for an exact number
@@ -71,6 +77,22 @@ class Explanation(Record):
     models: int  # how many models were tried
     candidates: tuple[Candidate, ...]
     more: int = 0  # further explanations that are not listed
+
+    @property
+    def summary(self) -> str:
+        """The number and its simplest explanation."""
+        if not self.candidates:
+            return f"{self.number:,}: no explanation"
+        best = self.candidates[0]
+        residue = "" if best.exact or self.name else f", {format_signed(best.residue)} left over"
+        more = f" and {format_count(len(self.candidates) - 1 + self.more, 'other')}" if len(self.candidates) > 1 else ""
+        return f"{self.number:,}: {best.summary}{residue}{more}"
+
+    def html_tables(self) -> Iterable[str]:
+        """The terms of each explanation."""
+        for x in self.candidates:
+            rows = [(y.what, y.value, y.formula) for y in x.terms]
+            yield html_table(("term", "parameters", "formula"), [*rows, ("total", x.value, "")], bold_rows=(len(rows),))
 
 
 def explain_number(number: int, bases: Sequence[BaseModel], models: int, known: Mapping[int, str], most: int = MAX_LISTED) -> Explanation:

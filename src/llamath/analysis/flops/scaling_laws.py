@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import exp, log
+from typing import ClassVar
 
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
@@ -148,12 +149,37 @@ def find_law(name: str) -> ScalingLaw:
 class TrainingBudget(Record):
     """A model's training: tokens, compute, and what a law says of both."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("parameters", "tokens", "flops", "tokens_per_parameter", "law=law.name", "source=law.source", "trained=law.trained"),
+        *("optimal_tokens=rounded_optimal_tokens", "optimal_parameters=rounded_optimal_parameters", "extrapolated"),
+    )
+
     parameters: int  # that a token passes through
     tokens: int
     flops: int
     law: ScalingLaw
     optimal_tokens: float  # for the parameters
     optimal_parameters: float  # for the compute
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        """Tokens for each parameter, to four digits."""
+        return round(self.per_parameter, 4)
+
+    @property
+    def rounded_optimal_tokens(self) -> int:
+        """The optimal tokens, whole."""
+        return round(self.optimal_tokens)
+
+    @property
+    def rounded_optimal_parameters(self) -> int:
+        """The optimal parameters, whole."""
+        return round(self.optimal_parameters)
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether the model is outside the sizes that the law was fitted to."""
+        return self.law.extrapolates(self.parameters)
 
     @property
     def per_parameter(self) -> float:

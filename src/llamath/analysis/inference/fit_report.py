@@ -174,7 +174,7 @@ def _requested_layout(tree: Decoder, count: int, tp: int | None, pp: int | None)
         raise LlamathError(f"PP {depth:,}: the model has {int(tree.layers.n):,} layers", hint=f"at most {_max_pp(tree):,} stages")
     if found := layout_problems(tree, layout):
         pipeline = Layout(pp=count)
-        even = "" if layout_problems(tree, pipeline) else f"; --pp {count} is a pipeline of {_layers_per_stage(tree, pipeline)} layers"
+        even = "" if layout_problems(tree, pipeline) else f"; pp={count} is a pipeline of {_layers_per_stage(tree, pipeline)} layers"
         raise LlamathError(f"the model cannot be split like this: {'; '.join(found)}", hint=f"{_allowed_tp(tree)}{even}")
     return layout
 

@@ -229,7 +229,7 @@ def _why(search: _Search) -> str:
 def _hint(search: _Search) -> str:
     """Suggest what to change if no layout is possible."""
     asked = ", ".join(f"{name}={n}" for name, n in search.request.fixed.items())
-    return f"without --layout {asked} all that divide are tried" if asked else "another --batch-tokens or another number of GPUs"
+    return f"without layout {asked}, all layouts that divide the model are tried" if asked else "try another batch_tokens or number of GPUs"
 
 
 _QueueEntry = tuple[float, int, list[tuple[float, int, Layout]]]

@@ -183,7 +183,7 @@ class TrainingJob:
         _check_request(request)
         self.packer, self.optimizer = parse_weight_format(request.dtype), _find_optimizer(request.optimizer)
         if not request.rank and (self.packer.matrix_bytes is not None or self.packer.gguf_file_type):
-            hint = "--lora r=16 trains adapters on them (QLoRA)"
+            hint = "lora r=16 trains adapters on them (QLoRA)"
             raise LlamathError(f"weights in {self.packer.name} are not trained themselves", hint=hint)
         self.size = DTYPES[self.packer.compute_dtype].bytes
         self.kernels = Kernels(

@@ -154,7 +154,7 @@ def _wrong_key(
     message = f"{where}{_layers(expectation.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
     names = tuple(name for group in mine for name in group.names)
     return Diagnosis(
-        "shape", message, f"either the config or the file belongs to another model; --set {key}={value} describes this file", names
+        "shape", message, f"either the config or the file belongs to another model; {key}={value} describes this file", names
     ), set(names)
 
 

@@ -1,4 +1,4 @@
-"""`spellings`: one matrix, every name it goes by: canonical path, HF, Meta and GGUF, the shape in each, and what lies between them."""
+"""`weight_names`: each weight's name and shape in HF, Meta and GGUF files, and how its values are transformed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
+from ...core.blocks import Decoder
 from ...core.expr import Dim
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -18,18 +19,18 @@ LAYOUT_DESCRIPTIONS = {
     "heads": "interleaved by key/value head",
     "rows": "interleaved row by row",
     "split": "the heads are an axis of their own",
-    "shifted": "1 is added to each number",
+    "shifted": "1 is added to each value",
     "each": "interleaved by query head",
     "unit": "an axis of length 1 after the first",
     "flat": "one axis",
-    "decay": "−exp of each number",
+    "decay": "−exp of each value",
     "tiled": "value heads in the order of key heads",
 }
-"""The words of `Scheme.layouts`, said in full."""
+"""The keywords of `Scheme.layouts`, explained."""
 
 WHY_ROTARY = (
     "q and k are rotated by position, v is not: Meta's code and llama.cpp's llama rotate neighbouring rows (2i, 2i+1) of a head, "
-    "HF's rotates row i with row i + h/2, so the rows of q and k change places and those of v stay"
+    "HF's code rotates row i with row i + h/2, so the rows of q and k are permuted and those of v are not"
 )
 
 
@@ -38,11 +39,11 @@ class StoredName(Record):
 
     name: str
     shape: tuple[Dim, ...]
-    transform: str  # empty: the matrix as it is
+    transform: str  # empty: none
 
 
 class WeightNames(Record):
-    """A weight and its spellings, by scheme."""
+    """A weight and its names, by naming scheme."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("path=pattern", "shape", "dims", "layers", "names")
 
@@ -80,9 +81,14 @@ class NamesReport(Report):
         yield html_table(("weight", "shape", *schemes), rows)
 
 
-def weight_names(tree: Block, schemes: Sequence[Scheme]) -> tuple[WeightNames, ...]:
-    """Every distinct weight of the tree, in tree order; the layers of one kind together."""
-    stack = tree.layers  # type: ignore[attr-defined]
+def weight_names(model: Model) -> NamesReport:
+    """Return the names of each weight of a model, equal layers together."""
+    return NamesReport(model=model, weights=_weight_names(model.tree, tuple(model.family.schemes.values())))
+
+
+def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames, ...]:
+    """Return every distinct weight of the tree, in tree order; the layers of one kind together."""
+    stack = tree.layers
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
     times = [int(n) for _, n in stack.distinct()]
     made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
@@ -101,7 +107,7 @@ def weight_names(tree: Block, schemes: Sequence[Scheme]) -> tuple[WeightNames, .
 
 
 def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], StoredName]]:
-    """(pattern, layer) → spelling, for one layer of each kind."""
+    """Yield (pattern, layer) and the stored name, for one layer of each kind."""
     start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     try:
         for stored in scheme.tensors(sample):
@@ -113,28 +119,24 @@ def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], St
             for part in stored.parts:
                 yield (
                     (part.pattern, layer),
-                    StoredName(name=_lettered(name, part.indices), shape=stored.shape, transform=_transform(stored)),
+                    StoredName(name=_with_expert_letter(name, part.indices), shape=stored.shape, transform=_describe_transform(stored)),
                 )
     except UnnamedWeight:
         return
 
 
-def _lettered(name: str, at: tuple[int, ...]) -> str:
-    """A name with its expert's number as a letter."""
+def _with_expert_letter(name: str, at: tuple[int, ...]) -> str:
+    """Return a name with `{e}` for the number of its expert."""
     return name.replace(f".{at[-1]}.", ".{e}.", 1) if at and ".{e}." not in name else name
 
 
-def _transform(stored: StoredTensor) -> str:
-    """What happens to the matrix on its way into the file."""
-    said = []
+def _describe_transform(stored: StoredTensor) -> str:
+    """Return how the weight is transformed in the file."""
+    parts = []
     patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
     if len(patterns) > 1:
-        said.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
-    said += [LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
+        parts.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
+    parts += [LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
     if len({part.indices for part in stored.parts}) > 1:
-        said.append(f"all {len({part.indices for part in stored.parts})} experts stacked")
-    return ", ".join(said)
-
-
-def _format_shape(shape: tuple[Dim, ...]) -> str:
-    return "×".join(str(int(x)) for x in shape)
+        parts.append(f"all {len({part.indices for part in stored.parts})} experts stacked")
+    return ", ".join(parts)

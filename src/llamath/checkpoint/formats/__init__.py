@@ -1,1 +1,1 @@
-"""Readers of strangers' files: each gives a `Manifest` and believes nothing (DESIGN: no reader executes, resolves or renders)."""
+"""Readers of checkpoint formats: each returns a `Manifest`, trusts nothing in the file, and executes, imports or resolves nothing."""

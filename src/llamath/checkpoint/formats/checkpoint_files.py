@@ -1,7 +1,7 @@
-"""A checkpoint: one file of any format here, a set of shards with its index, or the folder that holds them, on disk or elsewhere.
+"""Read the headers of a checkpoint: a single file, the shards that an index names, or a folder, local or remote.
 
-An index is a stranger's word: its shard names are plain names beside it, checked as text before anything is opened, and on disk a link
-may lead only inside the model's folder or the cache of the hub that it lies in.
+An index is untrusted: its shard names must be plain file names, which is checked before anything is opened, and a symbolic link may only
+lead to the model's own folder or to the Hub cache that contains it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
 READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
-"""Format → the module here that reads it, imported for the first file of its kind."""
+"""Format → module in this package that reads it, imported when it is first needed."""
 Problems = list[FormatError] | None
-"""Where files that cannot be read are noted; without it the first of them ends the reading."""
+"""A list that receives the errors of unreadable files; without one, the first error is raised."""
 STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
-"""What loaders look for in a folder, in their order: transformers takes a file before an index, and safetensors before the rest."""
+"""File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
 EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
 MAX_SHARDS = 100_000
-"""An index names no more files than this."""
+"""Maximum number of files in an index."""
 
 
 def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
-    """What the checkpoint at this path has; given `problems`, files that are not whole are listed there, and read as far as they go."""
+    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible."""
     if os.path.isdir(path):
         return read_folder(LocalFolder(path), problems)
     folder, name = os.path.split(path)
@@ -49,12 +49,12 @@ def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
 
 
 def read_file(path: str) -> Manifest:
-    """One file on disk."""
+    """Read one local file."""
     return read_source(LocalFile(path))
 
 
 def read_source(source: Source) -> Manifest:
-    """One file, by what it begins with; it is closed when it has been read."""
+    """Read one file in the format that its first bytes tell, and close it."""
     with source:
         return _reader(detect_format(source))(source)
 
@@ -66,7 +66,7 @@ def _reader(kind: str) -> Callable[[Source], Manifest]:
 
 
 def detect_format(source: Source) -> str:
-    """The format of a file: its first bytes decide, not its name."""
+    """Return the format of a file, which its first bytes tell, not its name."""
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
@@ -82,12 +82,12 @@ def detect_format(source: Source) -> str:
         )
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
-    begins = f"{safe(source.name)} begins with {start[:8]!r}, as no checkpoint does"
-    raise FormatError("unknown_format", begins, hint="known: safetensors, GGUF, torch's .pth and .bin")
+    begins = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
+    raise FormatError("unknown_format", begins, hint="expected safetensors, GGUF, or PyTorch's .pth and .bin")
 
 
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
-    """The checkpoint in a folder: by its index, by the usual single names, or whatever one set of files there is."""
+    """Read the checkpoint in a folder: a standard file or index, else the only set of files there is."""
     entries = folder.names()
     indexes = [x for x in entries if x.endswith(INDEX_EXTENSIONS)]
     if usual := next((x for x in (*STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
@@ -98,16 +98,16 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
         return read_files(folder, siblings(meta, entries), problems)
     found = [x for x in entries if x.endswith(EXTENSIONS)]
     if not found:
-        raise FormatError("no_checkpoint", f"{safe(folder.name)} holds no checkpoint", hint=f"looked for {', '.join(EXTENSIONS)}")
+        raise FormatError("no_checkpoint", f"{safe(folder.name)} contains no checkpoint", hint=f"expected {', '.join(EXTENSIONS)}")
     parts = split_parts(found[0])
     if not set(found) <= set(parts):
-        named = f"{safe(folder.name)} holds {len(found)} files without an index: {list_names(found)}"
+        named = f"{safe(folder.name)} contains {len(found)} checkpoint files without an index: {list_names(found)}"
         raise FormatError("ambiguous", named, hint="name one of them")
     return read_files(folder, parts, problems)
 
 
 def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:
-    """The shards that an index names; the index itself comes along for `verify`."""
+    """Read the shards that an index names; missing ones are listed in the manifest's index."""
     path = folder.path(name)
     try:
         data = folder.json(name)
@@ -132,7 +132,7 @@ def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest
 
 
 def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) -> Manifest:
-    """Files of a folder that are one checkpoint together."""
+    """Read files of a folder that together are one checkpoint."""
     found = _read(folder, names, problems)
     if found.missing:
         raise FormatError("unreadable", f"{list_names(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
@@ -177,7 +177,7 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
 
 
 def join_set(manifests: Sequence[Manifest]) -> Manifest:
-    """One manifest of all the files of a set; the parts of a split GGUF must say that they belong together."""
+    """Merge the manifests of a set of files; parts of a split GGUF file must declare that they belong together."""
     if len(manifests) == 1:
         return manifests[0]
     if manifests[0].format != "gguf":
@@ -188,7 +188,7 @@ def join_set(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def merge(manifests: Sequence[Manifest]) -> Manifest:
-    """One manifest of several files; names that occur in more than one stay, for `verify` to find."""
+    """Merge manifests; names that occur in several files are kept, for `verify` to report."""
     columns: tuple[list[Any], ...] = tuple([] for _ in TensorColumns._fields)
     metadata: dict[str, Any] = {}
     for i, one in enumerate(manifests):
@@ -200,7 +200,7 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def split_parts(path: str) -> list[str]:
-    """The files of a split one, `NAME-00001-of-00003.gguf`; the path alone where it is whole or its siblings have an index."""
+    """Return all parts of a split GGUF file (`NAME-00001-of-00003.gguf`), or just the path of any other file."""
     if not path.endswith(".gguf"):
         return [path]
     from .gguf import siblings
@@ -209,6 +209,6 @@ def split_parts(path: str) -> list[str]:
 
 
 def list_names(names: Iterable[str], most: int = 4) -> str:
-    """Some names, escaped, and how many more."""
+    """Return the first names, escaped, and the number of the others."""
     found = list(names)
     return ", ".join(safe(x, 80) for x in found[:most]) + (f" and {len(found) - most:,} more" if len(found) > most else "")

@@ -1,7 +1,7 @@
-"""GGUF headers, versions 2 and 3, either byte order: names, types, shapes and spans, and metadata whose long arrays stay in the file.
+"""Read GGUF headers of versions 2 and 3 in either byte order: tensors and metadata; long arrays stay in the file.
 
-The format: ggml/docs/gguf.md. What is refused follows ggml/src/gguf.cpp and llama.cpp's llama-model-loader.cpp, which want tensors in
-order, without a gap; beyond them, what could be read in two ways is refused (NUL in names), and so is a header that no model has.
+The format is specified in ggml/docs/gguf.md. Like ggml/src/gguf.cpp and llama.cpp's llama-model-loader.cpp, this refuses tensors that are
+out of order or have gaps; it also refuses ambiguous names (with NUL) and headers larger than any model needs.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["Array", "Preamble", "join", "preamble", "read", "read_split", "sibli
 ALIGNMENT = 32
 MAX_DIMS, MAX_NAME, MAX_KEY, MAX_TEXT, MAX_ARRAY = 4, 63, 65_535, 1 << 16, 1 << 30
 MAX_KEYS, MAX_TENSORS, MAX_STRINGS, MAX_HEADER = 1 << 16, 1 << 18, 1 << 22, 1 << 30
-"""What one header may hold; the largest published ones have some hundred keys, thousands of tensors, 800,000 strings in 30 MB."""
+"""Limits of a header; the largest published ones have about a hundred keys, thousands of tensors and 800,000 strings in 30 MB."""
 KEPT, HEAD, SHORT, COST = 16 << 20, 512, 1024, 80
-"""Metadata kept in memory, in bytes; of an array the first so many values; of its strings the short ones; what a value costs."""
+"""Maximum bytes of metadata in memory, first values kept of an array, length of a kept string, and bytes counted per value."""
 SMALLEST_KEY, SMALLEST_TENSOR = 8 + 1 + 4 + 1, 8 + 4 + 4 + 8
 TYPED = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
-"""Keys whose type llama.cpp insists on, among those that say how to read the file."""
+"""Keys needed to read the file, with the type that llama.cpp requires."""
 NOT_GGUF = {
-    b"vers": "a git-lfs pointer begins so: fetch the file itself with `git lfs pull`",
-    b"PK\x03\x04": "a zip archive begins so: is it a PyTorch checkpoint?",
-    b"tjgg": "a GGML file from before August 2023 begins so: convert the model again with a present llama.cpp",
+    b"vers": "this is a Git LFS pointer: fetch the file with `git lfs pull`",
+    b"PK\x03\x04": "this is a ZIP archive: is it a PyTorch checkpoint?",
+    b"tjgg": "this is a GGML file from before August 2023: convert the model again with a current llama.cpp",
 }
 
 
 class Preamble(NamedTuple):
-    """A file's first 24 bytes; `order` is struct's `<` or `>`, for the tensors' bytes too."""
+    """The first 24 bytes of a file; `order` is struct's `<` or `>` and applies to tensors, too."""
 
     version: int
     order: str
@@ -46,7 +46,7 @@ class Preamble(NamedTuple):
 
 
 def read(source: Source) -> Manifest:
-    """The contents of one file; if it ends before its last tensor does, they come along with the error."""
+    """Read the header of one file; the error of a truncated file carries the manifest."""
     reader = _Reader(source, preamble(source))
     metadata = reader.metadata()
     tensors = reader.tensors(metadata.get("general.alignment", ALIGNMENT))
@@ -62,7 +62,7 @@ def read(source: Source) -> Manifest:
 
 
 def preamble(source: Source) -> Preamble:
-    """Magic, version and counts."""
+    """Read the magic, the version and the counts."""
     name, data = safe(source.name), source.read(0, min(source.size, 24))
     if data[:4] != b"GGUF":
         found = f"expected a file that begins with b'GGUF', found {data[:4]!r}"
@@ -72,7 +72,7 @@ def preamble(source: Source) -> Preamble:
     order = ">" if data[4:6] == b"\0\0" else "<"
     version, tensors, keys = struct.unpack(order + "IQQ", data[4:])
     if version not in (2, 3):
-        hint = "version 1 was retired in 2023: convert the model again with a present llama.cpp" if version == 1 else ""
+        hint = "version 1 was retired in 2023: convert the model again with a current llama.cpp" if version == 1 else ""
         raise FormatError("version", f"{name}: expected version 2 or 3 at byte 4, found {version:,}", hint=hint)
     least = 24 + keys * SMALLEST_KEY + tensors * SMALLEST_TENSOR
     if least > source.size:
@@ -85,7 +85,7 @@ def preamble(source: Source) -> Preamble:
 
 
 def siblings(path: str) -> tuple[str, ...]:
-    """The paths of all the shards that a shard's name (`NAME-00001-of-00003.gguf`) speaks of; any other name speaks of itself."""
+    """Return the paths of all parts of a split file (`NAME-00001-of-00003.gguf`), or just the path of any other file."""
     named = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path, re.DOTALL)
     if named is None:
         return (path,)
@@ -96,12 +96,12 @@ def siblings(path: str) -> tuple[str, ...]:
 
 
 def read_split(sources: Sequence[Source]) -> Manifest:
-    """The contents of all the shards of one model, given in order."""
+    """Read all parts of a split file, given in order."""
     return join([read(source) for source in sources])
 
 
 def join(shards: Sequence[Manifest]) -> Manifest:
-    """One manifest of all the shards; the first one's metadata stands for the model, as in llama.cpp."""
+    """Merge the manifests of all parts; the metadata are the first part's, as in llama.cpp."""
     if len(shards) == 1 and shards[0].metadata.get("split.count", 0) < 2:
         return shards[0]
     tensors = tuple(tensor._replace(file=index) for index, shard in enumerate(shards) for tensor in shard.tensors)
@@ -125,7 +125,7 @@ def _stranger(code: str, shards: Sequence[Manifest], index: int, broken: str) ->
 
 
 class _Reader:
-    """A walk through one header, and what it may still keep."""
+    """Parses one header within the limits."""
 
     def __init__(self, source: Source, head: Preamble) -> None:
         self.source, self.head = source, head
@@ -135,17 +135,17 @@ class _Reader:
         self.where = ""
 
     def refuse(self, code: str, expected: str, found: object, hint: str = "") -> FormatError:
-        """The error for a broken promise, just read."""
+        """Return the error for what was just read."""
         message = f"{safe(self.source.name)}: {self.where}: expected {expected}, found {found}, before byte {self.cursor.at:,}"
         return FormatError(code, message, hint=hint)
 
     def number(self, layout: struct.Struct) -> int:
-        """The next count, length, size or type."""
+        """Read the next count, length, size or type."""
         value: int = self.cursor.unpack(layout)[0]
         return value
 
     def name(self, most: int, code: str) -> str:
-        """A key or a tensor's name. The reference ends both at a NUL, which would let one name hide another."""
+        """Read the name of a key or a tensor; a NUL, at which the reference ends names, would let one name hide another."""
         length = self.number(self.u64)
         if length > most:
             raise self.refuse(code, f"a name of at most {most:,} bytes", f"{length:,}")
@@ -158,7 +158,7 @@ class _Reader:
             raise self.refuse("utf8", "a name in UTF-8", data[:64]) from None
 
     def metadata(self) -> dict[str, Any]:
-        """Every key with its value."""
+        """Read all keys and values."""
         found: dict[str, Any] = {}
         for index in range(self.head.keys):
             self.where = f"key {index}"
@@ -178,14 +178,14 @@ class _Reader:
         return found
 
     def kind(self) -> Kind:
-        """The next type of metadata."""
+        """Read the next type of metadata."""
         number = self.number(self.u32)
         if number >= len(KINDS):
             raise self.refuse("value_type", f"a type from 0 to {len(KINDS) - 1}", number)
         return KINDS[number]
 
     def value(self, kind: Kind) -> Any:
-        """A number, a boolean, a string, or where an array or a long string lies."""
+        """Read a number, a boolean, a string, or the position of an array or a long string."""
         if kind is ARRAY:
             return self.array()
         if kind is not STRING:
@@ -198,7 +198,7 @@ class _Reader:
         return Array("STRING", 1, start, self.cursor.at, self.head.order)
 
     def array(self) -> Array:
-        """Where an array lies, and its first values."""
+        """Read the position of an array, and its first values."""
         kind, count = self.kind(), self.number(self.u64)
         if kind is ARRAY:
             raise self.refuse("nested_array", "an array of numbers, booleans or strings", "an array of arrays")
@@ -210,7 +210,7 @@ class _Reader:
         return Array(kind.name, count, start, self.cursor.at, self.head.order, head)
 
     def numbers_head(self, kind: Kind, count: int) -> tuple[Any, ...]:
-        """The first numbers; the rest is skipped by arithmetic."""
+        """Read the first numbers and skip the others."""
         shown = min(count, HEAD, self.spare // COST)
         self.spare -= shown * COST
         head = numbers(self.cursor, self.head.order, kind, shown)
@@ -218,7 +218,7 @@ class _Reader:
         return head
 
     def strings_head(self, count: int) -> tuple[str, ...]:
-        """The first strings while they are short; the rest is skipped from length to length."""
+        """Read the first strings while they are short, and skip the others by their lengths."""
         self.strings -= count
         if self.strings < 0:
             raise self.refuse("too_large", f"at most {MAX_STRINGS:,} strings in arrays", "more")
@@ -233,7 +233,7 @@ class _Reader:
         return tuple(head)
 
     def tensors(self, alignment: int) -> tuple[Tensor, ...]:
-        """Every tensor; each must start where the one before it ends, padded to the alignment."""
+        """Read all tensors; each must start where the one before it ends, padded to the alignment."""
         found: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
         end = 0
         for index in range(self.head.tensors):
@@ -255,7 +255,7 @@ class _Reader:
         return tuple(Tensor(name, kind, shape, 0, start, start + size) for name, kind, shape, start, size in spans)
 
     def shape(self) -> tuple[int, ...]:
-        """A tensor's dimensions, outermost first: the file has them the other way round."""
+        """Read a tensor's dimensions, outermost first; the file stores them innermost first."""
         count = self.number(self.u32)
         if count > MAX_DIMS:
             raise self.refuse("dims", f"at most {MAX_DIMS} dimensions", f"{count:,}")
@@ -267,10 +267,10 @@ class _Reader:
         return shape
 
     def dtype(self, shape: tuple[int, ...]) -> DType:
-        """A tensor's type, whose blocks must fill its rows."""
+        """Read a tensor's type, whose blocks must divide its rows."""
         number = self.number(self.u32)
         if number not in GGML:
-            raise self.refuse("tensor_type", "a type of ggml's", number, "the file is newer than this, or of a type that GGUF dropped")
+            raise self.refuse("tensor_type", "a ggml type", number, "the file is newer than this reader, or uses a type that GGUF removed")
         dtype, row = GGML[number], shape[-1] if shape else 1
         if row % dtype.block:
             raise self.refuse("block", f"rows of a multiple of {dtype.block} elements for {dtype.name}", f"{row:,}")

@@ -1,4 +1,4 @@
-"""The values of GGUF's metadata: numbers, booleans, strings, and arrays, which stay in the file until somebody wants them."""
+"""GGUF metadata values: numbers, booleans, strings, and arrays, which stay in the file until they are read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...core.errors import FormatError, safe
 from .source import Cursor, Source
 
 MAX_VALUE = 16 << 20
-"""The longest string that `values` gives, in bytes."""
+"""Maximum bytes of a string that `values` returns."""
 CHUNK = 4096
 
 
 class Kind(NamedTuple):
-    """A type of metadata; `code` is struct's letter."""
+    """A metadata type; `code` is its struct format."""
 
     name: str
     code: str = ""
@@ -30,7 +30,7 @@ KINDS = (UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY
 
 
 class Array(NamedTuple):
-    """An array, or a string too long to keep (one STRING), that stays in the file: `values` reads it."""
+    """An array, or a single long string, that stays in the file; `values` reads it."""
 
     type: str
     count: int  # type: ignore[assignment]  # tuple has a method of that name
@@ -41,7 +41,7 @@ class Array(NamedTuple):
 
 
 def values(source: Source, array: Array) -> Iterator[Any]:
-    """An array's elements, one window of the file at a time; what is not UTF-8 in a token comes as lone surrogates (PEP 383)."""
+    """Yield an array's elements; bytes of strings that are not UTF-8 become lone surrogates (PEP 383)."""
     cursor = Cursor(source, array.start)
     kind = next(kind for kind in KINDS if kind.name == array.type)
     if kind is STRING:
@@ -57,7 +57,7 @@ def values(source: Source, array: Array) -> Iterator[Any]:
 
 
 def numbers(cursor: Cursor, order: str, kind: Kind, count: int) -> tuple[Any, ...]:
-    """The next numbers or booleans."""
+    """Read the next numbers or booleans."""
     found = struct.unpack(f"{order}{count}{kind.code}", cursor.take(count * kind.size))
     if kind is not BOOL:
         return found
@@ -68,7 +68,7 @@ def numbers(cursor: Cursor, order: str, kind: Kind, count: int) -> tuple[Any, ..
 
 
 def skip_strings(cursor: Cursor, left: int, layout: struct.Struct) -> None:
-    """Step from length to length: a window that ends too soon, or a length that leads out of it, ends the inner loop."""
+    """Skip strings by their lengths; the inner loop ends where a length or a string reaches out of the window."""
     length_at = layout.unpack_from
     while left:
         buffer, start = cursor.peek(8)

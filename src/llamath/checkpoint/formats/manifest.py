@@ -1,4 +1,4 @@
-"""`Manifest`: what a checkpoint contains, before anybody believes it: names, types, shapes and byte spans."""
+"""`Manifest`: the tensors that a checkpoint's headers declare, with names, dtypes, shapes and byte ranges; nothing is trusted yet."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from ...core.record_type import Record
 
 
 class Tensor(NamedTuple):
-    """One tensor as its file declares it."""
+    """A tensor as its file declares it."""
 
     name: str
-    dtype: str  # safetensors' names for plain types, ggml's for its block types
+    dtype: str  # safetensors' name of a plain type, or ggml's name of a block type
     shape: tuple[int, ...]  # outermost dimension first, in every format
-    file: int  # which of the manifest's files
-    start: int  # first byte, counted from the start of the file (torch: of the storage's bytes inside the archive)
+    file: int  # index into the manifest's files
+    start: int  # first byte, from the start of the file (torch: of the storage in the archive)
     end: int  # one past the last
     strides: tuple[int, ...] | None = None  # torch only, in elements; None: contiguous
     storage: str = ""  # torch only: tensors that name the same storage of the same file share it
 
     @property
     def elements(self) -> int:
-        """How many numbers its shape promises."""
+        """The number of elements of its shape."""
         return prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """How many bytes it spans."""
+        """The number of bytes it spans."""
         return self.end - self.start
 
 
 class CheckpointFile(NamedTuple):
-    """One file of a checkpoint."""
+    """A file of a checkpoint."""
 
     name: str
     size: int
@@ -42,7 +42,7 @@ class CheckpointFile(NamedTuple):
 
 
 class TensorColumns(NamedTuple):
-    """All tensors' names, all their dtypes, and so on."""
+    """The fields of many tensors, one column each."""
 
     name: Sequence[str]
     dtype: Sequence[str]
@@ -55,7 +55,7 @@ class TensorColumns(NamedTuple):
 
 
 class TensorTable(Sequence[Tensor]):
-    """Tensors that are kept as columns, and are made one by one only for whoever asks: a checkpoint may have 45,000."""
+    """Tensors stored as columns; `Tensor` objects are created on access, as a checkpoint may have 45,000."""
 
     def __init__(self, columns: TensorColumns) -> None:
         self.columns = columns
@@ -86,7 +86,7 @@ class TensorTable(Sequence[Tensor]):
 
 
 class TensorsByName(Mapping[str, Tensor]):
-    """The tensors of a manifest by name, the last of those that share one."""
+    """The tensors of a manifest by name; of those that share a name, the last."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.rows, self.places = manifest.tensors, dict(zip(manifest.columns.name, range(len(manifest.tensors)), strict=True))
@@ -120,17 +120,17 @@ class Manifest(Record):
     format: str  # safetensors, gguf or torch
     files: tuple[CheckpointFile, ...]
     tensors: Sequence[Tensor]
-    metadata: Mapping[str, Any] = {}  # strings of strangers: inert, escaped before they are shown
+    metadata: Mapping[str, Any] = {}  # untrusted strings: escape them before display
     index: ShardIndex | None = None
 
     @cached_property
     def num_distinct_names(self) -> int:
-        """How many names there are, those that tensors share once."""
+        """The number of distinct tensor names."""
         return len(set(self.columns.name))
 
     @cached_property
     def columns(self) -> TensorColumns:
-        """The tensors as columns."""
+        """The tensors by column."""
         if isinstance(self.tensors, TensorTable):
             return self.tensors.columns
         return (

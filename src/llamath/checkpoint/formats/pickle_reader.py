@@ -1,8 +1,8 @@
-"""An inert interpreter of the pickle stream in a torch checkpoint: it builds plain values and records, and calls nothing.
+"""Interpret the pickle stream of a torch checkpoint without running code: it builds plain values and records, and calls nothing.
 
-It knows only opcodes that torch's own restricted reader knows. A name yields a record of that name, from an allow-list, and
-`REDUCE` applies what `rebuild` writes out for it; nothing is looked up, imported or called by name, and nothing recurses.
-Sources: the opcodes as CPython's `pickletools` documents them; what torch 2.13's `weights_only` accepts, which is never exceeded.
+It supports a subset of the opcodes of torch 2.13's `weights_only` reader. A global becomes a record of its name, from an allow-list, and
+`REDUCE` applies a function of `torch_objects` for it; nothing is looked up, imported or called by name, and nothing recurses. The opcodes
+are documented in CPython's `pickletools`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ...core.errors import FormatError, safe
 from .torch_objects import CALLS, Global, Ordered, Storage, Tally, named, put, stored
 
 OPCODES = 1 << 22
-"""The most opcodes in one stream: enough for 127,000 tensors; a container takes at least one, so this bounds memory too."""
+"""Maximum opcodes in a stream, enough for 127,000 tensors; as a container takes at least one, this bounds memory, too."""
 MARKS = 1000
-"""The deepest nesting of marks."""
+"""Maximum nesting of marks."""
 LINE = 200
-"""The longest part of a name."""
+"""Maximum length of a module or a name."""
 
 
 class Machine:
-    """One stream's stack, marks and memo; dictionaries hold integer keys as decimal bytes, whose hashes no stranger can foresee."""
+    """The stack, marks and memo of one stream; integer keys are stored as decimal bytes, whose hashes cannot be predicted."""
 
     def __init__(self, data: bytes, storage_fields: int) -> None:
         self.data, self.size = data + bytes(16), len(data)
@@ -32,11 +32,11 @@ class Machine:
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[str, Storage] = {}
-        self.budget = 4 * len(data) + 65536  # elements copied or checked more than once, so that no value can be multiplied
+        self.budget = 4 * len(data) + 65536  # limits repeated copies, so that small streams cannot build large values
         self.begin = self.at = 0
 
     def run(self, at: int = 0) -> tuple[Any, int]:
-        """The value of the stream that begins at this byte, and where it ends."""
+        """Interpret the stream that begins at this byte; returns its value and its end."""
         self.begin = self.at = at
         self.stack, self.marks, self.memo = [], [], {}
         try:
@@ -57,7 +57,7 @@ class Machine:
         raise FormatError(error.code, f"pickle stream, byte {self.at:,}: {error}", hint=error.hint)
 
     def follow(self, at: int) -> int:
-        """Carry out opcodes to the last; the commonest five are written out here, for speed."""
+        """Execute the opcodes up to STOP; the five most frequent are inlined for speed."""
         data, memo, steps, stack = self.data, self.memo, STEPS, self.stack
         try:
             for _ in range(OPCODES):
@@ -87,38 +87,38 @@ class Machine:
             self.at = at
 
     def result(self) -> Any:
-        """The one value that is left at the end."""
+        """Return the only value on the stack at the end."""
         if len(self.stack) != 1 or self.marks:
             raise FormatError("stack", f"it ends with {len(self.stack)} values and {len(self.marks)} open marks instead of one value")
         return self.stack[0]
 
     def spend(self, amount: int) -> None:
-        """Refuse a stream that has the same values copied over and over."""
+        """Charge the copy budget; raise if it is exhausted."""
         self.budget -= amount
         if self.budget < 0:
             raise FormatError("limit", "the same values are used over and over")
 
     def popped(self) -> list[Any]:
-        """What was pushed since the last mark."""
+        """Pop and return what was pushed since the last mark."""
         items, self.stack = self.stack, self.marks.pop()
         return items
 
     def upto(self, at: int, length: int) -> int:
-        """Where something of this length ends, if the stream is as long."""
+        """Return the end of an argument of this length; raise if the stream is shorter."""
         if at + length > self.size:
-            raise FormatError("truncated", f"{length:,} bytes are promised and {max(0, self.size - at):,} follow")
+            raise FormatError("truncated", f"expected {length:,} bytes, found {max(0, self.size - at):,}")
         return at + length
 
 
 Step = Callable[[Machine, int], int]
-"""Carries out an opcode whose argument begins at this byte, and says where the next opcode begins."""
+"""Executes an opcode whose argument begins at this byte; returns the position of the next opcode."""
 
 _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
 _ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
 
 
 def _unknown(machine: Machine, at: int) -> int:
-    raise FormatError("opcode", f"opcode {machine.data[at - 1]:#04x} is none that torch writes")
+    raise FormatError("opcode", f"opcode {machine.data[at - 1]:#04x} is not one that torch writes")
 
 
 def _protocol(machine: Machine, at: int) -> int:
@@ -262,7 +262,7 @@ def _reduce(machine: Machine, at: int) -> int:
     args, function = machine.stack.pop(), machine.stack[-1]
     if type(function) is not Global or type(args) is not tuple or function.name not in CALLS:
         found = safe(function.name) if type(function) is Global else f"a {type(function).__name__}"
-        raise FormatError("call", f"it calls {found}, which is no function that rebuilds a tensor or a plain value")
+        raise FormatError("call", f"it calls {found}, which does not rebuild a tensor or a plain value")
     machine.stack[-1] = CALLS[function.name](args, machine.spend)
     return at
 
@@ -286,4 +286,4 @@ _KNOWN: dict[bytes, Step] = {
     b"X": _text, b"U": _text, b"q": _put,
 }  # fmt: skip
 STEPS: list[Step] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
-"""What each of the other opcodes does, by its byte."""
+"""The other opcodes, by byte."""

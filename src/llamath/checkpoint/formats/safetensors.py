@@ -1,8 +1,8 @@
-"""The safetensors header: 8 bytes of length, a JSON object of a closed grammar, then the tensors without gap or overlap.
+"""Read safetensors headers: 8 bytes of length, a JSON object of a fixed grammar, then the tensors without gaps or overlaps.
 
-Read by that grammar and nothing else, so the first thing that does not belong ends the reading: what a header promises costs nothing.
-Everything that the reference (safetensors 0.8) refuses is refused; beyond that, whatever is declared twice, fields that it does not
-know, and headers that no model has.
+The header is parsed by that grammar alone and parsing stops at the first violation, so that no declared number causes an allocation.
+Everything that the reference (safetensors 0.8) refuses is refused, and also duplicate declarations, unknown fields, and headers larger
+than any model needs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from .safetensors_grammar import ARRAY, NAME, ODD, SPACE, TENSORS, WORD, Header,
 from .source import SHORTER, Source
 
 LIMIT = 16 << 20
-"""Bytes of header, at the most: the largest published checkpoint, in one file, would need 12 million."""
+"""Maximum bytes of a header; the largest published checkpoint in a single file would need 12 million."""
 
 
 def read(source: Source) -> Manifest:
-    """What a safetensors file contains; an error that is only about where the tensors lie brings the manifest along."""
+    """Read the header of a safetensors file; an error about tensor positions alone carries the manifest."""
     name = safe(source.name)
     length = int.from_bytes(source.read(0, 8), "little")
     if length > source.size - 8:
-        said = f"{name}: the header is said to have {length:,} bytes, and only {source.size - 8:,} follow"
+        said = f"{name}: expected a header of {length:,} bytes, found only {source.size - 8:,}"
         raise FormatError("header_length", said, hint=SHORTER)
     if length > LIMIT:
-        raise FormatError("header_length", f"{name}: the header is said to have {length:,} bytes; at most {LIMIT:,} are read")
+        raise FormatError("header_length", f"{name}: expected a header of at most {LIMIT:,} bytes, found {length:,}")
     header, metadata = _header(source.read(8, length), name)
     columns, file = _tensors(header, 8 + length, name), CheckpointFile(source.name, source.size, 8 + length)
     manifest = Manifest(format="safetensors", files=(file,), tensors=TensorTable(columns), metadata=metadata)
@@ -47,19 +47,19 @@ def _header(data: bytes, name: str) -> tuple[Header, dict[str, str]]:
     metadata = scanner.leading()
     if columns := _alike(text, scanner.at, name):
         return columns, metadata
-    metadata.clear()  # it may be long, and is read again
+    metadata.clear()  # it may be long and is read again
     return scanner.header()
 
 
 _FIELDS = r'("dtype"~:~"[^"]*+"~,~"shape"~:~\[[0-9, \t\n\r]*+\])', r'"data_offsets"~:~\[~([0-9]++)~,~([0-9]++)~\]'
 _PRINTABLE = bytes(set(range(32, 256)) - set(b"\\"))
 _ENTRIES = [rf'"([^"]*+)"~:~\{{~{"~,~".join(fields)}~\}}~(?:,~(?=")|(?=\}}))' for fields in (_FIELDS, _FIELDS[::-1])]
-"""One tensor as safetensors writes it, and with its fields in the order of the alphabet, as mlx does; what it matches is checked again."""
+"""A tensor as safetensors writes it, and with its fields in alphabetical order, as MLX does; matches are checked again."""
 _KIND = rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~{ARRAY}'
 
 
 def _alike(text: str, at: int, name: str) -> Header | None:
-    """The columns of a header whose tensors are all written as its first one, at the speed of a regular expression; else None."""
+    """Parse a header whose tensors are all written like its first one with a regular expression; None for other headers."""
     entries = (pattern(entry, space) for space in ("", SPACE.pattern) for entry in _ENTRIES)
     entry = next((x for x in entries if x.match(text, at)), None)
     if entry is None:
@@ -81,11 +81,11 @@ def _alike(text: str, at: int, name: str) -> Header | None:
 
 
 _KINDS: dict[str, Kind] = {}
-"""The types and shapes met so far, as they were written: what one shard has, the next one has again. Only added to, and not without end."""
+"""Cache of types and shapes by their text, which the shards of a checkpoint share; it is bounded."""
 
 
 def _learn(written: dict[str, str], name: str) -> dict[str, Kind] | None:
-    """The types and shapes that are written so, each with a tensor that has it; None if one is not written as it should be."""
+    """Parse these texts of types and shapes, each given with the name of a tensor; None if one is malformed."""
     if len(written) > ODD:
         raise FormatError("too_large", f"{name}: tensors of more than {ODD:,} types and shapes")
     found: dict[str, Kind] = {}
@@ -99,7 +99,7 @@ def _learn(written: dict[str, str], name: str) -> dict[str, Kind] | None:
 
 
 def _tensors(header: Header, base: int, name: str) -> TensorColumns:
-    """The columns of a manifest, if no name is there twice and every tensor takes as many bytes as its offsets say."""
+    """Return the manifest's columns; duplicate names and sizes that contradict the offsets are errors."""
     names, kinds, firsts, lasts = header
     n = len(names)
     if n > TENSORS:
@@ -116,12 +116,12 @@ def _tensors(header: Header, base: int, name: str) -> TensorColumns:
     else:
         starts, ends = _offsets(header, base, name)
     if max(ends, default=base) - base >> 64:
-        raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which 64 bits do not count")
+        raise FormatError("overflow", f"{name}: its tensors end at byte {max(ends):,}, which exceeds 64 bits")
     return TensorColumns(names, dtypes, shapes, [0] * n, starts, ends, [None] * n, [""] * n)
 
 
 def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int]]:
-    """Where tensors that do not follow one another in order begin and end, if each has its size."""
+    """Return the starts and ends of tensors that are not stored in order; sizes that contradict the offsets are errors."""
     starts: list[int] = []
     ends: list[int] = []
     integer = pattern("I")
@@ -138,7 +138,7 @@ def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int
 
 
 def _layout(columns: TensorColumns, base: int, size: int, name: str) -> FormatError | None:
-    """What is wrong with where the tensors lie: they should fill the file, in any order."""
+    """Return the error of tensors that do not fill the file without gaps and overlaps, in any order."""
     names, starts, ends = columns.name, columns.start, columns.end
     in_order = starts == [base, *ends][:-1]
     at, before = (ends[-1], names[-1]) if names and in_order else (base, "the header")

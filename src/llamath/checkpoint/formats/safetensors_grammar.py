@@ -1,4 +1,4 @@
-"""The grammar of a safetensors header, token by token: for headers written in an unusual way, and to say what is wrong where."""
+"""Parse a safetensors header token by token: for unusual formatting, and to locate errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...core.errors import FormatError, safe
 from .dtypes import PLAIN
 
 TENSORS, ODD, STRINGS, DIMENSIONS, NAME, WORD = 1 << 18, 10_000, 1 << 14, 64, 1 << 16, 200
-"""The most tensors, those not written alike or kinds of them, strings of metadata, dimensions, characters of a name, and of a kept kind."""
+"""Maximum tensors, irregularly written tensors or kinds, metadata strings, dimensions, name length, and length of a cached kind."""
 
 INTEGER = "(?:0|[1-9][0-9]{0,19})"
 SPACE = re.compile(r"[ \t\n\r]*")
@@ -21,7 +21,7 @@ ARRAY = rf"\[~((?:I(?:~,~I){{0,{DIMENSIONS - 1}}})?)~\]"
 
 
 class Kind(NamedTuple):
-    """What many tensors have in common."""
+    """The dtype, shape and size that many tensors share."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The tensors of a header, a list of each thing; offsets as they are written."""
+    """The tensors of a header by column; offsets are text."""
 
     names: list[str]
     kinds: list[Kind]
@@ -39,12 +39,12 @@ class Header(NamedTuple):
 
 @cache
 def pattern(text: str, space: str = SPACE.pattern) -> re.Pattern[str]:
-    """A regular expression with ~ where there may be space, and I for an integer."""
+    """Compile a regular expression in which ~ is optional white space and I an integer."""
     return re.compile(text.replace("~", space).replace("I", INTEGER))
 
 
 def kind_of(dtype: str, dims: str, where: str) -> Kind:
-    """The shape and the bytes that such a tensor takes."""
+    """Parse a dtype and dimensions."""
     kind = PLAIN.get(dtype)
     if kind is None:
         raise FormatError("dtype", f"{where} has the unknown dtype {safe(dtype, 40)}", hint=f"known: {', '.join(PLAIN)}")
@@ -52,20 +52,20 @@ def kind_of(dtype: str, dims: str, where: str) -> Kind:
     elements = 1
     for n in (*shape, kind.bytes * 8 // kind.block):
         if (elements := elements * n) >> 64 or n >> 64:
-            raise FormatError("overflow", f"{where} is {dtype} [{safe(dims)}], more bits than 64 bits count")
+            raise FormatError("overflow", f"{where} is {dtype} [{safe(dims)}], whose size in bits exceeds 64 bits")
     if elements % 8:
-        raise FormatError("span", f"{where} is {dtype} [{safe(dims)}], which is no whole number of bytes")
+        raise FormatError("span", f"{where} is {dtype} [{safe(dims)}], which is not a whole number of bytes")
     return Kind(dtype, shape, elements // 8)
 
 
 class Scanner:
-    """A place in a header's text, and what the grammar lets follow it."""
+    """A recursive-descent parser at a position in a header."""
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name, self.at = text, name, 0
 
     def leading(self) -> dict[str, str]:
-        """The metadata, if it comes first; then stand where the tensors begin."""
+        """Parse the metadata if it comes first, and stop where the tensors begin."""
         self.expect("{")
         start = self.at
         if self.maybe('"__metadata__"') and self.maybe(":"):
@@ -78,7 +78,7 @@ class Scanner:
         return {}
 
     def header(self) -> tuple[Header, dict[str, str]]:
-        """The whole header."""
+        """Parse the whole header."""
         self.at = 0
         columns = Header([], [], [], [])
         metadata: dict[str, str] | None = None
@@ -88,7 +88,7 @@ class Scanner:
                     raise FormatError("duplicate", f"{self.name}: __metadata__ is declared twice")
                 metadata = self.strings()
             elif len(columns.names) == ODD:
-                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors, and they are not all written alike")
+                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors that are not written in one regular form")
             else:
                 kind, (first, last) = self.entry(key)
                 columns.names.append(key)
@@ -100,14 +100,14 @@ class Scanner:
         return columns, metadata or {}
 
     def keys(self) -> Iterator[str]:
-        """The keys of the object that begins here; whoever asks reads the value after each."""
+        """Yield the keys of the object that begins here; the caller parses the value after each."""
         self.expect("{")
         if self.maybe("}"):
             return
         while True:
             key = self.string()
             if len(key) > NAME:
-                raise FormatError("too_large", f"{self.name}: a name of {len(key):,} characters; at most {NAME:,} are read")
+                raise FormatError("too_large", f"{self.name}: expected a name of at most {NAME:,} characters, found {len(key):,}")
             self.expect(":")
             yield key
             if not self.maybe(","):
@@ -115,7 +115,7 @@ class Scanner:
         self.expect("}")
 
     def strings(self) -> dict[str, str]:
-        """An object of strings, or null for none."""
+        """Parse an object of strings, or null."""
         found: dict[str, str] = {}
         if self.maybe("null"):
             return found
@@ -128,7 +128,7 @@ class Scanner:
         return found
 
     def entry(self, name: str) -> tuple[Kind, list[str]]:
-        """The three fields of a tensor, in any order."""
+        """Parse the three fields of a tensor, in any order."""
         found: dict[str, list[str]] = {}
         for key in self.keys():
             if key in found:
@@ -141,7 +141,7 @@ class Scanner:
         return kind_of(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), found["data_offsets"]
 
     def integers(self) -> list[str]:
-        """A short array of integers without sign, fraction or exponent."""
+        """Parse a short array of integers without sign, fraction or exponent."""
         self.space()
         found = pattern(ARRAY).match(self.text, self.at)
         if found is None:
@@ -150,7 +150,7 @@ class Scanner:
         return pattern("I").findall(found[0])
 
     def string(self) -> str:
-        """A string with its escapes undone; lone surrogates are no text."""
+        """Parse a string and its escapes; lone surrogates are refused."""
         self.expect('"')
         try:
             text, end = scanstring(self.text, self.at, True)
@@ -162,22 +162,22 @@ class Scanner:
         return str(text)
 
     def space(self) -> None:
-        """Step over white space."""
+        """Skip white space."""
         self.at = SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
 
     def maybe(self, mark: str) -> bool:
-        """Step over this mark if it is next."""
+        """Skip this character if it is next, and return whether it was."""
         self.space()
         if found := self.text.startswith(mark, self.at):
             self.at += len(mark)
         return found
 
     def expect(self, mark: str) -> None:
-        """Step over this mark."""
+        """Skip this character; raise if it is not next."""
         if not self.maybe(mark):
             self.fail(mark)
 
     def fail(self, expected: str) -> NoReturn:
-        """Say what should stand here."""
+        """Raise an error that says what was expected here."""
         found = safe(repr(self.text[self.at : self.at + 16])) if self.at < len(self.text) else "its end"
         raise FormatError("header_text", f"{self.name}: expected {expected} at character {self.at:,} of the header, found {found}")

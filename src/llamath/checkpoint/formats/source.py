@@ -1,4 +1,4 @@
-"""How bytes are reached: a `Source` has a size and exact reads, and a `Cursor` walks one in few of them."""
+"""`Source`: bounds-checked reads of a file or of bytes; `Cursor`: sequential reads with a growing read-ahead."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Self
 from ...core.errors import FormatError, safe
 
 FIRST, MOST = 1 << 16, 1 << 20
-"""A cursor's read-ahead, in bytes: the first window and the largest."""
+"""Bytes that a cursor reads ahead: the first window and the largest."""
 SHORTER = "a download may be incomplete: compare its size with the publisher's"
 HEAD = 4096
-"""Of a file on disk, so many bytes are read at once and kept: a small header is among them."""
+"""Bytes at the start of a local file that are read at once and cached; small headers fit in."""
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Source:
-    """Bytes with a name and a size: a subclass says how to `fetch` some, `read` that they are there and all came."""
+    """Bytes with a name and a size; subclasses implement `fetch`, and `read` checks bounds and lengths."""
 
     name: str
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """Exactly these bytes."""
+        """Return exactly these bytes, or raise."""
         if start < 0 or length < 0 or start + length > self.size:
             raise self.truncated_error(start, length)
         data = self.fetch(start, length)
@@ -33,14 +33,14 @@ class Source:
         return data
 
     def fetch(self, start: int, length: int) -> bytes:
-        """These bytes, which lie inside the size that was found when the source was opened."""
+        """Return these bytes, which are within the size found when the source was opened."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Release what was opened."""
 
     def truncated_error(self, start: int, length: int, end: int | None = None) -> FormatError:
-        """The error for bytes that are not there."""
+        """Return the error for bytes beyond the end."""
         found = f"found its end at byte {self.size if end is None else end:,}"
         return FormatError(
             "truncated",
@@ -56,7 +56,7 @@ class Source:
 
 
 class Bytes(Source):
-    """Bytes that are already here."""
+    """Bytes in memory."""
 
     def __init__(self, data: bytes, name: str = "<bytes>") -> None:
         self.data, self.name, self.size = data, name, len(data)
@@ -67,9 +67,9 @@ class Bytes(Source):
 
 
 class LocalFile(Source):
-    """A regular file; a pipe, a device, a socket or a folder is refused, and none of them can hang or be set off by it.
+    """A regular local file; pipes, devices, sockets and folders are refused without blocking or side effects.
 
-    `known` is what `lstat` says of a path that is no link: one that has become a link since is not followed.
+    `known` is the `lstat` of a path that is not a link; if it has become a link since, it is not followed.
     """
 
     _file, _head = -1, b""
@@ -95,7 +95,7 @@ class LocalFile(Source):
             raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_kind(found.st_mode)}")
 
     def fetch(self, start: int, length: int) -> bytes:
-        """The bytes that one or more `pread` give, fewer only if the file has shrunk; the first ones are read once."""
+        """Read these bytes, fewer only if the file has shrunk; the start of the file is cached."""
         if self._file < 0:
             raise ValueError(f"{safe(self.name)} is closed")
         if start + length > HEAD:
@@ -126,7 +126,7 @@ def _kind(mode: int) -> str:
 
 
 class Cursor:
-    """A place in a source: reads ahead in windows that grow, never past the end, and goes no further than `limit`."""
+    """A position in a source; reads ahead in growing windows, never past the end, and stops at `limit`."""
 
     def __init__(self, source: Source, at: int = 0, limit: int | None = None) -> None:
         self.source, self.at = source, at
@@ -134,14 +134,14 @@ class Cursor:
         self._buffer, self._base, self._window = b"", at, FIRST
 
     def require_bytes(self, length: int) -> None:
-        """Refuse unless so many bytes follow."""
+        """Raise unless this many bytes follow."""
         if self.at + length > self.source.size:
             raise self.source.truncated_error(self.at, length)
         if self.at + length > self.limit:
-            raise FormatError("too_large", f"{safe(self.source.name)}: expected at most {self.limit:,} bytes of header, found more")
+            raise FormatError("too_large", f"{safe(self.source.name)}: expected a header of at most {self.limit:,} bytes, found more")
 
     def peek(self, length: int) -> tuple[bytes, int]:
-        """A buffer, and the place in it where this cursor stands with at least so many bytes to follow."""
+        """Return a buffer and the cursor's position in it, with at least `length` bytes to follow."""
         place = self.at - self._base
         if place < 0 or place + length > len(self._buffer):
             self.require_bytes(length)
@@ -151,18 +151,18 @@ class Cursor:
         return self._buffer, place
 
     def take(self, length: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         buffer, place = self.peek(length)
         self.at += length
         return buffer[place : place + length]
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The next numbers."""
+        """Read the next numbers."""
         buffer, place = self.peek(layout.size)
         self.at += layout.size
         return layout.unpack_from(buffer, place)
 
     def skip(self, length: int) -> None:
-        """Step over bytes that need not be read."""
+        """Skip bytes without reading them."""
         self.require_bytes(length)
         self.at += length

@@ -1,4 +1,4 @@
-"""How many tokens a `tokenizer.model` has: sentencepiece's protobuf (Llama 1 and 2) or tiktoken's lines (Llama 3)."""
+"""Count the tokens of a `tokenizer.model` (SentencePiece in Llama 1 and 2, tiktoken in Llama 3) or a `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .sentencepiece import count_pieces
 from .source import LocalFile
 
 LIMIT, REGION, VALUES = 48 << 20, 20 << 20, 1 << 20
-"""Bytes of a file, bytes of its vocabulary and values in it that are read; the largest published vocabularies have 260,000 tokens."""
+"""Maximum bytes of a file, bytes of its vocabulary and values in it; the largest published vocabularies have 260,000 tokens."""
 RESERVED = 256
-"""Special tokens that Llama 3's reference adds to the lines of its file."""
+"""Special tokens that Llama 3's reference code adds to those in the file."""
 
 
 def count_model_tokens(path: str) -> int:
-    """The size of the vocabulary, special tokens included."""
+    """Return the number of tokens, including special tokens, of a `tokenizer.model`."""
     name = safe(path)
     with LocalFile(path) as file:
         if file.size > LIMIT:
@@ -26,7 +26,7 @@ def count_model_tokens(path: str) -> int:
 
 
 def _lines(data: bytes, name: str) -> int:
-    """Tiktoken: `base64 rank` on each line, ranks counting up from 0."""
+    """Count the tokens of a tiktoken file: `base64 rank` on each line, ranks from 0."""
     if data.count(b"\n") > VALUES:
         raise FormatError("too_large", f"{name} has more than {VALUES:,} lines")
     lines = data.splitlines()
@@ -37,23 +37,23 @@ def _lines(data: bytes, name: str) -> int:
 
 
 def count_json_tokens(path: str) -> int:
-    """How many tokens a `tokenizer.json` has, added ones included: `vocab` and `added_tokens` are read, wherever they stand, and no more.
+    """Return the number of tokens, including added tokens, of a `tokenizer.json`.
 
-    Merges, most of such a file, are passed over; what is larger than any published vocabulary is not read.
+    Only `vocab` and `added_tokens` are parsed, wherever they are; merges, most of such a file, are skipped.
     """
     name = safe(path)
     with LocalFile(path) as file:
         data = file.read(0, min(file.size, LIMIT))
     vocab, added = _after(data, "vocab", name), _after(data, "added_tokens", name)
     if not isinstance(vocab, (dict, list)):
-        raise FormatError("tokenizer", f"{name}: there is no vocab, an object or a list, in its first {LIMIT >> 20} MiB")
+        raise FormatError("tokenizer", f"{name}: expected a vocab, an object or a list, in its first {LIMIT >> 20} MiB")
     known = set(vocab) if isinstance(vocab, dict) else {x[0] for x in vocab if isinstance(x, list) and x and isinstance(x[0], str)}
     more = added if isinstance(added, list) else []
     return len(known | {x["content"] for x in more if isinstance(x, dict) and isinstance(x.get("content"), str)})
 
 
 def _after(data: bytes, key: str, name: str) -> object:
-    """The object or list after the first occurrence of a key; None if there is none."""
+    """Parse the object or list after the first occurrence of a key; None if there is none."""
     found = re.search(rb'"%b"\s*:\s*(?=[\[{])' % key.encode(), data)
     if found is None:
         return None
@@ -61,8 +61,8 @@ def _after(data: bytes, key: str, name: str) -> object:
     part = data[found.end() : min(found.end() + REGION, len(data) if end < 0 else end)]
     most = VALUES // 2 if part[:1] == b"{" else VALUES
     if sum(map(part.count, (b"{", b"[", b","))) > most:
-        raise FormatError("too_large", f"{name}: more than {most:,} values from its {key} on")
+        raise FormatError("too_large", f"{name}: more than {most:,} values in its {key}")
     try:
         return json.JSONDecoder().raw_decode(part.decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):
-        raise FormatError("tokenizer", f"{name}: its {key} is no JSON, or longer than {REGION >> 20} MiB") from None
+        raise FormatError("tokenizer", f"{name}: its {key} is not valid JSON or longer than {REGION >> 20} MiB") from None

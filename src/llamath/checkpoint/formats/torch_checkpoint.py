@@ -1,8 +1,8 @@
-"""What a torch checkpoint contains (`.pth`, `.pt`, `.bin`): tensors by dotted name, read without loading or running anything.
+"""Read PyTorch checkpoints (`.pth`, `.pt`, `.bin`): tensors by dotted name, without loading or running anything.
 
-Two containers: the ZIP archive of torch 1.6 and later, and the older run of five pickle streams followed by the storages' bytes.
-Facts from `torch/serialization.py` 2.13. Byte order is little-endian; archives of big-endian machines are refused by name.
-Metadata: `container` (zip or legacy), `version`, `byteorder`, and `values`, the plain values by dotted name.
+There are two containers: the ZIP archive of torch 1.6 and later, and the older sequence of five pickle streams followed by the storages
+(`torch/serialization.py`, 2.13). Bytes are little-endian; big-endian archives are refused. The manifest's metadata are `container` (zip
+or legacy), `version`, `byteorder`, and `values`, the plain values by dotted name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .torch_objects import Global, Storage, Strided
 from .torch_zip import Archive
 
 STREAM = 64 << 20
-"""The longest pickle stream that is read, in bytes."""
+"""Maximum bytes of a pickle stream."""
 WINDOW = 1 << 20
-"""How much of an older file is read at first; eight times as much if its streams are longer."""
+"""Bytes of a legacy file that are read at first; eight times as much if its streams are longer."""
 DEPTH = 64
-"""The deepest nesting of dictionaries and lists."""
+"""Maximum nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 VERSIONS = range(1, 11)
 _PART = r"(consolidated\.)([0-9]{2})(\.pth)"
@@ -38,7 +38,7 @@ class _Content(NamedTuple):
 
 
 def read(source: Source) -> Manifest:
-    """The manifest of one checkpoint file."""
+    """Read the manifest of one file."""
     try:
         head = source.read(0, min(4, source.size))
         content = _zipped(source) if head == b"PK\3\4" else _legacy(source)
@@ -54,7 +54,7 @@ def read(source: Source) -> Manifest:
 def _zipped(source: Source) -> _Content:
     archive = Archive(source)
     if "constants.pkl" in archive.members or any(name.startswith("code/") for name in archive.members):
-        hint = "it holds a program; save its state_dict() instead"
+        hint = "it contains code; save its state_dict() instead"
         raise FormatError("torchscript", "this is a TorchScript archive, not a checkpoint", hint=hint)
     facts = _facts(archive)
     stream = archive.read("data.pkl", STREAM)
@@ -74,7 +74,7 @@ def _zipped(source: Source) -> _Content:
 
 
 def _facts(archive: Archive) -> dict[str, Any]:
-    """The archive's version and byte order, as torch checks them."""
+    """Read the archive's version and byte order, with the checks that torch makes."""
     if ".data/version" in archive.members:
         raise FormatError("version", "it has a .data/version, as packages do and checkpoints do not")
     version = archive.read("version", 64).removesuffix(b"\n")
@@ -111,7 +111,7 @@ def _legacy(source: Source) -> _Content:
 
 
 def _streams(data: bytes) -> tuple[Machine, Any, list[Any], int]:
-    """The object and the storages' keys from the five streams, and where the storages begin."""
+    """Read the five streams; returns the object, the storages' keys and the start of the storages."""
     machine = Machine(data, 6)
     magic, at = machine.run()
     if type(magic) is not int or magic != MAGIC:
@@ -132,7 +132,7 @@ def _streams(data: bytes) -> tuple[Machine, Any, list[Any], int]:
 
 
 def _storages(source: Source, storages: Mapping[str, Storage], keys: Iterable[str], at: int) -> dict[str, int]:
-    """Where each storage's bytes begin: each follows its count of elements, and the last ends the file."""
+    """Return the start of each storage: each follows its number of elements, and the last ends the file."""
     starts = {}
     for key in keys:
         found, declared = int.from_bytes(source.read(at, 8), "little", signed=True), storages[key].elements
@@ -148,7 +148,7 @@ def _storages(source: Source, storages: Mapping[str, Storage], keys: Iterable[st
 
 
 def _is_tar(head: bytes) -> bool:
-    """Whether a tar header's checksum is right; torch tries that container first, as Python's `tarfile` sees it."""
+    """Whether a tar header's checksum is right by Python's `tarfile`; torch tries that container first."""
     field = head[148:156]
     try:
         claimed = int.from_bytes(field[1:]) if field[:1] == b"\x80" else int(field.partition(b"\0")[0].strip() or b"0", 8)
@@ -160,7 +160,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 def _tensors(content: _Content) -> tuple[list[Tensor], dict[str, Any]]:
-    """Every tensor by dotted name, and the plain values that dictionaries hold."""
+    """Return all tensors by dotted name, and the plain values in dictionaries."""
     tensors: list[Tensor] = []
     values: dict[str, Any] = {}
     seen: set[str] = set()
@@ -180,7 +180,7 @@ def _tensors(content: _Content) -> tuple[list[Tensor], dict[str, Any]]:
 
 
 def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
-    """Whatever is not a container, with its dotted name and whether a dictionary holds it; each visit costs, each path is finite."""
+    """Yield everything that is not a container, with its dotted name and whether it is in a dictionary; visits are charged."""
     if not isinstance(root, (dict, list)) and type(root) is not tuple:
         yield "", root, False
         return
@@ -192,14 +192,14 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
             name = prefix + key
             budget -= 1 + len(name)
             if budget < 0:
-                raise FormatError("limit", "the same values are reached over and over")
+                raise FormatError("limit", "the same values are reached too many times")
             if not isinstance(value, (dict, list)) and type(value) is not tuple:
                 yield name, value, keyed
                 continue
             if id(value) in active:
                 raise FormatError("cycle", f"{safe(name)} contains itself")
             if len(path) >= DEPTH:
-                raise FormatError("depth", f"{safe(name)} lies more than {DEPTH} levels deep")
+                raise FormatError("depth", f"{safe(name)} is nested more than {DEPTH} levels deep")
             active.add(id(value))
             path.append((id(value), f"{name}.", isinstance(value, dict), _items(value)))
             break
@@ -215,7 +215,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def siblings(name: str, listing: Iterable[str]) -> list[str]:
-    """The parts of the set that `consolidated.00.pth` and its like belong to, in order; any other name is a set of its own."""
+    """Return all shards of a set like `consolidated.00.pth` in order, or just the name of any other file."""
     found = re.fullmatch(_PART, name)
     if not found:
         return [name]
@@ -223,5 +223,5 @@ def siblings(name: str, listing: Iterable[str]) -> list[str]:
     wanted = [f"{found[1]}{index:02}{found[3]}" for index in range(len(present))]
     if missing := [part for part in wanted if part not in present]:
         last = max(present)
-        raise FormatError("shards", f"{safe(last)} is there and {safe(missing[0])} is not", hint="download the whole set")
+        raise FormatError("shards", f"{safe(missing[0])} is missing, though {safe(last)} exists", hint="download the whole set")
     return wanted

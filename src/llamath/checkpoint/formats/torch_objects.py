@@ -1,7 +1,7 @@
-"""What the names in a torch checkpoint stand for: records of tensors and storages, and the few calls that make them, applied inertly.
+"""Records for the tensors and storages of a torch checkpoint, and inert versions of the few functions that rebuild them.
 
-Torch's restricted reader (`torch/_weights_only_unpickler.py`, 2.13) allows these names and more; what a call is given is checked here
-as torch's own function would, so that a record is made only where torch would make a tensor of the same type, shape and bytes.
+Torch's `weights_only` reader (`torch/_weights_only_unpickler.py`, 2.13) allows these names and more. Arguments are checked as torch's own
+functions would, so that a record is made only where torch would make a tensor of the same dtype, shape and bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...core.errors import FormatError, safe
 from .dtypes import PLAIN
 
 WIDEST = 1 << 63
-"""Sizes, strides, offsets and counts are less than this, as in torch."""
+"""Sizes, strides, offsets and counts must be less than this, as in torch."""
 DIMENSIONS = 64
 
 _STORED = {
@@ -22,7 +22,7 @@ _STORED = {
     "Char": "I8", "Byte": "U8", "Bool": "BOOL", "ComplexFloat": "C64",
 }  # fmt: skip
 STORAGES = {f"torch.{kind}Storage": dtype for kind, dtype in _STORED.items()} | {"torch.storage.UntypedStorage": ""}
-"""Kinds of storage and the type of their elements; an untyped one leaves that to the tensor."""
+"""Storage classes → dtype of their elements; an untyped storage leaves it to the tensor."""
 DTYPES = {
     "torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64", "torch.int64": "I64",
     "torch.int32": "I32", "torch.int16": "I16", "torch.int8": "I8", "torch.uint8": "U8", "torch.bool": "BOOL",
@@ -30,11 +30,11 @@ DTYPES = {
     "torch.float8_e4m3fn": "F8_E4M3", "torch.float8_e5m2": "F8_E5M2", "torch.float8_e8m0fnu": "F8_E8M0",
     "torch.float8_e4m3fnuz": "F8_E4M3FNUZ", "torch.float8_e5m2fnuz": "F8_E5M2FNUZ",
 }  # fmt: skip
-"""Torch's types of elements, by the names used here."""
+"""Torch's dtypes → canonical names."""
 
 _REFUSED = {
     "torch._utils._rebuild_sparse_tensor": ("sparse", "a sparse tensor", "save it with .to_dense()"),
-    "torch._utils._rebuild_qtensor": ("quantized", "a quantised tensor", "save it with .dequantize() or .int_repr()"),
+    "torch._utils._rebuild_qtensor": ("quantized", "a quantized tensor", "save it with .dequantize() or .int_repr()"),
     "torch._utils._rebuild_nested_tensor": ("nested", "a nested tensor", "save its parts"),
     "torch._utils._rebuild_meta_tensor_no_storage": ("meta", "a tensor without bytes", "it was saved from the meta device"),
     "torch._utils._rebuild_parameter_with_state": ("attributes", "a parameter with attributes", "save .detach() of it"),
@@ -48,26 +48,26 @@ _UNNAMED = r"torch\.(?:ComplexDoubleStorage|complex(?:32|128)|u?int[1-7]|bits[0-
 _DEVICE = r"(?:cpu|cuda|mps|xpu|meta)(:(?:0|[1-9][0-9]?))?"
 
 Spend = Callable[[int], None]
-"""Counts work that a stream could ask for again and again."""
+"""Charges work that a stream could repeat."""
 
 
 class Global(NamedTuple):
-    """A name from the allow-list: the name, never what it names."""
+    """An allowed global: its name, never the object."""
 
     name: str
 
 
 class Storage(NamedTuple):
-    """Bytes that lie elsewhere in the file."""
+    """A storage: bytes elsewhere in the file."""
 
     key: str
     dtype: str  # empty: untyped
     elements: int  # bytes, if untyped
-    bytes: int  # that it promises to have
+    bytes: int  # as declared
 
 
 class Strided(NamedTuple):
-    """A tensor: a view of a storage, whose first to last element take the storage's bytes `start` to `end`."""
+    """A tensor: a view of a storage; its elements span the storage's bytes `start` to `end`."""
 
     storage: Storage
     dtype: str
@@ -78,13 +78,13 @@ class Strided(NamedTuple):
 
 
 class Inert(NamedTuple):
-    """A plain value that nobody here needs: bytes, a set, a device, a layout."""
+    """A plain value that is not needed: bytes, a set, a device, a layout."""
 
     kind: str
 
 
 class Ordered(dict[str | bytes, Any]):
-    """An `OrderedDict`: the one record that may be given attributes, which are dropped."""
+    """An `OrderedDict`; the only record with attributes, which are dropped."""
 
     __slots__ = ()
 
@@ -96,23 +96,25 @@ class Tally(dict[str | bytes, Any]):
 
 
 def named(module: str, name: str) -> Global:
-    """The record of an allowed name."""
+    """Return the record of an allowed global; raise for any other."""
     full = f"{'builtins' if module == '__builtin__' else module}.{name}"
     if full in CALLS or full in STORAGES or full in DTYPES:
         return Global(full)
     if full in _REFUSED:
         code, what, hint = _REFUSED[full]
-        raise FormatError(code, f"it holds {what} ({full}), which is not read", hint=hint)
+        raise FormatError(code, f"it contains {what} ({full}), which is not supported", hint=hint)
     if re.fullmatch(_QUANTIZED, full):
-        raise FormatError("quantized", f"it holds quantised values ({safe(full)}), which are not read", hint="save .int_repr() of them")
+        raise FormatError(
+            "quantized", f"it contains quantized values ({safe(full)}), which are not supported", hint="save .int_repr() of them"
+        )
     if re.fullmatch(_UNNAMED, full):
-        raise FormatError("dtype", f"it holds elements of a type that has no name here ({safe(full)})")
+        raise FormatError("dtype", f"it contains elements of an unsupported dtype ({safe(full)})")
     hint = "a checkpoint needs tensors, dictionaries and plain values only; do not load this file with weights_only=False"
-    raise FormatError("global", f"it asks for {safe(full)}, which could run code, and is refused", hint=hint)
+    raise FormatError("global", f"it refers to {safe(full)}, which could run code and is refused", hint=hint)
 
 
 def stored(pid: Any, fields: int) -> Storage:
-    """The storage that a persistent id stands for: 5 fields in an archive, 6 in the older container, the last for views."""
+    """Return the storage of a persistent id, which has 5 fields in an archive and 6, the last for views, in a legacy file."""
     if type(pid) is not tuple or len(pid) != fields or type(pid[0]) is not str or pid[0] != "storage":
         raise FormatError("persistent", "something other than a storage lies outside the stream")
     _, kind, key, location, elements, *view = pid
@@ -127,7 +129,7 @@ def stored(pid: Any, fields: int) -> Storage:
 
 
 def put(target: dict[str | bytes, Any], key: Any, value: Any) -> None:
-    """Add one item; only strings and integers are keys, and none comes twice."""
+    """Add an item; keys are strings or integers, without duplicates."""
     if type(key) is int:
         key = b"%d" % key
     elif type(key) is not str:
@@ -240,7 +242,7 @@ def _bits(metadata: tuple[Any, ...]) -> None:
 
 
 def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
-    """The record of a tensor, if its elements lie inside its storage."""
+    """Return the record of a tensor, whose elements must be inside its storage."""
     storage, offset, shape, strides = args
     if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
         raise FormatError("tensor", "a tensor is rebuilt from a storage, an offset and two tuples; found something else")
@@ -267,7 +269,7 @@ def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
 
 def _expect(what: str, held: object) -> None:
     if not held:
-        raise FormatError("argument", f"{what} is given something that torch does not give it")
+        raise FormatError("argument", f"{what} has arguments that torch does not write")
 
 
 CALLS: dict[str, Callable[[tuple[Any, ...], Spend], Any]] = {
@@ -285,4 +287,4 @@ CALLS: dict[str, Callable[[tuple[Any, ...], Spend], Any]] = {
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _parameter,
 }
-"""What `REDUCE` does, by name."""
+"""The functions that `REDUCE` may apply, by name."""

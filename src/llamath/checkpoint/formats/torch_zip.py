@@ -1,8 +1,8 @@
-"""A strict reader of ZIP as torch writes it: members are stored, and every byte of the file belongs to exactly one record of it.
+"""Read ZIP archives strictly as torch writes them: members are uncompressed, and every byte belongs to exactly one record.
 
-The end record must be the file's last 22 bytes, the directory must end where the end records begin, and the members, in the order
-of their bytes, must tile what lies before the directory. So nothing can overlap, hide before, between or after, or be read twice.
-Sources: PKWARE's APPNOTE 6.3.10; what torch 1.6 to 2.13 writes (miniz: sizes after the data, `FB` padding, zip64 end records always).
+The end record must be the last 22 bytes, the directory must end where the end records begin, and the members must fill the space before
+the directory without gaps and overlaps, so that nothing can be hidden or read in two ways. The format is PKWARE's APPNOTE 6.3.10 as torch
+1.6 to 2.13 writes it (miniz: data descriptors, `FB` padding, always zip64 end records).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _FIELD = Struct("<2H").unpack_from
 _AFTER, _AFTER64 = Struct("<4s3L"), Struct("<4sL2Q")
 _MOST, _MOST64 = 0xFFFF, 0xFFFFFFFF
 _SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
-_LONGEST = 511  # bytes of a name; torch cuts longer ones
+_LONGEST = 511  # maximum bytes of a name; torch truncates longer ones
 DIRECTORY = 64 << 20
-"""The largest directory that is read: about 900,000 members."""
+"""Maximum bytes of the directory, about 900,000 members."""
 
 
 class Member(NamedTuple):
-    """One stored file: its bytes are `start` to `start + size` of the archive."""
+    """A file in the archive; its bytes are `start` to `start + size`."""
 
-    name: str  # below the archive's one folder
+    name: str  # without the archive's top folder
     start: int
     size: int
     crc: int
@@ -47,7 +47,7 @@ class _Entry(NamedTuple):
 
 
 class Archive:
-    """The members of an archive by name; only small ones are ever read."""
+    """The members of an archive by name."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -55,7 +55,7 @@ class Archive:
         entries = list(_entries(directory, count))
         starts = _tiled(source, entries, end)
         self.folder = _folder(entries)
-        self.summed = any(entry.crc for entry in entries)  # torch can be told to write no checksums: then all are 0
+        self.summed = any(entry.crc for entry in entries)  # all 0 if torch was told to write no checksums
         cut = len(self.folder) + 1
         self.members = {
             name: Member(name, start, entry.size, entry.crc)
@@ -64,10 +64,10 @@ class Archive:
         }
 
     def read(self, name: str, limit: int) -> bytes:
-        """The bytes of one small member, checked against its checksum."""
+        """Read a small member and verify its checksum."""
         member = self.members.get(name)
         if member is None:
-            raise FormatError("missing_member", f"the archive has no {safe(name)}", hint="is this a file that torch.save wrote?")
+            raise FormatError("missing_member", f"the archive has no {safe(name)}", hint="was this file written by torch.save?")
         if member.size > limit:
             raise FormatError("too_large", f"{safe(name)} has {member.size:,} bytes; at most {limit:,} are read")
         data = self.source.read(member.start, member.size)
@@ -77,13 +77,13 @@ class Archive:
 
 
 def _directory(source: Source) -> tuple[bytes, int, int]:
-    """The central directory, how many entries it should have, and where it starts."""
+    """Read the central directory; returns its bytes, the expected number of entries and its start."""
     tail = source.read(max(0, source.size - _END.size - _LOCATOR.size - _END64.size), min(source.size, 98))
     if len(tail) < _END.size:
-        raise FormatError("truncated", f"{len(tail)} bytes are too few for a ZIP archive")
+        raise FormatError("truncated", f"expected a ZIP archive, found {len(tail)} bytes")
     mark, disk, first, here, count, size, start, comment = _END.unpack(tail[-_END.size :])
     if mark != b"PK\5\6" or comment:
-        raise FormatError("end_record", "the last 22 bytes are not a ZIP end record: cut short, or bytes follow the archive")
+        raise FormatError("end_record", "the last 22 bytes are not a ZIP end record: the file is truncated, or bytes follow the archive")
     records = _END.size
     if tail[-42:-38] == b"PK\6\7":
         claimed = (here, count, size, start)
@@ -101,7 +101,7 @@ def _directory(source: Source) -> tuple[bytes, int, int]:
 
 
 def _wide(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, int, int, int]:
-    """Disk, first disk, entries here, entries, size and start of the directory, from the zip64 end record at `at`."""
+    """Read the zip64 end record: disk, first disk, entries on this disk, entries, size and start of the directory."""
     if len(tail) < 98:
         raise FormatError("end_record", "a zip64 locator without a zip64 end record before it")
     mark, length, _, _, disk, first, here, count, size, start = _END64.unpack(tail[:56])
@@ -112,7 +112,7 @@ def _wide(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, int, int, i
 
 
 def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
-    """The directory's entries, each one stored, plain and on this disk."""
+    """Yield the directory's entries; each must be uncompressed and on this disk."""
     at = 0
     for _ in range(count):
         if at + _ENTRY.size > len(directory):
@@ -124,7 +124,7 @@ def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
             raise FormatError("directory", f"the directory is damaged near {_shown(name)}")
         _plain(name, flags, method, kind)
         if disk:
-            raise FormatError("multi_disk", f"{_shown(name)} lies on another disk")
+            raise FormatError("multi_disk", f"{_shown(name)} is on another disk")
         if _MOST64 in (packed, size, start):
             size, packed, start = _widened(directory[at - extra : at], (size, packed, start), name)
         if packed != size:
@@ -136,7 +136,9 @@ def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
 
 def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
     if method:
-        raise FormatError("compressed", f"{_shown(name)} is compressed (method {method})", hint="torch.save stores; was it zipped again?")
+        raise FormatError(
+            "compressed", f"{_shown(name)} is compressed (method {method})", hint="torch.save does not compress; was it zipped again?"
+        )
     if flags & 0x2041:
         raise FormatError("encrypted", f"{_shown(name)} is encrypted")
     if flags & ~(_SIZES_AFTER | _UTF8):
@@ -144,7 +146,9 @@ def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
     path = b"/%b/" % name
     odd = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
     if odd or kind & _FOLDER or len(name) > _LONGEST:
-        raise FormatError("name", f"{_shown(name)} is no name for a member: empty, absolute, with .. or \\ or NUL, a folder, or too long")
+        raise FormatError(
+            "name", f"{_shown(name)} is not a valid member name: empty, absolute, with .. or \\ or NUL, a folder, or too long"
+        )
     try:
         name.decode("utf-8" if flags & _UTF8 else "ascii")
     except UnicodeDecodeError as error:
@@ -152,7 +156,7 @@ def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
 
 
 def _widened(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
-    """The fields with those that are full taken, in order, from the zip64 extra field."""
+    """Replace saturated fields, in order, by those of the zip64 extra field."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = _FIELD(extra, at)
@@ -162,13 +166,13 @@ def _widened(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
     else:
         kind = length = 0
     if kind != 1 or at > len(extra) or length != 8 * fields.count(_MOST64):
-        raise FormatError("zip64", f"{_shown(name)}: its zip64 field does not hold the sizes that it should")
+        raise FormatError("zip64", f"{_shown(name)}: its zip64 field does not contain the expected sizes")
     wide = iter([int.from_bytes(extra[place : place + 8], "little") for place in range(at - length, at, 8)])
     return [next(wide) if field == _MOST64 else field for field in fields]
 
 
 def _tiled(source: Source, entries: list[_Entry], end: int) -> list[int]:
-    """Where each member's data starts; local headers, data and what follows the data must fill the file up to the directory."""
+    """Return where each member's data starts; local headers, data and descriptors must fill the file up to the directory."""
     starts = [0] * len(entries)
     at, before = 0, None
     for index in sorted(range(len(entries)), key=lambda index: entries[index].at):
@@ -187,7 +191,7 @@ def _tiled(source: Source, entries: list[_Entry], end: int) -> list[int]:
 
 
 def _gap(before: _Entry | None, at: int, until: int) -> int:
-    """How many bytes lie between a member's data and the next record: none, or a data descriptor."""
+    """Return the number of bytes between a member's data and the next record: none, or a data descriptor."""
     gap = until - at
     if gap < 0:
         raise FormatError("overlap", f"{_shown(before.name) if before else 'a member'} overlaps what follows it by {-gap:,} bytes")
@@ -198,14 +202,14 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
 
 
 def _closed(entry: _Entry | None, after: bytes) -> None:
-    """Check the data descriptor, if there is one."""
+    """Verify the data descriptor, if there is one."""
     layout = _AFTER if len(after) == _AFTER.size else _AFTER64
     if entry and after and layout.unpack(after) != (b"PK\7\x08", entry.crc, entry.size, entry.size):
         raise FormatError("local_header", f"{_shown(entry.name)}: what follows its data contradicts the directory")
 
 
 def _local(source: Source, entry: _Entry, header: bytes) -> int:
-    """Check a local header, and give the length of its extra field."""
+    """Verify a local header and return the length of its extra field."""
     mark, _, flags, method, _, _, crc, packed, size, named, extra = _LOCAL.unpack_from(header)
     same = mark == b"PK\3\4" and (flags, method, named) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
     sizes: tuple[int, ...] = (size, packed)
@@ -218,7 +222,7 @@ def _local(source: Source, entry: _Entry, header: bytes) -> int:
 
 
 def _folder(entries: list[_Entry]) -> bytes:
-    """The one folder that holds every member, whose names differ by more than the case of their letters (torch ignores it)."""
+    """Return the top folder of all members, whose names must differ in more than case, which torch ignores."""
     if not entries:
         raise FormatError("missing_member", "the archive is empty")
     folder, slash, _ = entries[0].name.partition(b"/")

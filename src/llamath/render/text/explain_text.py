@@ -24,19 +24,8 @@ def explain_text(found: Explanation) -> str:
 
 
 def explain_json(found: Explanation) -> dict[str, Any]:
-    """What `llamath explain --json` prints."""
-    return {
-        "number": found.number,
-        "candidates": [
-            {
-                "exact": x.exact,
-                "residue": x.residue,
-                "summary": x.summary,
-                "terms": [{"what": y.what, "value": y.value, "formula": y.formula} for y in x.terms],
-            }
-            for x in found.candidates
-        ],
-    }
+    """Return the JSON of `llamath explain`."""
+    return found.to_json()
 
 
 def _head(found: Explanation) -> Iterator[str]:

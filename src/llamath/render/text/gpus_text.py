@@ -1,75 +1,66 @@
-"""The hardware catalogue on a terminal, and as rows for programs."""
+"""The hardware catalogue on a terminal, and as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-from ...hardware import DTYPES, Device
+from ...core.number_format import format_count
+from ...hardware import DTYPES, Device, DeviceList
 from ..csv_rows import format_table
-from ..table import align, bold, dim, wrap
+from ..table import bold, dim, fit_table, wrap
 
-HEADER = ("gpu", "vendor", "GiB", "GB/s", "16-bit", "fp8", "int8", "fp4", "link")
-NOTES = (
+_HEADER = ("gpu", "vendor", "GiB", "GB/s", "16-bit", "fp8", "int8", "fp4", "link")
+_LEGEND = (
     "GiB as the driver reports it where known; dense TFLOP/s (bf16, or fp16 where there is no bf16), never with 2:4 sparsity; link in "
     "GB/s, one way, to the other devices of a node"
 )
 
 
-def gpus_text(found: Sequence[Device]) -> str:
-    """One line a device; of a single one everything that is known."""
+def gpus_text(devices: DeviceList) -> str:
+    """Return one line for each device, or all that is known of a single one."""
+    found = devices.gpus
     if not found:
         return "no GPU has all these words"
     if len(found) == 1:
-        return "\n".join(_one(found[0]))
-    lines = align([HEADER, *map(_row, found)], right=range(2, 9), gap=2)
-    return "\n".join([bold(lines[0]), *lines[1:], f"{len(found)} devices", *map(dim, wrap(NOTES, ""))])
+        return "\n".join(_details(found[0]))
+    lines = fit_table([_HEADER, *map(_row, found)], right=range(2, 9), drop=(1, 8, (6, 7)))
+    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(found), "device"), *map(dim, wrap(_LEGEND, ""))])
 
 
 def _row(x: Device) -> tuple[str, ...]:
     rates = (x.flops.get("bf16") or x.flops.get("fp16"), *(x.flops.get(dtype) for dtype in ("fp8", "int8", "fp4")))
-    return (
-        x.name,
-        x.vendor,
-        f"{x.memory / 2**30:.1f}",
-        f"{x.bandwidth / 1e9:,.0f}",
-        *map(tera, rates),
-        f"{x.link / 1e9:,.0f}" if x.link else "",
-    )
+    link = f"{x.link / 1e9:,.0f}" if x.link else ""
+    return x.name, x.vendor, f"{x.memory / 2**30:.1f}", f"{x.bandwidth / 1e9:,.0f}", *map(_tera, rates), link
 
 
-def tera(rate: int | None) -> str:
-    """A rate of arithmetic in TFLOP/s; nothing where it is not known."""
+def _tera(rate: int | None) -> str:
+    """Return FLOP/s as TFLOP/s; nothing if unknown."""
     if not rate:
         return ""
     value = rate / 1e12
     return f"{value:,.1f}".removesuffix(".0") if value < 100 else f"{value:,.0f}"
 
 
-def _one(x: Device) -> Iterator[str]:
+def _details(x: Device) -> Iterator[str]:
     yield bold(x.title)
-    net = f"{x.network / 1e9:g} GB/s a device, one way"
     memory = f"{x.memory:,} bytes = {x.memory / 1e9:.2f} GB = {x.memory / 2**30:.2f} GiB"
     if x.nominal != x.memory:
         memory += f" ({x.nominal / 2**30:g} GiB nominal)"
     rows = [("name", x.name), ("vendor", x.vendor), ("memory", memory), ("bandwidth", f"{x.bandwidth / 1e12:g} TB/s")]
     rows += [(dtype, f"{rate / 1e12:g} TFLOP/s dense") for dtype, rate in x.flops.items()]
-    rows += [("link", f"{x.link / 1e9:g} GB/s one way, {x.kind}, {x.node} devices a node")] if x.link else []
-    yield from (line for line in align([*rows, ("network", net)]))
+    if x.link:
+        rows.append(("link", f"{x.link / 1e9:g} GB/s one way, {x.kind}, {format_count(x.node, 'device')} a node"))
+    rows.append(("network", f"{x.network / 1e9:g} GB/s a device, one way"))
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        first, *rest = wrap(text, " " * (width + 2))
+        yield f"{name:{width}}  {first.lstrip()}"
+        yield from rest
     yield from map(dim, wrap(f"source: {x.source}", ""))
 
 
-def gpus_json(found: Sequence[Device]) -> dict[str, Any]:
-    """What `llamath gpus --json` prints: bytes, bytes a second, FLOP/s."""
-    return {"gpus": [gpu_json(x) for x in found]}
-
-
-def gpu_json(x: Device) -> dict[str, Any]:
-    """One device."""
-    return {name: getattr(x, name) for name in x.fields} | {"flops": dict(x.flops)}
-
-
-def gpus_csv(found: Sequence[Device]) -> Iterator[str]:
-    """The same as CSV."""
+def gpus_csv(devices: DeviceList) -> Iterator[str]:
+    """Return one CSV row for each device."""
     names = ("name", "title", "vendor", "memory", "nominal", "bandwidth", *DTYPES, "link", "kind", "network", "node", "source")
-    return format_table(names, (tuple(str(x.flops.get(y, "")) if y in DTYPES else str(getattr(x, y)) for y in names) for x in found), "csv")
+    rows = (tuple(str(x.flops.get(y, "")) if y in DTYPES else str(getattr(x, y)) for y in names) for x in devices)
+    return format_table(names, rows, "csv")

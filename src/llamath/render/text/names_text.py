@@ -1,53 +1,33 @@
-"""Names side by side: for a terminal and for programs."""
+"""The names of each weight in files on a terminal."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...analysis.verify.weight_names import WHY_ROTARY, WeightNames, weight_names
-from ...checkpoint.naming.scheme import Scheme
-from ...model import Model
+from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
 from ..table import bold, dim, wrap
 
 
-def _spelled(model: Model) -> tuple[WeightNames, ...]:
-    schemes: list[Scheme] = list(model.family.schemes.values())
-    return weight_names(model.tree, schemes)
-
-
-def names_text(model: Model) -> str:
-    """Each weight with its names under it."""
-    lines = [bold(f"{model.name}: one matrix, {len(model.family.schemes) + 1} spellings")]
+def names_text(report: NamesReport) -> str:
+    """Return each weight with its names below it."""
+    model = report.model
+    lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]
     rotary = False
-    for x in _spelled(model):
-        lines += ["", bold(x.pattern) + f"  {_shape(x.shape)}" + (f"  × {x.layers} layers" if "{l}" in x.pattern else "")]
-        for scheme, one in x.names.items():
-            shape = "" if one.shape == x.shape else f"  {_shape(one.shape)}"
-            lines.append(f"  {scheme:5} {one.name}{shape}")
-            lines += [dim(line) for line in wrap(one.transform, indent="          ")] if one.transform else []
-            rotary = rotary or "neighbouring" in one.transform
+    for x in report.weights:
+        layers = f"  × {x.layers} layers" if "{l}" in x.pattern else ""
+        first, *rest = wrap(f"{x.pattern}  {_format_shape(x.shape)}{layers}", "")
+        lines += ["", bold(first), *rest]
+        for scheme, stored in x.names.items():
+            shape = "" if stored.shape == x.shape else f"  {_format_shape(stored.shape)}"
+            lines += _hanging(f"{scheme:5} {stored.name}{shape}", 8)
+            lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
+            rotary = rotary or "neighbouring" in stored.transform
     return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
 
 
-def _shape(shape: tuple[int, ...]) -> str:
+def _hanging(text: str, indent: int) -> list[str]:
+    """Return a text indented by two, and further lines by more."""
+    first, *rest = wrap(text)
+    return [first, *(" " * indent + x.lstrip() for x in rest)]
+
+
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(str(int(x)) for x in shape)
-
-
-def spellings_json(model: Model) -> dict[str, Any]:
-    """The same for programs; `{l}` and `{e}` stand for the numbers of layer and expert."""
-    return {
-        "model": model.name,
-        "weights": [
-            {
-                "path": x.pattern,
-                "shape": list(map(int, x.shape)),
-                "dims": [y.symbol for y in x.shape],
-                "layers": x.layers,
-                "names": {
-                    scheme: {"name": one.name, "shape": list(map(int, one.shape)), "transform": one.transform}
-                    for scheme, one in x.names.items()
-                },
-            }
-            for x in _spelled(model)
-        ],
-    }

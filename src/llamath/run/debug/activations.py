@@ -1,4 +1,4 @@
-"""`listen`: what every part of a model says of some tokens, kept to be compared with another's."""
+"""`capture_activations`: the outputs of every module for some tokens, kept for a comparison with another model's."""
 
 from __future__ import annotations
 
@@ -17,68 +17,66 @@ from ..weights.open_model import LoadedModel
 from .nan_check import HINT, nonfinite_check
 
 INPUT_RECORDED = ("o", "out", "down")
-"""Modules that read what was worked out without a module: what they read is kept as well."""
+"""Modules whose input is kept too, because it is computed outside any module."""
 QK_COLUMNS = 16
-"""So many columns of q and k are kept, to see whether their rows are in another order."""
+"""Columns of q and k kept, to detect permuted rows."""
 
 
 class Activations(NamedTuple):
-    """What a model made of some tokens, and what it takes to say why."""
+    """The activations of a model for some tokens, and what explains a difference in them."""
 
     side: ComparedCheckpoint
     tree: Decoder
     scheme: Scheme
     logits: Tensor  # (T, V)
-    outputs: dict[str, Tensor]  # of every module, by its path, in the order in which they came
-    inputs: dict[str, Tensor]  # of those at joints
-    rows: dict[str, Tensor]  # some columns of each layer's q and k
+    outputs: dict[str, Tensor]  # of every module by path, in the order of execution
+    inputs: dict[str, Tensor]  # of the modules in INPUT_RECORDED
+    qk_columns: dict[str, Tensor]  # the first columns of each layer's q and k weights
 
 
 @torch.inference_mode()
-def capture_activations(found: LoadedModel, name: str, ids: Sequence[int]) -> Activations:
-    """Let a model read these tokens, and note what every part of it says."""
+def capture_activations(loaded: LoadedModel, name: str, ids: Sequence[int]) -> Activations:
+    """Run a model on these tokens and keep the output of every module."""
     outputs: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
 
     def watch(path: str) -> torch.utils.hooks.RemovableHandle:
-        joint = path.rpartition(".")[2] in INPUT_RECORDED
+        record_input = path.rpartition(".")[2] in INPUT_RECORDED
 
-        def look(_part: nn.Module, given: tuple[Tensor, ...], x: object) -> None:
-            if isinstance(x, Tensor) and path not in outputs:
-                outputs[path] = x.to("cpu", copy=True)
-                inputs.update({path: given[0].to("cpu", copy=True)} if joint else {})
+        def record(_module: nn.Module, args: tuple[Tensor, ...], out: object) -> None:
+            if isinstance(out, Tensor) and path not in outputs:
+                outputs[path] = out.to("cpu", copy=True)
+                inputs.update({path: args[0].to("cpu", copy=True)} if record_input else {})
 
-        return found.module.get_submodule(path).register_forward_hook(look)
+        return loaded.module.get_submodule(path).register_forward_hook(record)
 
-    looked = nonfinite_check(found.module)
-    handles = [watch(path) for path, _ in found.module.named_modules() if path]
+    check = nonfinite_check(loaded.module)
+    handles = [watch(path) for path, _ in loaded.module.named_modules() if path]
     try:
-        logits = found.module(torch.tensor([list(ids)], device=found.options.device))[0].float().cpu()
+        logits = loaded.module(torch.tensor([list(ids)], device=loaded.options.device))[0].float().cpu()
     finally:
         for handle in handles:
             handle.remove()
     finite = bool(torch.isfinite(logits).all())
-    cause = (
-        ""
-        if finite and looked.is_clean and all(bool(torch.isfinite(x).all()) for x in outputs.values())
-        else found.first_nonfinite_weight()
-    )
-    if cause or not finite:
-        cause = cause or f"its logits are NaN or infinite, and no weight is: {dtype_name(found.options.dtype)} is too small a type"
-        raise LlamathError(f"{safe(name)}: {cause}", hint=HINT)
-    kept = {f"layers.{i}.attn.{x}.weight" for i in range(len(found.model.tree.layers)) for x in "qk"}
-    rows = {path: x[:, :QK_COLUMNS].float().cpu().clone() for path, x in found.module.state_dict().items() if path in kept}
-    return Activations(_side(found, name), found.model.tree, found.scheme, logits, outputs, inputs, rows)
+    clean = finite and check.is_clean and all(bool(torch.isfinite(x).all()) for x in outputs.values())
+    problem = "" if clean else loaded.first_nonfinite_weight()
+    if problem or not finite:
+        dtype = dtype_name(loaded.options.dtype)
+        problem = problem or f"its logits are NaN or infinite, though every weight is finite: the range of {dtype} is too small"
+        raise LlamathError(f"{safe(name)}: {problem}", hint=HINT)
+    kept = {f"layers.{i}.attn.{x}.weight" for i in range(len(loaded.model.tree.layers)) for x in "qk"}
+    columns = {path: x[:, :QK_COLUMNS].float().cpu().clone() for path, x in loaded.module.state_dict().items() if path in kept}
+    return Activations(_side(loaded, name), loaded.model.tree, loaded.scheme, logits, outputs, inputs, columns)
 
 
-def _side(found: LoadedModel, name: str) -> ComparedCheckpoint:
+def _side(loaded: LoadedModel, name: str) -> ComparedCheckpoint:
     return ComparedCheckpoint(
         name=name,
-        model=found.model.name,
-        family=found.model.family.name,
-        parameters=found.model.parameters.total,
-        format=found.manifest.format,
-        names=found.scheme.name,
-        dtype=found.stored_dtype,
-        notes=found.notes,
+        model=loaded.model.name,
+        family=loaded.model.family.name,
+        parameters=loaded.model.parameters.total,
+        format=loaded.manifest.format,
+        names=loaded.scheme.name,
+        dtype=loaded.stored_dtype,
+        notes=loaded.notes,
     )

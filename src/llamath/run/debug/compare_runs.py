@@ -1,28 +1,40 @@
-"""Two models side by side: what each makes of the same tokens, module by module, and where they part."""
+"""Comparison of two models on the same tokens, module by module: where they first differ, and possible causes.
+
+One cause is checked on the weights: rows of q and k that were permuted for the rotary embedding once too often or not at all. Row i of a
+head forms a pair with row i + h/2 (Hugging Face) or with its neighbour (Meta, and llama.cpp's `llama`), so converters permute rows once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import log
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
+from ...checkpoint.naming.scheme import half_split_order, interleaved_order
+from ...core.blocks import Attention
 from ...core.tree import fill_pattern, walk
 from ..memory_budget import dtype_name
+from ..weights.stored_layouts import reorder_rows
 from .activations import Activations
-from .rope_permutation import permutation_hint
+
+SAME_ROWS_TOLERANCE = 0.2
+"""Rows that differ by less than this fraction of the largest value are the same, apart from rounding and quantization."""
+MIN_LOSS_GAP, MAX_LOSS_FRACTION = 0.5, 0.8
+"""A model whose loss is higher by this many nats per token is the faulty one, if the other's is below this fraction of guessing."""
 
 
 def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text: str, tolerance: float) -> LogitsComparison:
-    """What came out; `text` is what the tokens stand for."""
+    """Compare two models' activations; `text` is the text of the tokens, or empty for token ids."""
     width = min(a.logits.shape[-1], b.logits.shape[-1])
     ours, theirs = a.logits[:, :width].double(), b.logits[:, :width].double()
-    apart = (ours - theirs).abs()
+    difference = (ours - theirs).abs()
     divergence = F.kl_div(theirs.log_softmax(-1), ours.log_softmax(-1), log_target=True, reduction="none").sum(-1)
     losses = (_loss(ours, ids), _loss(theirs, ids)) if text else None
-    found = LogitsComparison(
+    result = LogitsComparison(
         a=a.side,
         b=b.side,
         tokens=tuple(ids),
@@ -30,8 +42,8 @@ def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text
         dtype=dtype_name(next(iter(a.outputs.values())).dtype),
         tolerance=tolerance,
         largest_logit=float(ours.abs().max()),
-        max_difference=float(apart.max()),
-        mean_difference=float(apart.mean()),
+        max_difference=float(difference.max()),
+        mean_difference=float(difference.mean()),
         kl_mean=max(0.0, float(divergence.mean())),
         kl_max=max(0.0, float(divergence.max())),
         same_top1=int((ours.argmax(-1) == theirs.argmax(-1)).sum()),
@@ -39,27 +51,27 @@ def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text
         layers=tuple(_layers(a, b)),
         first=_first(a, b, tolerance),
     )
-    if found.same:
-        return found
-    other = tree_differences(a.tree, b.tree)
-    return found.replace(facts=other, hints=tuple(_hints(found.replace(facts=other), a, b)))
+    if result.same:
+        return result
+    result = result.replace(facts=tree_differences(a.tree, b.tree))
+    return result.replace(hints=tuple(_hints(result, a, b)))
 
 
 def _loss(logits: Tensor, ids: Sequence[int]) -> float:
-    """Nats that each next token of the text takes, on average."""
+    """Mean cross-entropy of the next tokens, in nats."""
     return float(F.cross_entropy(logits[:-1], torch.tensor(list(ids[1:])))) if len(ids) > 1 else 0.0
 
 
 def _gap(x: Tensor, y: Tensor) -> float:
-    """The largest difference, as a share of the largest number."""
+    """Largest difference, relative to the largest value of x."""
     x, y = x.float(), y.float()
-    most = float(x.abs().max()) if x.numel() else 0.0
-    apart = float((x - y).abs().masked_fill(x == y, 0).max()) if x.numel() else 0.0
-    return apart / most if most else float(apart > 0)
+    largest = float(x.abs().max()) if x.numel() else 0.0
+    difference = float((x - y).abs().masked_fill(x == y, 0).max()) if x.numel() else 0.0
+    return difference / largest if largest else float(difference > 0)
 
 
 def _layers(a: Activations, b: Activations) -> Iterator[float]:
-    """The difference of the stream after each layer, where both have it."""
+    """Differences of the hidden state after each layer that both models have."""
     for i in range(min(len(a.tree.layers), len(b.tree.layers))):
         x, y = a.outputs.get(f"layers.{i}"), b.outputs.get(f"layers.{i}")
         if x is not None and y is not None and x.shape == y.shape:
@@ -67,15 +79,15 @@ def _layers(a: Activations, b: Activations) -> Iterator[float]:
 
 
 def _first(a: Activations, b: Activations, tolerance: float) -> FirstDifference | None:
-    """The first module, in the order in which they speak, that says something else; or the one in which others meet."""
+    """Return the first module, in order of execution, whose output differs; or its parent, where the input already differs."""
     for path, x in a.outputs.items():
         y = b.outputs.get(path)
         if y is None or x.shape != y.shape:
             continue
-        words = path.split(".")
-        layer = int(words[1]) if words[0] == "layers" else None
-        if path in a.inputs and (met := _gap(a.inputs[path], b.inputs[path])) > tolerance:
-            return FirstDifference(module=".".join(words[:-1]), difference=met, layer=layer)
+        names = path.split(".")
+        layer = int(names[1]) if names[0] == "layers" else None
+        if path in a.inputs and (difference := _gap(a.inputs[path], b.inputs[path])) > tolerance:
+            return FirstDifference(module=".".join(names[:-1]), difference=difference, layer=layer)
         if (difference := _gap(x, y)) > tolerance:
             stored = (_stored(a, f"{path}.weight"), _stored(b, f"{path}.weight"))
             return FirstDifference(module=path, difference=difference, layer=layer, stored=stored)
@@ -83,38 +95,94 @@ def _first(a: Activations, b: Activations, tolerance: float) -> FirstDifference 
 
 
 def _stored(side: Activations, path: str) -> str:
-    """What a file calls the tensor with this weight; empty where there is none."""
+    """Return the name of the stored tensor with this weight; empty if there is none."""
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
     path = leaf.weight.tied or path if leaf else path
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
     return fill_pattern(side.scheme.stored_name(leaf.pattern), leaf.indices) if leaf else ""
 
 
-def _hints(found: LogitsComparison, a: Activations, b: Activations) -> Iterator[str]:
-    """What could be the cause."""
-    order = list(permutation_hint(a, b, found))
-    yield from order
-    if found.facts:
-        yield "the two are configured otherwise, by what is listed above"
-    first = found.first
-    if first is None or order or any(x.path.startswith(_pattern(first.module)) for x in found.facts):
+def _hints(result: LogitsComparison, a: Activations, b: Activations) -> Iterator[str]:
+    """Yield possible causes."""
+    permutations = list(permutation_hint(a, b, result))
+    yield from permutations
+    if result.facts:
+        yield "the configs differ, as listed above"
+    first = result.first
+    if first is None or permutations or any(x.path.startswith(_pattern(first.module)) for x in result.facts):
         return
     if a.side.dtype != b.side.dtype:
-        yield f"A is {a.side.dtype} and B {b.side.dtype}: rounded numbers are a little apart everywhere; --tolerance allows for it"
+        yield f"A is {a.side.dtype} and B {b.side.dtype}: rounding causes small differences everywhere; allow for them with --tolerance"
     elif all(first.stored):
         same = first.stored[0] == first.stored[1]
         names = first.stored[0] if same else f"{first.stored[0]} in A, {first.stored[1]} in B"
-        yield f"what {first.module} reads is the same, so its weight is not: {names}"
-    elif 10 * _parts(a, b, first.module) < first.difference:
-        yield f"the parts of {first.module} say the same, and together they do not"
+        yield f"the input of {first.module} is the same, so its weight differs: {names}"
+    elif 10 * _largest_inner_gap(a, b, first.module) < first.difference:
+        yield f"the submodules of {first.module} agree, but its output differs"
 
 
-def _parts(a: Activations, b: Activations, module: str) -> float:
-    """By how much the parts of a module are apart, those that speak before they meet."""
+def _largest_inner_gap(a: Activations, b: Activations, module: str) -> float:
+    """Largest difference in the outputs of a module's submodules, without those that follow a computation outside a module."""
     inside = [x for x in a.outputs if x.startswith(f"{module}.") and x in b.outputs and x not in a.inputs]
     return max((_gap(a.outputs[x], b.outputs[x]) for x in inside), default=0.0)
 
 
 def _pattern(path: str) -> str:
-    """A module's path as facts have it, without numbers."""
+    """A module's path without layer numbers, as in a TreeDifference."""
     return ".".join(x for x in path.split(".") if not x.isdigit())
+
+
+def permutation_hint(a: Activations, b: Activations, result: LogitsComparison) -> Iterator[str]:
+    """Yield a hint if q or k of one model equals the other's with permuted rows."""
+    directions = {path: direction for path in a.qk_columns if (direction := _direction(a, b, path))}
+    for direction in dict.fromkeys(directions.values()):
+        paths = [path for path, x in directions.items() if x == direction]
+        what = " and ".join(x for x in "qk" if any(path.endswith(f".{x}.weight") for path in paths))
+        n = len({path.split(".")[1] for path in paths})
+        plural = " and " in what
+        look = "look" if plural else "looks"
+        fault_of_a, fault_of_b = _describe_permutation(a, -direction), _describe_permutation(b, direction)
+        blame = f"B's {look} {fault_of_b}, or A's {fault_of_a}"
+        if worse := _worse(result, log(a.logits.shape[-1])):
+            blame = f"{worse}'s {look} {fault_of_b if worse == 'B' else fault_of_a}"
+        layers = f"{n} {'layer' if n == 1 else 'layers'}"
+        yield f"{what} of {layers} {'are' if plural else 'is'} the same once the rows of each head are permuted: {blame}"
+
+
+def _worse(result: LogitsComparison, guessing: float) -> str:
+    """Return the model with the much higher loss on the text, if the other one predicts it."""
+    if (
+        result.losses is None
+        or min(result.losses) > MAX_LOSS_FRACTION * guessing
+        or abs(result.losses[0] - result.losses[1]) < MIN_LOSS_GAP
+    ):
+        return ""
+    return "B" if result.losses[1] > result.losses[0] else "A"
+
+
+def _direction(a: Activations, b: Activations, path: str) -> int:
+    """Return 1 if B's rows are A's permuted from pairs to halves, −1 for halves to pairs, 0 for neither or no difference."""
+    x, y = a.qk_columns[path], b.qk_columns.get(path)
+    block = a.tree.layers[int(path.split(".")[1])].attn  # type: ignore[attr-defined]
+    if y is None or x.shape != y.shape or not isinstance(block, Attention) or block.rope is None or block.rope.dim != block.head_dim:
+        return 0
+    size = int(block.head_dim)
+    if size % 2 or _same_rows(x, y):
+        return 0
+    return (
+        1
+        if _same_rows(x, reorder_rows(y, interleaved_order(size)))
+        else -1
+        if _same_rows(x, reorder_rows(y, half_split_order(size)))
+        else 0
+    )
+
+
+def _same_rows(x: Tensor, y: Tensor) -> bool:
+    return float((x - y).abs().max()) <= SAME_ROWS_TOLERANCE * float(x.abs().max())
+
+
+def _describe_permutation(side: Activations, direction: int) -> str:
+    """Describe a model whose rows are the correct ones permuted once too often, to halves (1) or to pairs (−1)."""
+    is_permuted = "rotary" in side.scheme.layout_of("layers.{l}.attn.q.weight")
+    return "unpermuted" if (direction > 0) == is_permuted else "permuted twice"

@@ -1,7 +1,7 @@
-"""`Watch`: while a module runs, the shapes of what its parts read and give, and of what is made inside them.
+"""`ShapeRecorder`: the shapes of the inputs, outputs and intermediate tensors of a running module.
 
-Hooks tell of modules; queries, scores and shares are no module's output and are caught where attention is worked out, which is done here
-in plain products for once.
+Hooks record modules. Queries, scores and attention weights are no module's output: while recording, attention is computed with plain matrix
+products, where these are intercepted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ..moe import MoE
 Shape = tuple[int, ...]
 MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 MAX_REAL_SCORES = 1 << 25
-"""Scores of more numbers than this are worked out on the meta device, beside the fused kernel."""
+"""Larger attention scores are computed on the meta device only, next to the fused kernel."""
 
 
 class RecordingKVCache(KVCache):
-    """A memory that tells what it is given and what it gives."""
+    """A KV cache that reports the tensors it stores and returns."""
 
-    def __init__(self, room: int, told: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]) -> None:
-        super().__init__(room)
-        self._told = told
+    def __init__(self, capacity: int, on_update: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]) -> None:
+        super().__init__(capacity)
+        self._on_update = on_update
 
     def update(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
-        """Remember, and tell."""
-        held = super().update(new, past)
-        self._told(new, held)
-        return held
+        """Store and report."""
+        visible = super().update(new, past)
+        self._on_update(new, visible)
+        return visible
 
 
 class ShapeRecorder(TorchFunctionMode):
-    """Shapes by place: `layers.0.attn.q>` is what that module gives, `>…` what it reads, `layers.0.attn:scores` what is made inside."""
+    """Shapes by hook point: `layers.0.attn.q>` is a module's output, `>…` its input, `layers.0.attn:scores` an intermediate tensor."""
 
     def __init__(self, module: Decoder, layers: Iterable[int]) -> None:
         super().__init__()
@@ -51,27 +51,27 @@ class ShapeRecorder(TorchFunctionMode):
         self._inside: list[tuple[str, nn.Module]] = []
         self._handles: list[RemovableHandle] = []
 
-    def new_cache(self, room: int) -> Cache:
-        """A cache whose memories are watched."""
-        made = self._module.new_cache(room)
-        for i, memory in enumerate(made.layers):
-            if isinstance(memory, KVCache):
-                made.layers[i] = RecordingKVCache(memory.capacity, self._remembering(i))
-        return made
+    def new_cache(self, capacity: int) -> Cache:
+        """Return an empty cache that reports its updates."""
+        cache = self._module.new_cache(capacity)
+        for i, layer in enumerate(cache.layers):
+            if isinstance(layer, KVCache):
+                cache.layers[i] = RecordingKVCache(layer.capacity, self._record_update(i))
+        return cache
 
     def record_states(self, cache: Cache) -> None:
-        """Note the states that are carried on."""
-        for i, memory in enumerate(cache.layers):
-            if isinstance(memory, RecurrentState) and memory.recurrent_state is not None:
-                self._note(f"layers.{i}.attn:state", memory.recurrent_state)
+        """Record the recurrent states."""
+        for i, layer in enumerate(cache.layers):
+            if isinstance(layer, RecurrentState) and layer.recurrent_state is not None:
+                self._record(f"layers.{i}.attn:state", layer.recurrent_state)
 
     def __enter__(self) -> ShapeRecorder:
         self.shapes = {}
-        for name, part in self._module.named_modules():
-            if not name.startswith("layers.") or self._watched(name):
+        for name, child in self._module.named_modules():
+            if not name.startswith("layers.") or self._is_recorded(name):
                 self._handles += [
-                    part.register_forward_pre_hook(self._reading(name)),
-                    part.register_forward_hook(self._giving(name)),
+                    child.register_forward_pre_hook(self._input_hook(name)),
+                    child.register_forward_hook(self._output_hook(name)),
                 ]
         super().__enter__()
         return self
@@ -87,82 +87,83 @@ class ShapeRecorder(TorchFunctionMode):
             return self._attend(*args)
         out = func(*args, **(kwargs or {}))
         if self._inside:
-            self._made(func, args, out)
+            self._record_intermediate(func, args, out)
         return out
 
-    def _watched(self, name: str) -> bool:
+    def _is_recorded(self, name: str) -> bool:
         return int(name.split(".")[1]) in self._layers if name != "layers" else False
 
-    def _note(self, place: str, x: Tensor | Shape) -> None:
-        self.shapes[place] = tuple(x) if isinstance(x, tuple) else tuple(x.shape)
+    def _record(self, point: str, x: Tensor | Shape) -> None:
+        self.shapes[point] = tuple(x) if isinstance(x, tuple) else tuple(x.shape)
 
-    def _reading(self, name: str) -> Callable[..., None]:
-        place = f">{_expert(name)}"
+    def _input_hook(self, name: str) -> Callable[..., None]:
+        point = f">{_expert_pattern(name)}"
 
-        def hook(part: nn.Module, given: tuple[Any, ...]) -> None:
-            if isinstance(part, (Attention, LatentAttention, MoE)):
-                self._inside.append((name, part))
-            if given and isinstance(given[0], Tensor):
-                self._note(place, self._rows(place, given[0]))
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if isinstance(module, (Attention, LatentAttention, MoE)):
+                self._inside.append((name, module))
+            if args and isinstance(args[0], Tensor):
+                self._record(point, self._shape(point, args[0]))
 
         return hook
 
-    def _giving(self, name: str) -> Callable[..., None]:
-        place = f"{_expert(name)}>"
+    def _output_hook(self, name: str) -> Callable[..., None]:
+        point = f"{_expert_pattern(name)}>"
 
-        def hook(_part: nn.Module, _given: object, out: Tensor) -> None:
+        def hook(_module: nn.Module, _args: object, out: Tensor) -> None:
             if self._inside and self._inside[-1][0] == name:
                 self._inside.pop()
-            self._note(place, self._rows(place, out))
+            self._record(point, self._shape(point, out))
 
         return hook
 
-    def _rows(self, place: str, x: Tensor) -> Shape:
-        """Its shape; of what experts read and give, all rows of all experts together."""
-        if "{e}" not in place:
+    def _shape(self, point: str, x: Tensor) -> Shape:
+        """The shape of a tensor; for experts, that of the rows of all experts together."""
+        if "{e}" not in point:
             return tuple(x.shape)
-        before = self.shapes.get(place, (0,))[0]
+        before = self.shapes.get(point, (0,))[0]
         return before + x.shape[:-1].numel(), x.shape[-1]
 
-    def _remembering(self, i: int) -> Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]:
-        part, path = self._module.layers[i].attn, f"layers.{i}.attn"
+    def _record_update(self, i: int) -> Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]:
+        mixer, path = self._module.layers[i].attn, f"layers.{i}.attn"
 
-        def told(new: tuple[Tensor, ...], held: tuple[Tensor, ...]) -> None:
-            if isinstance(part, LatentAttention):
-                self._note(f"{path}:key", new[0][..., part.spec.kv_lora_rank :].transpose(1, 2))
-                self._note(f"{path}:kept", held[0].squeeze(1))
+        def on_update(new: tuple[Tensor, ...], visible: tuple[Tensor, ...]) -> None:
+            if isinstance(mixer, LatentAttention):
+                self._record(f"{path}:key", new[0][..., mixer.spec.kv_lora_rank :].transpose(1, 2))
+                self._record(f"{path}:kept", visible[0].squeeze(1))
             else:
-                self._note(f"{path}:k", new[0].transpose(1, 2))
+                self._record(f"{path}:k", new[0].transpose(1, 2))
 
-        return told
+        return on_update
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scores: ScoreParams) -> Tensor:
-        """What attention gives, its shares made before it; of very long prompts the shares' shape alone."""
-        name, part = self._inside[-1]
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, params: ScoreParams) -> Tensor:
+        """Compute attention with its weights as a tensor; for very long prompts only the weights' shape is computed."""
+        name, module = self._inside[-1]
         if q.shape[:-1].numel() * k.shape[-2] > MAX_REAL_SCORES:
-            shares, y = attention_probs(q.to("meta"), k.to("meta"), MaskBlock(), scores._replace(sinks=None)), attend(q, k, v, mask, scores)
+            probs = attention_probs(q.to("meta"), k.to("meta"), MaskBlock(), params._replace(sinks=None))
+            y = attend(q, k, v, mask, params)
         else:
-            shares = attention_probs(q, k, mask.full_block, scores)
-            y = (shares.to(v.dtype).unflatten(1, (k.shape[1], -1)) @ v[:, :, None]).flatten(1, 2)
-        if isinstance(part, LatentAttention):
-            self._note(f"{name}:place", q[..., q.shape[-1] - part.spec.rope_dim :].transpose(1, 2))
-        for place, x in zip(("q", "keys", "values"), (q, k, v), strict=True):
-            self._note(f"{name}:{place}", x.transpose(1, 2))
-        for place, x in (("scores", shares), ("shares", shares), ("mixed", y)):
-            self._note(f"{name}:{place}", x)
+            probs = attention_probs(q, k, mask.full_block, params)
+            y = (probs.to(v.dtype).unflatten(1, (k.shape[1], -1)) @ v[:, :, None]).flatten(1, 2)
+        if isinstance(module, LatentAttention):
+            self._record(f"{name}:place", q[..., q.shape[-1] - module.spec.rope_dim :].transpose(1, 2))
+        for point, x in zip(("q", "keys", "values"), (q, k, v), strict=True):
+            self._record(f"{name}:{point}", x.transpose(1, 2))
+        for point, x in (("scores", probs), ("shares", probs), ("mixed", y)):
+            self._record(f"{name}:{point}", x)
         return y
 
-    def _made(self, func: Any, args: Sequence[Any], out: Any) -> None:
-        """What is made inside a mixer or a router without a module of its own."""
-        name, part = self._inside[-1]
-        if isinstance(part, MoE):
+    def _record_intermediate(self, func: Any, args: Sequence[Any], out: Any) -> None:
+        """Record a tensor that a mixer or router computes outside its submodules."""
+        name, module = self._inside[-1]
+        if isinstance(module, MoE):
             if func in (torch.Tensor.topk, torch.cat):
-                self._note(f"{name}:chosen", out.indices if func is torch.Tensor.topk else out)
-        elif func in MATMULS and isinstance(part, LatentAttention):
-            self._note(f"{name}:{'unpacked' if f'{name}:mixed' in self.shapes else 'absorbed'}", out)
+                self._record(f"{name}:chosen", out.indices if func is torch.Tensor.topk else out)
+        elif func in MATMULS and isinstance(module, LatentAttention):
+            self._record(f"{name}:{'unpacked' if f'{name}:mixed' in self.shapes else 'absorbed'}", out)
         elif func is torch.Tensor.flatten and args[1:] == (2,):
-            self._note(f"{name}:joined", out)
+            self._record(f"{name}:joined", out)
 
 
-def _expert(name: str) -> str:
+def _expert_pattern(name: str) -> str:
     return re.sub(r"\.experts\.\d+(?=\.|$)", ".experts.{e}", name)

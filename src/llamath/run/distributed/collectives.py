@@ -1,4 +1,4 @@
-"""Weights cut over processes: DTensors of which each process holds its part, and the collectives that make outputs whole again."""
+"""Sharded weights as DTensors, and the collectives that combine the outputs of ranks."""
 
 from __future__ import annotations
 
@@ -16,158 +16,157 @@ from ...core.errors import LlamathError
 
 T = TypeVar("T")
 MAX_MESSAGE_BYTES = 4096
-"""The most bytes of a message to all."""
+"""Longest text that a rank can send to the others."""
 
 
-def shard_bounds(size: int, at: int, n: int) -> tuple[int, int]:
-    """Where the part of one of n processes begins and ends; where they do not divide it, the last ones have less."""
-    step = -(-size // n)
-    return min(at * step, size), min((at + 1) * step, size)
+def shard_bounds(size: int, rank: int, ranks: int) -> tuple[int, int]:
+    """Return the first and last (exclusive) index of a rank's shard; the last shards are shorter where the size is not divisible."""
+    step = -(-size // ranks)
+    return min(rank * step, size), min((rank + 1) * step, size)
 
 
-def local_shard(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> Tensor:
-    """What this process holds of a weight: in place where that is one piece of a file, else with nothing of the rest kept."""
-    place = mesh.get_coordinate()
-    assert place is not None
-    for at, n, each in zip(place, mesh.shape, how, strict=True):
-        if isinstance(each, Shard):
-            first, last = shard_bounds(x.shape[each.dim], at, n)
-            x = x.narrow(each.dim, first, last - first)
-        elif isinstance(each, Partial) and at:
+def local_shard(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
+    """Return this rank's shard of a weight: a view of a mapped file where it is contiguous, else a copy, so that the rest is freed."""
+    coordinate = mesh.get_coordinate()
+    assert coordinate is not None
+    for rank, ranks, placement in zip(coordinate, mesh.shape, placements, strict=True):
+        if isinstance(placement, Shard):
+            first, last = shard_bounds(x.shape[placement.dim], rank, ranks)
+            x = x.narrow(placement.dim, first, last - first)
+        elif isinstance(placement, Partial) and rank:
             x = torch.zeros_like(x)
     x = x.contiguous()
-    kept = x.untyped_storage()
-    return x.clone() if kept.resizable() and x.nbytes < kept.nbytes() else x
+    storage = x.untyped_storage()
+    return x.clone() if storage.resizable() and x.nbytes < storage.nbytes() else x
 
 
-def distribute(x: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> DTensor:
-    """A weight that every process has whole, as one that each has its part of."""
-    return _make_dtensor(local_shard(x, mesh, how), x, mesh, how)
+def distribute(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
+    """Return a DTensor of a weight that every rank holds in full."""
+    return _make_dtensor(local_shard(x, mesh, placements), x, mesh, placements)
 
 
-def _make_dtensor(own: Tensor, whole: Tensor, mesh: DeviceMesh, how: Sequence[Placement]) -> DTensor:
-    strides = torch.empty(whole.shape, device="meta").stride()
-    return DTensor.from_local(own, mesh, how, run_check=False, shape=whole.shape, stride=strides)
+def _make_dtensor(local: Tensor, full: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
+    strides = torch.empty(full.shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=full.shape, stride=strides)
 
 
 def iter_local_shards(module: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Of the weights of a module that has been cut, what this process holds; of others nothing is read but where they begin."""
+    """Yield this rank's shards of the weights of a sharded module; of mapped weights only the shards are read."""
     known = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
     for path, x in weights:
-        there = known.get(path)
-        if isinstance(there, DTensor):
-            yield path, distribute(x, there.device_mesh, there.placements)
-        elif there is not None:
+        target = known.get(path)
+        if isinstance(target, DTensor):
+            yield path, distribute(x, target.device_mesh, target.placements)
+        elif target is not None:
             yield path, x
 
 
 @contextmanager
 def translate_dist_errors() -> Iterator[None]:
-    """Say it in words when the others do not take part."""
+    """Raise an error with an explanation where other ranks do not take part in a collective."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise LlamathError(
-            "another process of this group has ended, or does not answer", hint=f"what torch.distributed says: {reason}"
-        ) from error
+        raise LlamathError("another rank has exited or does not respond", hint=f"torch.distributed: {reason}") from error
 
 
 def all_reduce_hook(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    """A hook: what the module gives is one of several parts of a sum."""
+    """Return a forward hook that sums the outputs of all ranks."""
     group = mesh.get_group()
 
-    def add(_module: nn.Module, _given: Any, y: Tensor) -> Tensor:
+    def all_reduce(_module: nn.Module, _args: Any, y: Tensor) -> Tensor:
         y = y.contiguous()
         if not y.is_meta:
             with translate_dist_errors():
                 dist.all_reduce(y, group=group)
         return y
 
-    return add
+    return all_reduce
 
 
 def all_gather_hook(mesh: DeviceMesh, size: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    """A hook: what the module gives are some of `size` numbers side by side."""
-    return lambda _module, _given, y: all_gather_outputs(y, mesh, [Shard(0)], size)
+    """Return a forward hook that concatenates the outputs of all ranks to `size` channels."""
+    return lambda _module, _args, y: all_gather_outputs(y, mesh, [Shard(0)], size)
 
 
-def output_placements(how: Sequence[Placement], y: Tensor) -> list[Placement]:
-    """As the outputs of a map lie whose rows lie like this."""
-    return [Shard(y.dim() - 1) if isinstance(x, Shard) else x for x in how]
+def output_placements(placements: Sequence[Placement], y: Tensor) -> list[Placement]:
+    """Return the placements of a linear layer's output, given those of its weight's rows."""
+    return [Shard(y.dim() - 1) if isinstance(x, Shard) else x for x in placements]
 
 
-def all_gather_outputs(y: Tensor, mesh: DeviceMesh, how: Sequence[Placement], size: int) -> Tensor:
-    """The `size` outputs, side by side, of a map whose rows lie like this."""
-    whole = y.new_empty(*y.shape[:-1], size, device="meta")
+def all_gather_outputs(y: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> Tensor:
+    """Concatenate the outputs of a linear layer whose weight's rows have these placements."""
+    full = y.new_empty(*y.shape[:-1], size, device="meta")
     with translate_dist_errors():
-        return _make_dtensor(y, whole, mesh, output_placements(how, y)).full_tensor()
+        return _make_dtensor(y, full, mesh, output_placements(placements, y)).full_tensor()
 
 
 class GatherHooks:
-    """Hooks around a part that is to see all of `size` numbers side by side, of which each process has some and wants no more back."""
+    """Hooks around a module that needs all `size` channels, of which each rank has some and continues with the same."""
 
-    def __init__(self, mesh: DeviceMesh, how: Sequence[Placement], size: int) -> None:
-        self.mesh, self.how, self.size = mesh, how, size
+    def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> None:
+        self.mesh, self.placements, self.size = mesh, placements, size
 
-    def before(self, _module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The numbers of all."""
-        return (all_gather_outputs(given[0], self.mesh, self.how, self.size),)
+    def before(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Gather the channels of all ranks."""
+        return (all_gather_outputs(args[0], self.mesh, self.placements, self.size),)
 
-    def after(self, _module: nn.Module, _given: Any, y: Tensor) -> Tensor:
-        """Those of this process."""
-        return local_shard(y, self.mesh, output_placements(self.how, y))
+    def after(self, _module: nn.Module, _args: Any, y: Tensor) -> Tensor:
+        """Return the channels of this rank."""
+        return local_shard(y, self.mesh, output_placements(self.placements, y))
 
 
 class VocabParallelHooks:
-    """Hooks around a table of which this process has the rows from `first` up to `last`: the others are zero here, and all are added."""
+    """Hooks around a table of which this rank has the rows from `first` to `last`: other rows are zero here, and ranks are summed."""
 
     def __init__(self, mesh: DeviceMesh, size: int) -> None:
         self.first, self.last = shard_bounds(size, mesh.get_local_rank(), mesh.size())
-        self.sum = all_reduce_hook(mesh)
-        self.elsewhere = torch.empty(0)
+        self.all_reduce = all_reduce_hook(mesh)
+        self.is_remote = torch.empty(0)
 
-    def before(self, _module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Ids as rows of this part."""
-        self.elsewhere = (given[0] < self.first) | (given[0] >= self.last)
-        return ((given[0] - self.first).masked_fill(self.elsewhere, 0), *given[1:])
+    def before(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Convert ids to rows of the local shard."""
+        self.is_remote = (args[0] < self.first) | (args[0] >= self.last)
+        return ((args[0] - self.first).masked_fill(self.is_remote, 0), *args[1:])
 
-    def after(self, module: nn.Module, given: Any, y: Tensor) -> Tensor:
-        """The rows of all processes."""
-        return self.sum(module, given, y.masked_fill(self.elsewhere[..., None], 0.0))
+    def after(self, module: nn.Module, args: Any, y: Tensor) -> Tensor:
+        """Sum the rows of all ranks."""
+        return self.all_reduce(module, args, y.masked_fill(self.is_remote[..., None], 0.0))
 
 
 def broadcast(mesh: DeviceMesh, number: int) -> int:
-    """The number that the first process has."""
-    told = torch.tensor([number], device=mesh.device_type)
+    """Return the first rank's number."""
+    message = torch.tensor([number], device=mesh.device_type)
     with translate_dist_errors():
-        dist.broadcast(told, group=mesh.get_group(), group_src=0)
-    return int(told)
+        dist.broadcast(message, group=mesh.get_group(), group_src=0)
+    return int(message)
 
 
 def run_on_all_ranks(mesh: DeviceMesh, work: Callable[[], T]) -> T:
-    """What `work` gives, once it has come to an end everywhere; what is wrong in one process is an error in all."""
-    wrong: LlamathError | None = None
-    made: list[T] = []
+    """Return the result of `work` once it has ended on all ranks; an error on one rank is raised on all."""
+    own_error: LlamathError | None = None
+    results: list[T] = []
     try:
-        made.append(work())
+        results.append(work())
     except LlamathError as error:
-        wrong = error
-    said = all_gather_text(mesh, "" if wrong is None else f"{wrong}\0{wrong.hint}")
-    found = next(((i, x) for i, x in enumerate(said) if x), None)
-    if found is not None:
-        message, _, hint = found[1].partition("\0")
-        raise LlamathError(f"process {found[0]}: {message}" if found[0] else message, hint=hint) from wrong
-    return made[0]
+        own_error = error
+    messages = all_gather_text(mesh, "" if own_error is None else f"{own_error}\0{own_error.hint}")
+    failed = next(((rank, x) for rank, x in enumerate(messages) if x), None)
+    if failed is not None:
+        rank, text = failed
+        message, _, hint = text.partition("\0")
+        raise LlamathError(f"rank {rank}: {message}" if rank else message, hint=hint) from own_error
+    return results[0]
 
 
 def all_gather_text(mesh: DeviceMesh, text: str) -> list[str]:
-    """What each process says."""
-    words = torch.zeros(MAX_MESSAGE_BYTES, dtype=torch.uint8)
+    """Return the texts of all ranks."""
+    message = torch.zeros(MAX_MESSAGE_BYTES, dtype=torch.uint8)
     data = text.encode()[:MAX_MESSAGE_BYTES]
-    words[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
-    own = words.to(mesh.device_type)
-    found = [torch.empty_like(own) for _ in range(mesh.size())]
+    message[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
+    own = message.to(mesh.device_type)
+    messages = [torch.empty_like(own) for _ in range(mesh.size())]
     with translate_dist_errors():
-        dist.all_gather(found, own, group=mesh.get_group())
-    return [bytes(x.tolist()).rstrip(b"\0").decode(errors="ignore") for x in found]
+        dist.all_gather(messages, own, group=mesh.get_group())
+    return [bytes(x.tolist()).rstrip(b"\0").decode(errors="ignore") for x in messages]

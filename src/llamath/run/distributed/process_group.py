@@ -1,4 +1,4 @@
-"""`group`: the processes that torchrun has started, of which the first speaks for all."""
+"""`process_group`: the ranks started by torchrun; only the first one prints."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ...core.errors import LlamathError, safe
 from .collectives import translate_dist_errors
 
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells the processes that it starts."""
+"""Environment variables that torchrun sets."""
 FAILURE_GRACE_S = 2.0
-"""Seconds that the first process has for saying what is wrong."""
+"""Seconds that other ranks wait before they exit with an error, so that the first rank can report its own."""
 TIMEOUT_S = 300.0
-"""Seconds that a process waits for the others before it gives up."""
+"""Seconds that a rank waits for the others in a collective."""
 
 
 @contextmanager
 def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator[DeviceMesh]:
-    """The mesh of all processes, to be given as a device. All but the first say nothing more, but for what nobody has foreseen."""
+    """Join the ranks started by torchrun; yield their mesh, to be used as a device. Only the first rank prints, and unexpected errors."""
     if missing := [key for key in TORCHRUN_VARIABLES if key not in os.environ]:
         raise LlamathError(
             f"{missing[0]} is not set in the environment", hint="torchrun sets it: torchrun --nproc-per-node 2 -m llamath run"
@@ -35,9 +35,9 @@ def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator
     kind, _, number = device.partition(":")
     if number:
         n = safe(os.environ["WORLD_SIZE"])
-        raise LlamathError(f"{safe(device)} is one device, and there are {n} processes", hint=f"--device {safe(kind)}")
+        raise LlamathError(f"expected a device type for {n} ranks, found {safe(device)}", hint=f"--device {safe(kind)}")
     if kind not in dist.Backend.default_device_backend_map:
-        raise LlamathError(f"several processes do not compute on {safe(device)} together", hint="--device cpu or cuda")
+        raise LlamathError(f"device {safe(device)} does not support several ranks", hint="--device cpu or cuda")
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if os.environ["RANK"] != "0":
@@ -49,18 +49,17 @@ def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator
         yield mesh
     except Exception:
         if dist.get_rank():
-            sleep(FAILURE_GRACE_S)  # when one process ends badly, torchrun ends the others at once
+            sleep(FAILURE_GRACE_S)  # torchrun ends all ranks as soon as one fails
         raise
     dist.destroy_process_group()
 
 
 def silence_rank() -> None:
-    """Say nothing more, here and in what is said at the end, but for what nobody has foreseen."""
-    nobody = open(os.devnull, "w")  # noqa: SIM115  it is for as long as the process lives
-    sys.stdout = sys.stderr = nobody
+    """Discard this rank's output; unexpected exceptions are still printed."""
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  stays open until the process exits
 
-    def speak(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         sys.stderr = sys.__stderr__
         sys.__excepthook__(kind, error, trace)
 
-    sys.excepthook = speak
+    sys.excepthook = print_exception

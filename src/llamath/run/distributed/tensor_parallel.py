@@ -1,14 +1,14 @@
-"""`parallelize`: one model over several processes. What is cut, and along which axis, its blocks declare (`Block.cuts`).
+"""`parallelize`: tensor parallelism. Blocks declare which weights are sharded, and along which axis (`Block.cuts`).
 
-Each weight that is cut becomes a DTensor: whole to whoever asks for its shape, of which each process holds, and computes with, its part.
-Heads stay in one piece; where processes are more than key/value heads, neighbours hold the same one. The order is Megatron's (Shoeybi et
-al. 2019, arXiv:1909.08053): outputs cut first, inputs cut second, one sum at the end of each branch.
+A sharded weight becomes a DTensor: it has the full shape, and each rank holds and computes with its shard. Heads are never divided; where
+there are more ranks than key/value heads, neighbouring ranks hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019,
+arXiv:1909.08053): column-parallel, then row-parallel linear layers, with one all-reduce at the end of each branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -27,178 +27,175 @@ from ..module import Module, tie_weights
 from ..moe import MoE
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
 
-Experts = Literal["cut", "dealt"]
 SHARDABLE: tuple[type[Module], ...] = (Attention, LatentAttention, MLP, ClampedMLP, Decoder, PerLayerEmbedding)
-"""What computes with its part of its weights as it does with all of them."""
+"""Modules whose forward pass works unchanged on shards of their weights."""
 
 
 class RemoteExpert(nn.Module):
-    """An expert that another process has; here it adds nothing."""
+    """An expert on another rank; here its output is zero."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(x)
 
 
 class ParallelContext(NamedTuple):
-    """The processes, and how they share the experts."""
+    """The ranks, and how they share key/value heads and experts."""
 
     mesh: DeviceMesh
     expert_parallel: bool
-    kv_meshes: dict[int, DeviceMesh]  # by the number of key/value heads that are fewer than processes
-    moe_modules: frozenset[Module]  # parts of mixtures, whose outputs are added up further on
+    kv_meshes: dict[int, DeviceMesh]  # by number of key/value heads, where these are fewer than the ranks
+    moe_modules: frozenset[Module]  # modules inside mixtures of experts, whose outputs are summed at the mixture
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return self.mesh.size()
 
 
-def layout_for(n: int, experts: Experts = "cut") -> Layout:
-    """What `views` call this: tensor parallelism over n, with every expert cut, or whole ones dealt out."""
-    return Layout(tp=n, ep=n, etp=1) if experts == "dealt" else Layout(tp=n)
+def layout_for(ranks: int, expert_parallel: bool = False) -> Layout:
+    """Return the layout in the terms of `analysis`: tensor parallelism, with whole experts per rank under expert parallelism."""
+    return Layout(tp=ranks, ep=ranks, etp=1) if expert_parallel else Layout(tp=ranks)
 
 
-def parallelize(module: Decoder, mesh: DeviceMesh, experts: Experts = "cut") -> Decoder:
-    """Let every process of a mesh of one dimension hold and compute its part of a model; to run it, not to train it.
+def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False) -> Decoder:
+    """Shard a model for inference over the ranks of a one-dimensional mesh; with `expert_parallel` each rank holds whole experts.
 
-    A model on the meta device takes no memory, and `mine` then gives what is to be loaded. One that has its numbers gives up the rest.
+    For a model on the meta device, `iter_local_shards` then yields the weights to load; one with weights frees those of other ranks.
     """
     if mesh.ndim != 1:
-        raise LlamathError(f"the mesh has {mesh.ndim} dimensions, and should have one", hint='mesh["tp"] is one of them')
+        raise LlamathError(f"expected a mesh of one dimension, found {mesh.ndim}", hint='mesh["tp"] selects one')
     if any(hasattr(x, "to_local") for x in module.parameters()):
-        raise LlamathError("the model has been cut already")
-    n, tree = mesh.size(), module.spec
-    if n == 1:
+        raise LlamathError("the model is sharded already")
+    ranks, tree = mesh.size(), module.spec
+    if ranks == 1:
         return module
-    check_layout(tree, layout_for(n, experts))
-    for part in module.modules():
-        if isinstance(part, Module) and (why := _unsupported_reason(part, n)):
-            raise LlamathError(f"{why} is not computed by several processes here", hint="one process runs it")
-    mixtures = [part for part in module.modules() if isinstance(part, MoE)]
-    inside = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
-    crew = ParallelContext(mesh, experts == "dealt", {}, inside)
+    check_layout(tree, layout_for(ranks, expert_parallel))
+    for child in module.modules():
+        if isinstance(child, Module) and (what := _unsupported(child, ranks)):
+            raise LlamathError(f"tensor parallelism is not supported for {what}", hint="run it on one rank")
+    mixtures = [child for child in module.modules() if isinstance(child, MoE)]
+    moe_modules = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
+    ctx = ParallelContext(mesh, expert_parallel, {}, moe_modules)
     module.requires_grad_(False)
     module.packed_weights = None
-    for x in module.modules():
-        if isinstance(x, Module):
-            x.fused = None
-    for part in list(_sharded_modules(module, crew)):
-        for name in part.spec.cuts:
-            _shard_field(part, name, crew)
-        if isinstance(part, Attention):
-            _adapt_attention(part, crew)
-    for part in mixtures:
-        part.register_forward_hook(all_reduce_hook(mesh))
+    for child in module.modules():
+        if isinstance(child, Module):
+            child.fused = None
+    for sharded in list(_sharded_modules(module, ctx)):
+        for name in sharded.spec.cuts:
+            _shard_field(sharded, name, ctx)
+        if isinstance(sharded, Attention):
+            _adapt_attention(sharded, ctx)
+    for mixture in mixtures:
+        mixture.register_forward_hook(all_reduce_hook(mesh))
     tie_weights(module, tree)
     module.mesh = mesh
     return module
 
 
-def _unsupported_reason(part: Module, n: int) -> str:
-    """What it is of a part that several processes cannot compute, in words; empty if they can."""
-    spec: Block = part.spec
-    if isinstance(part, Attention):
-        s = part.spec
-        return "attention with a norm for each head" if isinstance(s.q_norm, Stack) or isinstance(s.k_norm, Stack) else ""
-    if spec.cuts and type(part) not in SHARDABLE:
+def _unsupported(module: Module, ranks: int) -> str:
+    """Describe what of a module cannot be sharded over these ranks; empty if all can."""
+    spec: Block = module.spec
+    if isinstance(module, Attention):
+        s = module.spec
+        return "per-head norms" if isinstance(s.q_norm, Stack) or isinstance(s.k_norm, Stack) else ""
+    if spec.cuts and type(module) not in SHARDABLE:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
-    small = next((rows for rows in tables if shard_bounds(rows, n - 1, n)[0] == rows), None)
-    return "" if small is None else f"a table of {small:,} rows, of which some have none,"
+    small = next((rows for rows in tables if shard_bounds(rows, ranks - 1, ranks)[0] == rows), None)
+    return "" if small is None else f"a table of {small:,} rows on {ranks} ranks, of which some would have no rows"
 
 
-def _sharded_modules(part: nn.Module, crew: ParallelContext) -> Iterator[Module]:
-    """The modules whose weights are cut; experts that are dealt out stay whole, in one process each."""
-    if isinstance(part, Module) and part.spec.cuts:
-        yield part
-    for name, child in part.named_children():
-        dealt = crew.expert_parallel and isinstance(part, Module) and name in part.spec.expert_parallel
-        if dealt and isinstance(child, nn.ModuleList):
-            _keep_local_experts(child, crew)
+def _sharded_modules(module: nn.Module, ctx: ParallelContext) -> Iterator[Module]:
+    """Yield the modules with sharded weights; under expert parallelism, experts stay whole."""
+    if isinstance(module, Module) and module.spec.cuts:
+        yield module
+    for name, child in module.named_children():
+        is_expert_list = ctx.expert_parallel and isinstance(module, Module) and name in module.spec.expert_parallel
+        if is_expert_list and isinstance(child, nn.ModuleList):
+            _keep_local_experts(child, ctx)
         else:
-            yield from _sharded_modules(child, crew)
+            yield from _sharded_modules(child, ctx)
 
 
-def _keep_local_experts(experts: nn.ModuleList, crew: ParallelContext) -> None:
-    """Keep the experts of this process."""
-    each = len(experts) // crew.size
-    own = crew.mesh.get_local_rank()
+def _keep_local_experts(experts: nn.ModuleList, ctx: ParallelContext) -> None:
+    """Replace the experts of other ranks."""
+    per_rank = len(experts) // ctx.size
+    rank = ctx.mesh.get_local_rank()
     for i in range(len(experts)):
-        if i // each != own:
+        if i // per_rank != rank:
             experts[i] = RemoteExpert()
 
 
-def _adapt_attention(part: Attention, crew: ParallelContext) -> None:
-    """Norms that see all heads as one vector are shown it; biases that differ from head to head are those of the heads here."""
-    if part.pattern.alibi is not None:
-        first, last = shard_bounds(part.spec.heads, crew.mesh.get_local_rank(), crew.size)
-        part.pattern = part.pattern._replace(first_head=first, last_head=last)
-    for norm, linear in ((part.q_norm, part.q), (part.k_norm, part.k)) if part.spec.qk_preprocess.across_heads else ():
+def _adapt_attention(attn: Attention, ctx: ParallelContext) -> None:
+    """Gather the input of norms over all heads, and select the ALiBi slopes of the local heads."""
+    if attn.pattern.alibi is not None:
+        first, last = shard_bounds(attn.spec.heads, ctx.mesh.get_local_rank(), ctx.size)
+        attn.pattern = attn.pattern._replace(first_head=first, last_head=last)
+    for norm, linear in ((attn.q_norm, attn.q), (attn.k_norm, attn.k)) if attn.spec.qk_preprocess.across_heads else ():
         if isinstance(norm, Norm) and linear is not None:
             weight = linear.weight
             assert isinstance(weight, DTensor)
-            seen = GatherHooks(weight.device_mesh, weight.placements, weight.shape[0])
-            norm.register_forward_pre_hook(seen.before)
-            norm.register_forward_hook(seen.after)
+            hooks = GatherHooks(weight.device_mesh, weight.placements, weight.shape[0])
+            norm.register_forward_pre_hook(hooks.before)
+            norm.register_forward_hook(hooks.after)
 
 
-def _shard_field(part: Module, name: str, crew: ParallelContext) -> None:
-    """Cut what lies in a field, as the block says."""
-    field = getattr(part.spec, name)
+def _shard_field(module: Module, name: str, ctx: ParallelContext) -> None:
+    """Shard a weight, or the weights of a child, as the block declares."""
+    field = getattr(module.spec, name)
     if isinstance(field, Weight):
-        _shard_weight(part, name, part.spec.split(name, field), crew)
-    child = getattr(part, name)
+        _shard_weight(module, name, module.spec.split(name, field), ctx)
+    child = getattr(module, name)
     if not isinstance(child, (Linear, Embedding, Norm)):
         return
-    splits = {x: part.spec.split(name, w) for x, w in child.spec.children if isinstance(w, Weight)}
+    splits = {x: module.spec.split(name, w) for x, w in child.spec.children if isinstance(w, Weight)}
     for x, split in splits.items():
-        _shard_weight(child, x, split, crew)
-    if splits.get("weight") is not None:
-        _add_hooks(part, child, splits, crew)
+        _shard_weight(child, x, split, ctx)
+    if (split := splits.get("weight")) is not None:
+        _add_hooks(module, child, split, ctx)
 
 
-def _shard_weight(owner: Module, name: str, split: Split | None, crew: ParallelContext) -> None:
-    """Put this process's part in the place of the whole."""
+def _shard_weight(owner: Module, name: str, split: Split | None, ctx: ParallelContext) -> None:
+    """Replace a weight by this rank's shard."""
     x = getattr(owner, name)
     if split is None or x is None:
         return
-    mesh, how = _placements(split, crew)
-    setattr(owner, name, nn.Parameter(distribute(x.detach(), mesh, how), requires_grad=False))
+    mesh, placements = _placements(split, ctx)
+    setattr(owner, name, nn.Parameter(distribute(x.detach(), mesh, placements), requires_grad=False))
 
 
-def _placements(split: Split, crew: ParallelContext) -> tuple[DeviceMesh, list[Placement]]:
-    """Over which processes, and how."""
-    if split.on_indivisible != "copy" or split.parts % crew.size == 0:
-        return crew.mesh, [Shard(split.axis)]
-    if split.parts not in crew.kv_meshes:
-        crew.kv_meshes[split.parts] = _kv_mesh(crew.mesh, split.parts)
-    return crew.kv_meshes[split.parts], [Shard(split.axis), Replicate()]
+def _placements(split: Split, ctx: ParallelContext) -> tuple[DeviceMesh, list[Placement]]:
+    """Return the mesh that a weight is sharded over, and its placements."""
+    if split.on_indivisible != "copy" or split.parts % ctx.size == 0:
+        return ctx.mesh, [Shard(split.axis)]
+    if split.parts not in ctx.kv_meshes:
+        ctx.kv_meshes[split.parts] = _kv_mesh(ctx.mesh, split.parts)
+    return ctx.kv_meshes[split.parts], [Shard(split.axis), Replicate()]
 
 
-def _kv_mesh(mesh: DeviceMesh, parts: int) -> DeviceMesh:
-    """The same processes as rows, in each of which all hold the same."""
+def _kv_mesh(mesh: DeviceMesh, kv_heads: int) -> DeviceMesh:
+    """Return the ranks as a mesh with one row per key/value head."""
     if mesh.size() != dist.get_world_size():
-        raise LlamathError(f"{mesh.size()} processes share {parts} key/value heads, and there are others besides them")
-    return DeviceMesh(mesh.device_type, mesh.mesh.view(parts, -1), mesh_dim_names=("kv", "copy"))
+        raise LlamathError(f"{mesh.size()} ranks share {kv_heads} key/value heads, which needs a mesh of all {dist.get_world_size()} ranks")
+    return DeviceMesh(mesh.device_type, mesh.mesh.view(kv_heads, -1), mesh_dim_names=("kv", "copy"))
 
 
-def _add_hooks(part: Module, child: Module, splits: dict[str, Split | None], crew: ParallelContext) -> None:
-    """See to what a linear map or a table gives: a part of a sum, rows of some ids, or columns that nothing else joins."""
-    split = splits["weight"]
-    assert split is not None
+def _add_hooks(module: Module, child: Module, split: Split, ctx: ParallelContext) -> None:
+    """Combine the outputs of ranks: rows of a table, partial sums, or channels that no later linear layer reduces."""
     if isinstance(child, Embedding):
-        rows = VocabParallelHooks(crew.mesh, split.parts)
-        child.register_forward_pre_hook(rows.before)
-        child.register_forward_hook(rows.after)
+        hooks = VocabParallelHooks(ctx.mesh, split.parts)
+        child.register_forward_pre_hook(hooks.before)
+        child.register_forward_hook(hooks.after)
     elif split.axis == 1 and isinstance(child, Linear):
-        _bias_on_one_rank(child, crew)
-        if part not in crew.moe_modules:
-            child.register_forward_hook(all_reduce_hook(crew.mesh))
-    elif not any(x.axis == 1 for x in part.spec.cuts.values()):
-        child.register_forward_hook(all_gather_hook(crew.mesh, split.parts))
+        _bias_on_one_rank(child, ctx)
+        if module not in ctx.moe_modules:
+            child.register_forward_hook(all_reduce_hook(ctx.mesh))
+    elif not any(x.axis == 1 for x in module.spec.cuts.values()):
+        child.register_forward_hook(all_gather_hook(ctx.mesh, split.parts))
 
 
-def _bias_on_one_rank(child: Linear, crew: ParallelContext) -> None:
-    """Let the bias of a map whose parts are added be added by one process alone."""
+def _bias_on_one_rank(child: Linear, ctx: ParallelContext) -> None:
+    """Keep the bias of a row-parallel layer on one rank, so that it is added once."""
     if child.bias is not None:
-        child.bias = nn.Parameter(distribute(child.bias.detach(), crew.mesh, [Partial()]), requires_grad=False)
+        child.bias = nn.Parameter(distribute(child.bias.detach(), ctx.mesh, [Partial()]), requires_grad=False)

@@ -1,0 +1,69 @@
+"""Reports: their JSON equals that of the command line, their repr is one line, and notebooks show tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.cli import cli
+
+REPORTS: dict[str, Callable[[], llamath.Report]] = {
+    "count llama-3-8b": lambda: llamath.count("llama-3-8b"),
+    "count deepseek-v2-lite": lambda: llamath.count("deepseek-v2-lite"),
+    "diff llama-2-7b llama-3-8b": lambda: llamath.diff("llama-2-7b", "llama-3-8b"),
+    "diff llama-3-8b --set num_hidden_layers=40": lambda: llamath.diff("llama-3-8b", changes={"num_hidden_layers": 40}),
+    "diff llama-2-7b llama-3-8b gpt2": lambda: llamath.diff("llama-2-7b", "llama-3-8b", "gpt2"),
+    "explain 2839830528": lambda: llamath.explain(2839830528),
+    "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
+    "design 8B --tensor-parallel 8 -n 2 --tokens 15T": lambda: llamath.design("8B", tensor_parallel=8, limit=2, tokens="15T"),
+    "design 1.5e9 --like gpt2 -n 1": lambda: llamath.design("1.5e9", like="gpt2", limit=1),
+    "memory llama-3.1-70b --context 128k --dtype q4_k_m --batch 4": lambda: llamath.memory(
+        "llama-3.1-70b", context="128k", dtype="q4_k_m", batch=4
+    ),
+    "memory llama-3-8b --train --layout tp=2,dp=8,zero=1": lambda: llamath.memory("llama-3-8b", train=True, layout="tp=2,dp=8,zero=1"),
+    "memory llama-3-8b --lora r=16,targets=q,v": lambda: llamath.memory("llama-3-8b", train=True, lora="r=16,targets=q,v"),
+    "flops llama-3-8b --context 8,192": lambda: llamath.flops("llama-3-8b", context="8,192"),
+    "fit llama-3-8b --on 2xh100 --context 8k": lambda: llamath.fit("llama-3-8b", on="2xh100", context="8k"),
+    "fit llama-3.1-70b --on rtx-4090 --context 8k": lambda: llamath.fit("llama-3.1-70b", on="rtx-4090", context="8k"),
+    "fit llama-3-8b": lambda: llamath.fit("llama-3-8b"),
+    "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
+    "models qwen3": lambda: llamath.models("qwen3"),
+    "gpus h100": lambda: llamath.gpus("h100"),
+    "verify embedded": lambda: llamath.verify("embedded"),
+}
+COMMANDS = {"inspect": "ls"}
+
+
+@pytest.mark.parametrize("line", REPORTS)
+def test_json_equals_the_json_of_the_command(line: str) -> None:
+    command, *arguments = line.split()
+    ran = CliRunner().invoke(cli, [COMMANDS.get(command, command), *arguments, "--json"], standalone_mode=False)
+    assert json.loads(json.dumps(REPORTS[line]().to_json())) == json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("line", REPORTS)
+def test_repr_is_one_short_line(line: str) -> None:
+    text = repr(REPORTS[line]())
+    assert text.startswith("<") and "\n" not in text and 20 < len(text) < 300, text
+
+
+@pytest.mark.parametrize("line", REPORTS)
+def test_notebook_shows_a_table(line: str) -> None:
+    html = REPORTS[line]()._repr_html_()
+    assert html.count("<table") == html.count("</table>") >= 1
+    assert html.count("<tr>") == html.count("</tr>") >= 1
+
+
+def test_html_of_a_strangers_name_is_escaped() -> None:
+    model = llamath.load("gpt2").replace(name="<img src=x>")
+    for report in (llamath.count(model), llamath.memory(model), llamath.names(model)):
+        assert "<img" not in report._repr_html_()
+
+
+def test_json_of_a_count_can_leave_out_the_weights() -> None:
+    report = llamath.count("llama-3-8b")
+    assert report.to_json(weights=False) == report.to_json() | {"weights": []}

@@ -1,0 +1,31 @@
+"""Data that tests compare with: the published facts of `tests/truth`, and the tiny configurations of `tests/tiny`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRUTH = Path(__file__).parents[1] / "truth"
+TINY = Path(__file__).parents[1] / "tiny"
+
+
+def truth(name: str) -> list[dict[str, Any]]:
+    """Return the objects in a file of published facts, one per line."""
+    return [json.loads(line) for line in (TRUTH / name).read_text().splitlines()]
+
+
+def published(name: str) -> Any:
+    """Return one of the published tables in `truth/published.json`."""
+    return json.loads((TRUTH / "published.json").read_text())[name]
+
+
+def tiny_configs() -> list[Any]:
+    """Return every tiny config of `tests/tiny/FAMILY.json`: `{"label": {HF keys with model_type}}`."""
+    return [
+        pytest.param(config, id=f"{path.stem}-{label}")
+        for path in sorted(TINY.glob("*.json"))
+        for label, config in json.loads(path.read_text()).items()
+    ]
