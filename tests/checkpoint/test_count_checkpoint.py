@@ -227,7 +227,7 @@ def test_packed_values_count_as_what_is_in_them_and_scales_as_none(tmp_path: Pat
     found = counted(tmp_path)
     assert found["parameters"]["total"] == 128 * 256 + 128 * 128 + 80
     assert [x["path"] for x in found["weights"]] == ["a.qweight", "b.weight", "c.weight"]
-    assert "rotary factors, not counted: 64 numbers" in " ".join(found["notes"])
+    assert "rotary factors, not counted: 64 elements" in " ".join(found["notes"])
 
 
 def test_the_table_of_a_header_folds_and_unfolds(tmp_path: Path) -> None:

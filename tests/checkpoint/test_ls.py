@@ -20,8 +20,7 @@ from llamath.analysis.count.name_folding import unfold_pattern
 from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensors
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
-from llamath.render.text.ls_data import ls_csv
-from llamath.render.text.ls_text import ls_text
+from llamath.render.text.ls_text import ls_csv, ls_text
 from support import packed as make
 
 EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]
@@ -79,9 +78,10 @@ def test_a_llama_on_one_screen(tmp_path: Path) -> None:
     text = ls(llama(tmp_path))
     head, _, rest = text.partition("\nparameters")
     names = [line.split()[0] for line in GOLDEN.splitlines()[2:]]
-    assert sorted(line.split()[0] for line in head.splitlines()[2:]) == sorted(names)
-    assert {re.sub(" +", " ", x) for x in head.splitlines()[2:]} == {re.sub(" +", " ", x) for x in GOLDEN.splitlines()[2:]}
-    assert head.splitlines()[0] == f"{tmp_path}: safetensors, 2 files, 291 tensors"
+    title, _, table = head.partition("\n\n")
+    assert sorted(line.split()[0] for line in table.splitlines()) == sorted(names)
+    assert {re.sub(" +", " ", x) for x in table.splitlines()} == {re.sub(" +", " ", x) for x in GOLDEN.splitlines()[2:]}
+    assert " ".join(title.split()) == f"{tmp_path}: safetensors, 2 files, 291 tensors"
     assert all(len(line) <= 80 for line in text.splitlines()[1:])
     assert "8,030,261,248" in rest
     assert "16,060,522,496 bytes (16.06 GB, 14.96 GiB)" in rest
@@ -181,7 +181,7 @@ def test_a_configuration_beside_it_says_how_it_is_packed(tmp_path: Path) -> None
     write(tmp_path / "model.safetensors", headers)
     before = json.loads(ls(tmp_path, "--json"))
     assert before["parameters"] < 8_030_261_248
-    assert "224 weights are packed as compressed-int" in before["notes"][0]
+    assert "224 weights packed as compressed-int" in before["notes"][0]
     assert (before["known"], before["bits_per_weight"]) == (False, None)
     text = ls(tmp_path)
     assert f"parameters  {before['parameters']:,} at the least\n" in text
@@ -274,13 +274,13 @@ def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
     report = list_tensors(
         Manifest(format="safetensors", files=(CheckpointFile("a", 16), CheckpointFile("b", 16), CheckpointFile("c", 16)), tensors=twice)
     )
-    assert report.notes == ("2 tensors have the name of another, and are counted with it",)
+    assert report.notes == ("2 tensors with the name of another: all are counted",)
     assert report.total == TensorTotals(3, 6, 6, 24)
 
 
 def test_unknown_integers_are_said() -> None:
     report = list_tensors(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
-    assert report.notes == ("1 matrices of integers (x.W_q, …) belong to no packing known here: stored numbers are counted",)
+    assert report.notes == ("1 integer matrix of no known packing (x.W_q, …): elements are counted",)
 
 
 def test_rows_have_the_order_of_a_tree() -> None:

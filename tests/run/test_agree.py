@@ -53,8 +53,8 @@ def asked(*args: object) -> Result:
 def test_one_model_in_two_formats(hf: Path, gguf_file: Path) -> None:
     done = asked(hf, gguf_file)
     assert done.exit_code == 0
-    assert done.stdout.startswith("the same, to the last bit")
-    assert "same likeliest token    64    of 64" in done.stdout
+    assert done.stdout.startswith("identical, bit by bit")
+    assert "same top-1 token    64    of 64" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80 or str(hf) in done.stdout
     data = json.loads(asked(hf, gguf_file, "--json", "--ids", "1,2,3").stdout)
     assert data["identical"]
@@ -116,7 +116,7 @@ def test_the_first_weight_that_differs_is_named(hf: Path, gguf_file: Path, name:
     other = copied(hf, tmp_path, lambda x: x[name].mul_(1.1))
     done = asked(gguf_file, other)
     assert done.exit_code == 1
-    assert f"first to differ: {module} (" in done.stdout
+    assert f"first difference: {module} (" in done.stdout
     data = json.loads(asked(gguf_file, other, "--json").stdout)
     assert data["first"]["module"] == module
     assert data["first"]["stored"][1] == name
@@ -128,10 +128,10 @@ def test_what_is_configured_otherwise_is_listed(hf: Path, tmp_path: Path) -> Non
     turned = {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
     done = asked(hf, copied(hf, tmp_path, lambda _: None, turned))
     assert done.exit_code == 1
-    assert "first to differ: layers.0.attn, by" in done.stdout
+    assert "first difference: layers.0.attn, by" in done.stdout
     assert "layers.attn.rope.theta   A 10000.0   B 500000.0   (2 layers)" in done.stdout
     done = asked(hf, copied(hf, tmp_path, lambda _: None, {"hidden_act": "gelu"}))
-    assert "first to differ: layers.0.mlp, by" in done.stdout
+    assert "first difference: layers.0.mlp, by" in done.stdout
     assert "layers.mlp.activation   A silu   B gelu   (2 layers)" in done.stdout
 
 
@@ -232,7 +232,7 @@ def test_a_tolerance(hf: Path, tmp_path: Path) -> None:
     assert asked(hf, other).exit_code == 1
     done = asked(hf, other, "--tolerance", "0.01")
     assert done.exit_code == 0
-    assert done.stdout.startswith("the same, within 0.01 of the largest logit")
+    assert done.stdout.startswith("the same within 0.01 of the largest logit")
     assert asked(hf, other, "--dtype", "bfloat16").exit_code == 0  # 2e-2 there
 
 

@@ -76,7 +76,7 @@ def test_a_text_goes_on(typed: Typed, plain: Path) -> None:
     assert found.status == 0
     assert found.out == Llama.open(plain).generate("The cat", max_tokens=12).text + "\n"
     assert found.err.startswith("12 tokens, ")
-    assert found.err.endswith("cut at its longest; the likeliest tokens\n")
+    assert found.err.endswith("maximum length; greedy\n")
 
 
 def test_json_has_the_figures(typed: Typed, plain: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_publishers_settings_are_taken_unless_others_are_given(typed: Typed,
     (place / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": 1}')
     assert "temperature 0.6, top-p 0.9 (generation_config.json), seed" in typed("run", place, "The cat", "--max-tokens", 2).err
     assert "temperature 0.9, top-p 0.9, seed 4" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0.9, "--seed", 4).err
-    assert "the likeliest tokens" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0).err
+    assert "greedy" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0).err
     (place / "generation_config.json").write_text('{"do_sample": true, "top_p": 9}')
     assert "generation_config.json: top_p must be from 0 to 1, found 9" in typed("run", place, "The cat").err
 
@@ -129,7 +129,7 @@ def test_a_stop_string_ends_a_text(typed: Typed, plain: Path) -> None:
     whole = typed("run", plain, "The cat", "--max-tokens", 12).out
     found = typed("run", plain, "The cat", "--max-tokens", 12, "--stop", whole[2:5], "--stop", "never")
     assert found.out == whole[:2] + "\n"
-    assert "a stop string ended it" in found.err
+    assert "stop string" in found.err
 
 
 def test_prompts_from_a_pipe_and_from_a_file(typed: Typed, plain: Path, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_with_what_there_is(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert (head + out).endswith(b"\n")
     assert b"Traceback" not in err
-    assert b"interrupted; the likeliest tokens" in err
+    assert b"interrupted; greedy" in err
 
 
 @pytest.mark.parametrize("words", [("The cat", "--json"), ("--batch-file", "-", "--batch", 2)], ids=["json", "batch"])

@@ -24,11 +24,11 @@ def ls(path: str, *, unfold: bool = False, tree: bool = False, form: str | None 
         say(f"note: {error}; how the values are packed is told from the headers alone", err=True)
     found = list_tensors(checkpoint.manifest, declared)
     if form == "json":
-        from ..render.text.ls_data import ls_json
+        import json
 
-        say(ls_json(found))
+        say(json.dumps(found.to_json()).replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
     elif form == "csv":
-        from ..render.text.ls_data import ls_csv
+        from ..render.text.ls_text import ls_csv
 
         say(ls_csv(found, unfold))
     else:

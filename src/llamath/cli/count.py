@@ -79,11 +79,9 @@ def _header(found: HeaderCount, unfold: bool, form: str | None, rest: bool) -> N
     if form == "json":
         import json
 
-        from ..render.text.header_text import header_json
-
-        click.echo(json.dumps(header_json(found)))
+        click.echo(json.dumps(found.to_json()))
     else:
-        from ..render.text.header_text import header_text
+        from ..render.text.count_text import header_count_text
 
-        for line in header_text(found, unfold):
+        for line in header_count_text(found, unfold):
             click.echo(line)

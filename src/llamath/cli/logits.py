@@ -55,9 +55,7 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
     if as_json:
         import json
 
-        from ..render.text.logits_text import logits_json
-
-        say(json.dumps(logits_json(found)))
+        say(json.dumps(found.to_json()))
     else:
         from ..render.text.logits_text import logits_text
 

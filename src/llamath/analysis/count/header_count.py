@@ -1,7 +1,7 @@
-"""`header_count`: how many parameters a checkpoint has by its headers alone, for models that no family here knows.
+"""`count_header`: the parameters of a checkpoint by its headers alone, for models that no family here knows.
 
-Every tensor counts as the numbers it stands for: packed values as what is in them, scales as none, numbers that tensors share once. What
-can be told from a name alone to be no weight is left out; a head that a file stores a second time, or padding, cannot be told.
+Every tensor counts as the values it represents: packed tensors as the values in them, scales as none, shared values once. Tensors that
+are no weights by their names are left out; a head that a file stores a second time, and padding, cannot be recognized.
 """
 
 from __future__ import annotations
@@ -9,29 +9,39 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ...checkpoint.formats.manifest import Manifest
 from ...core.errors import safe
-from ...core.record_type import Record
+from ...core.number_format import format_count, short_count
+from ...core.parameter_count import Parameters
+from ...core.report import Report
 from ..verify.listing import Listing, TensorRow, list_tensors
+from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
-ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
-"""Tensors of these names, in whatever layer, hold rotary factors, which are computed and not learned."""
-CAVEAT = "counted from the header: a head stored beside the embedding that it equals, padding and buffers count as they are stored"
+_ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
+"""Name endings of tensors with rotary factors, which are computed and not learned."""
+_CAVEAT = "counted from the header: a head stored next to the embedding that it equals, padding and buffers count as they are stored"
+_FORMAT_NAMES = {"safetensors": "hf", "gguf": "gguf"}
+"""The naming scheme of a format's files."""
 
 
-class HeaderCount(Record):
-    """What `llamath count` knows of a checkpoint without a family."""
+class HeaderCount(Report):
+    """The parameters of a checkpoint, counted without a family; what only a family could tell is null in its JSON."""
 
     name: str
     source: str
     listing: Listing
     reason: str = ""  # why there is no family
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=name", "family=unknown", "source", "parameters", "groups", "formula=unknown", "weights", "notes", "stored"),
+        "dtypes=listing.dtypes",
+    )
+
     @cached_property
     def rows(self) -> tuple[TensorRow, ...]:
-        """The folded rows of what is counted; a row of factors is not."""
+        """The folded rows that are counted."""
         return tuple(x for x in self.listing.rows if not is_rotary_table(x))
 
     @property
@@ -40,18 +50,61 @@ class HeaderCount(Record):
         return sum(x.parameters * x.copies for x in self.rows)
 
     @property
-    def stored(self) -> int:
-        """All numbers as the headers count them."""
-        return self.listing.total.elements
+    def parameters(self) -> Mapping[str, Any]:
+        """The total, and null for all other counts."""
+        return dict.fromkeys(Parameters.fields) | {"total": self.total, "extras": {}}
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Empty: only a family knows the groups of its weights."""
+        return {}
+
+    @property
+    def unknown(self) -> None:
+        """What only a family could tell."""
+        return None
+
+    @property
+    def stored(self) -> Mapping[str, int]:
+        """The stored elements and their bytes."""
+        return {"elements": self.listing.total.elements, "bytes": self.listing.total.bytes}
+
+    @property
+    def weights(self) -> list[dict[str, Any]] | None:
+        """Every weight once, with its name in the file and its shape once unpacked; None if there are too many to list."""
+        return list(self._weights()) if self.listing.total.tensors <= MAX_LISTED_WEIGHTS else None
+
+    def _weights(self) -> Iterator[dict[str, Any]]:
+        scheme = _FORMAT_NAMES.get(self.listing.manifest.format, "")
+        for row, x in zip(self.listing.unfolded(), self.listing.manifest.tensors, strict=True):
+            if is_rotary_table(row) or row.role not in ("", "values"):
+                continue
+            packing = self.listing.packings.get(x.name)
+            yield {
+                "path": x.name,
+                "shape": list(packing.shape if packing and packing.shape else x.shape),
+                "dims": None,
+                "parameters": row.parameters,
+                "role": None,
+                "group": None,
+                "tied": row.tied or None,
+                "names": {name: x.name if name == scheme else None for name in SCHEMES},
+            }
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why it is counted so, and what that leaves open."""
-        return tuple(x for x in (self.reason, CAVEAT, *_left_out(self.listing), *self.listing.notes) if x)
+        """Why there is no family, and what that leaves open."""
+        return tuple(x for x in (self.reason, _CAVEAT, *_left_out(self.listing), *self.listing.notes) if x)
+
+    @property
+    def summary(self) -> str:
+        """The total in one line."""
+        at_least = "" if self.listing.known else "at least "
+        return f"{self.name}: {at_least}{format_count(self.total, 'parameter')} ({short_count(self.total)})"
 
 
 def count_header(path: str, reason: str = "") -> HeaderCount:
-    """Count a checkpoint from its headers, without a family; `reason` says why there is none."""
+    """Count a checkpoint from its headers, without a family; `reason` tells why there is none."""
     from ...checkpoint.open import open_checkpoint
 
     opened = open_checkpoint(path)
@@ -68,10 +121,10 @@ def count_from_header(
 
 
 def is_rotary_table(row: TensorRow) -> bool:
-    """Whether these tensors are known to be no weights."""
-    return row.pattern.endswith(ROTARY_TABLES)
+    """Whether these tensors hold rotary factors."""
+    return row.pattern.endswith(_ROTARY_TABLES)
 
 
 def _left_out(found: Listing) -> Iterator[str]:
     if left := [x for x in found.rows if is_rotary_table(x)]:
-        yield f"rotary factors, not counted: {sum(x.elements * x.copies for x in left):,} numbers ({left[0].pattern}, …)"
+        yield f"rotary factors, not counted: {format_count(sum(x.elements * x.copies for x in left), 'element')} ({left[0].pattern}, …)"

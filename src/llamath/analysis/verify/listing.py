@@ -1,52 +1,53 @@
-"""`listing`: what is in a checkpoint, by its headers alone: folded rows, totals by dtype, file and codec, and what is stored twice.
+"""`list_tensors`: the content of a checkpoint by its headers: folded rows, totals by dtype, file and codec, and shared storage.
 
-`elements` are stored numbers as the headers count them; `parameters` are what they stand for: a packed value counts as the values in it,
-scales and the like as none, and numbers that several tensors share once.
+`elements` are stored values as the headers count them; `parameters` are what they represent: a packed value counts as the values in it,
+scales and the like count as none, and values that several tensors share count once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import add, sub
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
 from ...checkpoint.open import missing_shards_note
+from ...core.number_format import format_bytes, format_count
 from ...core.record_type import Record
+from ...core.report import Report, html_table
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
-from .shared_storage import SharedStorage, find_shared_storage
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from ...checkpoint.quantization.packed_tensors import Packing
 
-PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
-"""Dtypes that no packing begins with."""
-MAX_METADATA_CHARS = 1000
-"""So many characters of a metadata value are kept."""
-MAX_SORTED_PARTS = 32
-"""Parts of a name by which it is put in order."""
-INTEGER_DTYPES, MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
-"""A matrix of so many integers, at the least, is likely to be a packed weight."""
+_PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
+"""Dtypes of which no packing consists."""
+_MAX_METADATA_CHARS = 1000
+"""A longer metadata value is cut."""
+_MAX_SORTED_PARTS = 32
+"""The parts of a name by which it is sorted."""
+_INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
+"""A matrix of at least so many integers is likely to be a packed weight."""
 
 
 class TensorRow(NamedTuple):
-    """Tensors whose names make one pattern, and that agree in everything else."""
+    """Tensors whose names form one pattern, and that agree in everything else."""
 
     parts: tuple[str, ...]
     dtype: str
     shape: tuple[int, ...]
     copies: int
-    elements: int  # of one of them, as the rest
+    elements: int  # of one of them, as are bytes and parameters
     bytes: int
     parameters: int
-    kind: str = ""  # of the codec, if one is at work
+    kind: str = ""  # of the codec, if it is packed
     role: str = ""
     known: bool = True
-    tied: bool = False  # its numbers are another tensor's, and are counted there
+    tied: bool = False  # its values are another tensor's, and are counted there
 
     @property
     def pattern(self) -> str:
@@ -55,7 +56,7 @@ class TensorRow(NamedTuple):
 
 
 class TensorTotals(NamedTuple):
-    """Some of the tensors, summed; bytes that tensors share count once."""
+    """Sums over tensors; bytes that tensors share count once."""
 
     tensors: int = 0
     elements: int = 0
@@ -66,55 +67,111 @@ class TensorTotals(NamedTuple):
         return TensorTotals(*map(add, self, other))
 
 
-class FileTotal(NamedTuple):
-    """One file: its name, its size, what of it is no tensor, and what is."""
+class FileTotal(Record):
+    """One file: its size, and the bytes of its header and of its tensors."""
 
-    name: str
+    path: str
     size: int
     header: int
     tensors: int
     bytes: int
 
+    json_fields: ClassVar[tuple[str, ...]] = ("name", "path", "size", "header", "tensors", "bytes")
 
-class Listing(Record):
-    """Everything `llamath ls` shows."""
+    @property
+    def name(self) -> str:
+        """The last part of the path or address."""
+        return self.path.rpartition("/")[2] or self.path
+
+
+class SharedStorage(NamedTuple):
+    """Tensors of a torch checkpoint that share storage, in file order."""
+
+    names: tuple[str, ...]
+    bytes: int  # from the first used byte to the last
+    same: bool  # whether they are equal (a tied head); else they are views of the same bytes
+
+
+class Listing(Report):
+    """The tensors of a checkpoint."""
 
     manifest: Manifest
     rows: tuple[TensorRow, ...]
     packings: Mapping[str, Packing]  # by stored name
-    tied: frozenset[int]  # places of the tensors that an earlier one is tied to
+    tied: frozenset[int]  # indices of the tensors that are tied to an earlier one
     total: TensorTotals
     dtypes: Mapping[str, TensorTotals]
     files: tuple[FileTotal, ...]
-    codecs: Mapping[str, TensorTotals]  # by kind; scales and the like are among their tensors and bytes
-    companions: int = 0  # of the elements, what is scales and the like
+    codecs: Mapping[str, TensorTotals]  # by kind, scales and the like included
+    companions: int = 0  # elements of scales and the like
     shared: tuple[SharedStorage, ...] = ()
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=name", "format=manifest.format", "files", "tensors", "elements=total.elements", "parameters=total.parameters"),
+        *("bytes=total.bytes", "bits_per_weight", "known", "companions", "dtypes", "codecs", "shared", "metadata", "notes"),
+    )
+
+    @property
+    def name(self) -> str:
+        """The name of the file, or of the folder of several."""
+        path = self.files[0].path if self.files else ""
+        return self.files[0].name if len(self.files) == 1 else path.rpartition("/")[0].rpartition("/")[2]
+
+    @property
+    def tensors(self) -> list[dict[str, Any]]:
+        """Every tensor with its file and offset, in file order, as `ls --json` writes it."""
+        return [
+            {
+                "name": x.name,
+                "dtype": x.dtype,
+                "shape": list(x.shape),
+                "elements": x.elements,
+                "bytes": x.bytes,
+                "file": self.files[x.file].name,
+                "offset": x.start,
+                **(_packing_json(self.packings[x.name]) if x.name in self.packings else {}),
+            }
+            for x in self.manifest.tensors
+        ]
+
+    @property
+    def summary(self) -> str:
+        """The format and the totals."""
+        files, tensors = format_count(len(self.files), "file"), format_count(self.total.tensors, "tensor")
+        at_least = "" if self.known else "at least "
+        sizes = f"{at_least}{format_count(self.total.parameters, 'parameter')}, {format_bytes(self.total.bytes)}"
+        return f"{self.manifest.format}, {files}, {tensors}, {sizes}"
+
+    def html_tables(self) -> Iterable[str]:
+        """One row for each pattern of names."""
+        rows = [(x.pattern, x.dtype, "×".join(map(str, x.shape)), x.copies, x.parameters * x.copies, x.bytes * x.copies) for x in self.rows]
+        yield html_table(("tensor", "dtype", "shape", "copies", "parameters", "bytes"), rows)
+
     def unfolded(self) -> Iterator[TensorRow]:
-        """A row for every tensor, in file order."""
+        """Yield a row for every tensor, in file order."""
         for i, x in enumerate(self.manifest.tensors):
             yield _row(tuple(x.name.split(".", MAX_NAME_PARTS)), 1, x, self.packings.get(x.name), i in self.tied)
 
     @property
     def known(self) -> bool:
-        """Whether the headers tell how many values every packed number holds; else the parameters are as many at the least."""
+        """Whether the headers determine how many values each packed element holds; else there are more parameters than counted."""
         return all(x.known for x in self.rows)
 
     @property
     def bits_per_weight(self) -> Fraction | None:
-        """Bits per weight, all that is stored taken together, if both are known."""
+        """Bits per weight over everything that is stored, if both are known."""
         from fractions import Fraction
 
         return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters and self.known else None
 
 
 def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
-    """List a checkpoint; `quantization` is what its configuration says of the way it is packed."""
+    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
     columns = manifest.columns
     codes = find_packings(manifest, quantization)
-    sharing, again = find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
+    sharing, again = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     rows = tuple(_rows(manifest, columns, codes, again))
     coded = [x for x in rows if x.kind]
     return Listing(
@@ -134,8 +191,8 @@ def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = No
 
 
 def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
-    """The packings by name, if any dtype speaks for one: else the module that knows them is not even loaded."""
-    if PLAIN_DTYPES.issuperset(manifest.columns.dtype):
+    """Return the packings of tensors by name; if no dtype suggests any, the module for them is not imported."""
+    if _PLAIN_DTYPES.issuperset(manifest.columns.dtype):
         return {}
     from ...checkpoint.quantization.schemes import find_packings
 
@@ -143,12 +200,12 @@ def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = N
 
 
 def stored_elements(x: Tensor) -> int:
-    """How many numbers a plain tensor has: not more than its bytes hold, where strides let a shape promise more."""
+    """Return the number of elements of a plain tensor: with strides, no more than its bytes hold."""
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
 
 def _rows(manifest: Manifest, columns: TensorColumns, packed: Mapping[str, Packing], again: frozenset[int]) -> Iterator[TensorRow]:
-    """The tensors folded, those of one branch together."""
+    """Yield the folded tensors, those of one branch together."""
     tensors, names = manifest.tensors, columns.name
     keys: list[Sequence[Hashable]] = [columns.dtype, columns.shape]
     if manifest.format == "torch":
@@ -166,12 +223,12 @@ def _row(parts: tuple[str, ...], copies: int, x: Tensor, code: Packing | None, t
 
 
 def _branches(found: list[NameGroup]) -> list[NameGroup]:
-    """Groups in the order of a tree: what begins alike stands together, where the first of it appeared."""
+    """Return groups in tree order: names with a common beginning together, in order of first appearance."""
     places: dict[tuple[str, ...], int] = {}
     keys: dict[int, list[int]] = {}
     for x in found:
         words = tuple("" if part.isdigit() or part.startswith("{") else part for part in x.parts)
-        keys[x.first] = [places.setdefault(words[: i + 1], len(places)) for i in range(min(len(words), MAX_SORTED_PARTS))]
+        keys[x.first] = [places.setdefault(words[: i + 1], len(places)) for i in range(min(len(words), _MAX_SORTED_PARTS))]
     return sorted(found, key=lambda x: keys[x.first])
 
 
@@ -189,17 +246,17 @@ def _totals(rows: Sequence[TensorRow], keys: Sequence[str]) -> dict[str, TensorT
 def _files(manifest: Manifest, columns: TensorColumns, again: frozenset[int]) -> Iterator[FileTotal]:
     tensors, sizes = Counter(columns.file), [0] * len(manifest.files)
     at = 0
-    for i, n in tensors.items():  # the tensors of a file stand together
+    for i, n in tensors.items():  # the tensors of a file are contiguous
         sizes[i] = sum(columns.end[at : at + n]) - sum(columns.start[at : at + n])
         at += n
     for x in (manifest.tensors[i] for i in again):
         sizes[x.file] -= x.bytes
     for i, file in enumerate(manifest.files):
-        yield FileTotal(file.name, file.size, file.header_bytes, tensors[i], sizes[i])
+        yield FileTotal(path=file.name, size=file.size, header=file.header_bytes, tensors=tensors[i], bytes=sizes[i])
 
 
 def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys and the beginnings of their values."""
+    """Yield keys and the beginnings of their values."""
     for key, value in found.items():
         if isinstance(value, Mapping):
             yield from _metadata(value)
@@ -209,18 +266,56 @@ def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"an integer of {value.bit_length():,} bits"
         else:
             text = str(value)
-            yield key, text if len(text) <= MAX_METADATA_CHARS else f"{text[:MAX_METADATA_CHARS]}… ({len(text):,} characters)"
+            yield key, text if len(text) <= _MAX_METADATA_CHARS else f"{text[:_MAX_METADATA_CHARS]}… ({len(text):,} characters)"
 
 
 def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
     if note := missing_shards_note(manifest):
         yield note
     if twice := len(columns.name) - manifest.num_distinct_names:
-        yield f"{twice:,} tensors have the name of another, and are counted with it"
+        yield f"{format_count(twice, 'tensor')} with the name of another: all are counted"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)
-        yield f"{n:,} weights are packed as {kind} in a way that the headers leave open: stored numbers are counted, not what is in them"
-    plain = [x for x in rows if not x.kind and x.dtype in INTEGER_DTYPES and len(x.shape) > 1 and x.elements >= MIN_PACKED_ELEMENTS]
+        weights = f"{format_count(n, 'weight')} packed as {kind}"
+        yield f"{weights}: the headers leave open how many values are in each element, so elements are counted"
+    plain = [x for x in rows if not x.kind and x.dtype in _INTEGER_DTYPES and len(x.shape) > 1 and x.elements >= _MIN_PACKED_ELEMENTS]
     if plain:
         n = sum(x.copies for x in plain)
-        yield f"{n:,} matrices of integers ({plain[0].pattern}, …) belong to no packing known here: stored numbers are counted"
+        yield f"{format_count(n, 'integer matrix', 'integer matrices')} of no known packing ({plain[0].pattern}, …): elements are counted"
+
+
+def _find_shared_storage(tensors: Sequence[Tensor]) -> tuple[tuple[SharedStorage, ...], frozenset[int]]:
+    """Return the storages with more than one tensor, and the indices of the tensors that are equal to an earlier one."""
+    storages: dict[tuple[int, str], list[int]] = {}
+    for i, x in enumerate(tensors):
+        if x.storage:
+            storages.setdefault((x.file, x.storage), []).append(i)
+    found: list[SharedStorage] = []
+    again: list[int] = []
+    for places in storages.values():
+        if len(places) > 1:
+            ties = list(_tied_to_earlier(tensors, places))
+            first, last = min(tensors[i].start for i in places), max(tensors[i].end for i in places)
+            found.append(SharedStorage(tuple(tensors[i].name for i in places), last - first, len(ties) == len(places) - 1))
+            again += ties
+    return tuple(found), frozenset(again)
+
+
+def _tied_to_earlier(tensors: Sequence[Tensor], places: Sequence[int]) -> Iterator[int]:
+    """Yield those with the same dtype, bytes and number of elements as an earlier one: the same tensor, possibly transposed or reshaped."""
+    seen: set[tuple[int, int, str, int]] = set()
+    for i in places:
+        key = (tensors[i].start, tensors[i].end, tensors[i].dtype, tensors[i].elements)
+        if key in seen:
+            yield i
+        seen.add(key)
+
+
+def _packing_json(x: Packing) -> dict[str, Any]:
+    return {
+        "codec": x.kind,
+        "role": x.role,
+        "weight": x.weight,
+        "parameters": x.elements,
+        "logical_shape": None if x.shape is None else list(x.shape),
+    }

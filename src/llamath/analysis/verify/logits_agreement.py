@@ -1,83 +1,116 @@
-"""Whether two models compute the same, as `llamath logits` says it: how far apart, from where on, and what could be the cause."""
+"""Report of `llamath logits`: how far the logits of two checkpoints differ, from which module on, and possible causes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
 
 
 class ComparedCheckpoint(Record):
-    """One of two checkpoints."""
+    """One of the two checkpoints."""
 
     name: str
     model: str
     family: str
     parameters: int
     format: str
-    names: str  # the naming of its tensors
-    dtype: str  # its own
+    names: str  # naming scheme of its tensors
+    dtype: str  # of most of its tensors
     notes: tuple[str, ...] = ()
 
 
 class FirstDifference(Record):
-    """Where numbers are apart."""
+    """The first module whose output differs."""
 
     module: str
-    difference: float  # the largest, as a share of the largest number there
+    difference: float  # largest difference, relative to the largest value
     layer: int | None = None
-    stored: tuple[str, str] = ("", "")  # the module's weight in either file
+    stored: tuple[str, str] = ("", "")  # names of the module's weight in the two files
 
 
 class TreeDifference(Record):
-    """A fact, no number in a file, that the two have otherwise."""
+    """A difference between the two configs that is not in the weights."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("path", "a=a_text", "b=b_text", "layers")
 
     path: str
     a: object
     b: object
     layers: int = 1
 
+    @property
+    def a_text(self) -> str:
+        """A's value as text."""
+        return str(self.a)
+
+    @property
+    def b_text(self) -> str:
+        """B's value as text."""
+        return str(self.b)
+
 
 class LogitsComparison(Record):
-    """What came out."""
+    """Comparison of two checkpoints on the same tokens."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("same", "identical", "tolerance", "dtype", "a", "b", "tokens", "text", "logits=logit_differences", "kl=kl_divergence"),
+        *("top1=top1_agreement", "losses", "first", "layers", "facts", "hints"),
+    )
 
     a: ComparedCheckpoint
     b: ComparedCheckpoint
     tokens: tuple[int, ...]
-    text: str  # that the tokens stand for, if they stand for one
+    text: str  # of the tokens; empty for token ids
     dtype: str
     tolerance: float
-    largest_logit: float  # logit of A, whatever its sign
-    max_difference: float  # difference
+    largest_logit: float  # of A, absolute
+    max_difference: float
     mean_difference: float
-    kl_mean: float  # Kullback-Leibler, of B from A in nats, on average over the tokens
-    kl_max: float  # the same, of the token with most
-    same_top1: int  # of how many tokens the likeliest next one is the same
-    losses: tuple[float, float] | None  # nats a token that either needs for the text
-    layers: tuple[float, ...]  # the difference after each
+    kl_mean: float  # KL(A‖B) in nats, averaged over the tokens
+    kl_max: float  # of the token where it is largest
+    same_top1: int  # number of tokens with the same most likely next token
+    losses: tuple[float, float] | None  # cross-entropy of the text under A and B, in nats per token
+    layers: tuple[float, ...]  # relative difference of the hidden state after each layer
     first: FirstDifference | None
     facts: tuple[TreeDifference, ...] = ()
     hints: tuple[str, ...] = ()
 
     @property
     def identical(self) -> bool:
-        """To the last bit."""
+        """Whether all logits are equal bit by bit."""
         return self.max_difference == 0
 
     @property
     def relative(self) -> float:
-        """The largest difference as a share of the largest logit."""
+        """Largest difference, relative to the largest logit."""
         return self.max_difference / self.largest_logit if self.largest_logit else float(self.max_difference > 0)
 
     @property
     def same(self) -> bool:
-        """Within the tolerance."""
+        """Whether the relative difference is within the tolerance."""
         return self.relative <= self.tolerance
+
+    @property
+    def logit_differences(self) -> dict[str, Any]:
+        """The differences of the logits, for JSON."""
+        return {"max": self.max_difference, "mean": self.mean_difference, "relative": self.relative, "largest": self.largest_logit}
+
+    @property
+    def kl_divergence(self) -> dict[str, Any]:
+        """The KL divergence, for JSON."""
+        return {"mean": self.kl_mean, "max": self.kl_max}
+
+    @property
+    def top1_agreement(self) -> dict[str, Any]:
+        """The number of tokens with the same most likely next token, for JSON."""
+        return {"same": self.same_top1, "of": len(self.tokens)}
 
 
 def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
-    """What two trees have otherwise besides numbers in files: each fact once, with how many layers it is so in."""
+    """Return the differences between two trees apart from stored weights, each once with its number of layers."""
     found: dict[tuple[str, str, str], TreeDifference] = {}
     for path, x, y in _differences(a, b, "", {}):
         key = (path, repr(x), repr(y))
@@ -86,7 +119,7 @@ def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
 
 
 IGNORED_FIELDS = frozenset(("context",))
-"""Facts that change no logits."""
+"""Fields that do not affect logits."""
 Seen = dict[tuple[int, int], list[tuple[str, object, object]]]
 
 
@@ -110,7 +143,7 @@ def _differences(a: Record, b: Record, prefix: str, seen: Seen) -> Iterator[tupl
 
 
 def _display_value(x: object) -> object:
-    """A fact as it is; of what has parts, its kind."""
+    """A value, or the type name of a block or stack."""
     return type(x).__name__ if isinstance(x, (Record, Stack)) else x
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints and configurations that are elsewhere: on the hub, on a web server, in an object store; headers are read, never the rest.
+"""Remote checkpoints: read headers and configurations from the Hub, web servers and object stores, never whole files.
 
-Over http(s) and for hub ids the standard library is enough; huggingface_hub (a stored token) and fsspec (object stores) are the extra
-`hub`. Nothing here is reached unless a name says that it is elsewhere.
+HTTP and the Hub need only the standard library; the extra `hub` has huggingface_hub (for a stored token) and fsspec (object stores).
+Nothing here is imported unless a model is given by URL or Hub id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RemoteCheckpoint(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A folder elsewhere, and the file in it that was named, if one was."""
+    """A remote folder, and the file in it that was given, if any."""
 
     folder: Folder
     file: str
@@ -52,7 +52,7 @@ def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limi
 
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:
-    """The configuration at this address, or in the repository or folder there; and its own address, with the commit."""
+    """Read the configuration at an address or in the repository or folder there; returns it and its address with the commit."""
     with _open(text, limits) as found:
         if found.file.endswith(".json"):
             return found.folder.json(found.file), found.folder.path(found.file)
@@ -62,7 +62,7 @@ def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
 
 
 def _config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
-    """The configuration in a folder, by its name."""
+    """Read the configuration in a folder; returns its file name and keys, or None."""
     for name in CONFIG_FILES:
         try:
             return name, folder.json(name)

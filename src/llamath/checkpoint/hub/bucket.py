@@ -1,6 +1,6 @@
-"""Object stores through fsspec: `s3://`, `gs://` and the like, by name; its other schemes run programs, follow templates or chain.
+"""Object stores through fsspec; only listed schemes (`s3://`, `gs://`, …), since fsspec's others can run programs or chain stores.
 
-Credentials are the store's own affair, in the environment or its files; an error's text is not repeated, since it may hold some.
+The stores find credentials in the environment or their files; their error texts are not shown, since they may contain credentials.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from .remote_folder import RemoteFolder
 
 T = TypeVar("T")
 STORES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "memory": "fsspec"}
-"""Scheme → the package that speaks it; `memory` is fsspec's own, for trials."""
+"""Scheme → fsspec implementation; `memory` is for tests."""
 
 INCLUDED = frozenset(("s3fs", "gcsfs"))
-"""Those of the extra `hub`."""
+"""Packages in the extra `hub`."""
 
 
 class BucketFile(Source):
-    """An object of a store, read in the blocks that are asked for."""
+    """An object, read by ranges."""
 
     def __init__(self, store: Any, path: str, name: str) -> None:
         self.name, self._store, self._path, self._left = name, store, path, BUDGET
         size = _call_store(name, lambda: store.info(path).get("size"))
         if not isinstance(size, int) or size < 0:
-            raise RemoteError("range", f"{safe(name)}: the store does not say how many bytes it has")
+            raise RemoteError("range", f"{safe(name)}: the store does not report its size")
         self.size = size
 
     def fetch(self, start: int, length: int) -> bytes:
-        """One block."""
+        """Read a range."""
         if length > self._left:
-            raise RemoteError("too_large", f"{safe(self.name)}: reading it would take more than is read of one file over a network")
+            raise RemoteError("too_large", f"{safe(self.name)}: the header needs more bytes than are read from one remote file")
         self._left -= length
         data = _call_store(self.name, lambda: self._store.cat_file(self._path, start=start, end=start + length)) if length else b""
         if not isinstance(data, bytes) or len(data) != length:
-            raise RemoteError("range", f"{safe(self.name)}: asked for {length:,} bytes from byte {start:,}, and got others")
+            raise RemoteError("range", f"{safe(self.name)}: requested {length:,} bytes from byte {start:,}, received others")
         return data
 
 
 class BucketFolder(RemoteFolder):
-    """The objects below a prefix."""
+    """The objects under a prefix."""
 
     def __init__(self, store: Any, path: str, name: str) -> None:
         self.name, self._store, self._path = name.rstrip("/"), store, path
 
     def names(self) -> Sequence[str]:
-        """What the store lists."""
+        """Return the names that the store lists."""
         found = _call_store(self.name, lambda: self._store.ls(self._path, detail=False))
         return sorted({posixpath.basename(str(x).rstrip("/")) for x in found} - {""})
 
     def open(self, name: str) -> Source | None:
-        """The object, if there is one."""
+        """Open an object; None if there is none."""
         try:
             return BucketFile(self._store, posixpath.join(self._path, check_file_name(name)), self.path(name))
         except RemoteError as error:
@@ -66,10 +66,10 @@ class BucketFolder(RemoteFolder):
             return None
 
     def json(self, name: str) -> dict[str, Any]:
-        """Read whole, if it is small."""
+        """Read a small JSON object."""
         source = self.open(name)
         if source is None:
-            raise RemoteError("missing", f"{safe(self.path(name))}: there is no such thing")
+            raise RemoteError("missing", f"{safe(self.path(name))}: not found")
         if source.size > MAX_BYTES:
             raise RemoteError("too_large", f"{safe(source.name)} has {source.size:,} bytes; at most {MAX_BYTES:,} are read")
         try:
@@ -79,10 +79,10 @@ class BucketFolder(RemoteFolder):
 
 
 def open_bucket(text: str) -> tuple[BucketFolder, str]:
-    """The folder that an address names, or that its object lies in, and the object's name or nothing."""
+    """Return the folder at an address, or that of the object there, and the object's name or an empty string."""
     scheme, _, rest = text.partition("://")
     if scheme not in STORES or "::" in text or "@" in rest.partition("/")[0]:
-        raise RemoteError("scheme", f"{safe(text)}: expected one of {', '.join(STORES)}, without a user or a chain of stores")
+        raise RemoteError("scheme", f"{safe(text)}: expected one of {', '.join(STORES)}, without a user name or chained stores")
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
@@ -99,11 +99,11 @@ def open_bucket(text: str) -> tuple[BucketFolder, str]:
 
 
 def _call_store(name: str, question: Callable[[], T]) -> T:
-    """What the store answers; each store raises errors of its own kind."""
+    """Call a store and translate its errors."""
     try:
         return question()
     except FileNotFoundError:
-        raise RemoteError("missing", f"{safe(name)}: there is no such thing") from None
+        raise RemoteError("missing", f"{safe(name)}: not found") from None
     except PermissionError:
         raise RemoteError("forbidden", f"{safe(name)}: the store denies access", hint="see the store's own credentials") from None
     except Exception as error:

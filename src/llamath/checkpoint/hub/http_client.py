@@ -1,7 +1,7 @@
-"""One question and one answer over http(s), on the standard library alone: bounded in time, in bytes and in redirects.
+"""An HTTP client on the standard library, with limits on time, bytes and redirects.
 
-No library's defaults are trusted with a token: each step of a redirect is a request of its own, whose headers are made for that step.
-What comes in is metered below the HTTP parser, so that no header, chunk or trailer is longer or slower than the limits.
+Each redirect is a separate request whose headers are built anew, so that a token is never forwarded to another origin. Incoming bytes are
+metered below the HTTP parser, so that no header, chunk or trailer can exceed the limits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .urls import Url, parse_url
 
 REDIRECTS = (301, 302, 303, 307, 308)
 HEADERS, CHUNK = 256 << 10, 1 << 20
-"""Bytes that an answer may have besides its body; bytes of body that are read at once."""
+"""Maximum bytes of a response besides its body; bytes of body that are read at once."""
 
 
 class Limits(NamedTuple):
-    """How long anything may take, in seconds, and how many redirects are followed."""
+    """Time limits in seconds, and the number of redirects to follow."""
 
     connect: float = 10
     read: float = 20
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
 
 
 class Request(Protocol):
-    """What is asked for: its headers, the most bytes of body, and a check of the answer that gives the body's length where it is known."""
+    """A request: its headers, the maximum bytes of the body, and a check of the response that returns the body's length, if known."""
 
     @property
     def max_bytes(self) -> int: ...
@@ -50,36 +50,36 @@ class Request(Protocol):
 
 
 class Response(NamedTuple):
-    """An answer that passed its check, and where it came from in the end."""
+    """A response that passed its check, and its URL after redirects."""
 
     url: Url
     status: int
-    headers: Any  # an email.message.Message, which looks names up without regard to case
+    headers: Any  # an email.message.Message, whose keys are case-insensitive
     body: bytes
 
 
 class _Meter:
-    """What is left of an answer's time and bytes."""
+    """The remaining time and bytes of a response."""
 
     def __init__(self, where: str, silence: float, end: float, most: int, clock: Callable[[], float]) -> None:
         self.where, self.silence, self.end, self.left, self.clock = where, silence, end, most + HEADERS, clock
 
     def wait(self) -> float:
-        """How long the next bytes may be awaited."""
+        """Return the timeout for the next bytes."""
         left = self.end - self.clock()
         if left <= 0:
             raise TimeoutError
         return min(left, self.silence)
 
     def spend(self, count: int) -> None:
-        """Count what came."""
+        """Count received bytes."""
         self.left -= count
         if self.left < 0:
-            raise RemoteError("long", f"{self.where} sends more than was asked for")
+            raise RemoteError("long", f"{self.where} sends more than was requested")
 
 
 class _MeteredSocket(io.RawIOBase):
-    """A socket's bytes, each wait and each byte of which is counted."""
+    """A socket reader that applies a meter to each read."""
 
     def __init__(self, sock: socket.socket, meter: _Meter) -> None:
         self._sock, self._file, self._meter = sock, sock.makefile("rb", buffering=0), meter
@@ -99,7 +99,7 @@ class _MeteredSocket(io.RawIOBase):
 
 
 class _MeteredResponse(HTTPResponse):
-    """An answer read through a meter."""
+    """A response read through a meter."""
 
     def __init__(self, meter: _Meter, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -108,7 +108,7 @@ class _MeteredResponse(HTTPResponse):
 
 
 class Session:
-    """Connections that are kept, and the endpoint's token, which goes to the endpoint alone; safe to share among threads."""
+    """A thread-safe pool of connections, and a token that is sent only to the endpoint."""
 
     def __init__(
         self,
@@ -124,13 +124,13 @@ class Session:
         self._tls: ssl.SSLContext | None = None
 
     def parse_url(self, url: str) -> Url:
-        """A URL's place, trusted if it is the endpoint's and the token cannot be overheard on the way."""
+        """Parse a URL; it is trusted with the token if it belongs to the endpoint and the connection is private."""
         there = parse_url(url)
         trusted = bool(self._token) and self._endpoint is not None and there.origin == self._endpoint.origin
         return there._replace(is_trusted=trusted and there.is_private)
 
     def get(self, there: Url, ask: Request) -> Response:
-        """Ask, and follow redirects to the answer."""
+        """Send a request and follow redirects."""
         end = min(self._clock() + self.limits.response, self._until)
         start = there
         for _ in range(self.limits.redirects + 1):
@@ -141,7 +141,7 @@ class Session:
         raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         with self._lock:
             links = [link for idle in self._idle.values() for link in idle]
             self._idle.clear()
@@ -149,7 +149,7 @@ class Session:
             link.close()
 
     def _exchange(self, there: Url, ask: Request, end: float) -> Response:
-        """One request to one place, sent again once if the connection drops."""
+        """Send one request, again on a new connection if it is dropped."""
         for last in (False, True):
             meter = _Meter(there.display, self.limits.read, end, ask.max_bytes, self._clock)
             link = self._link(there, fresh=last)
@@ -194,7 +194,7 @@ class Session:
         return reply
 
     def _request(self, there: Url, ask: Request) -> tuple[str, dict[str, str]]:
-        """The target and the headers; only a place that is trusted gets the token."""
+        """Return the request target and headers; only a trusted URL gets the token."""
         headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **ask.headers()}
         if there.is_trusted:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -203,7 +203,7 @@ class Session:
         return there.path + there.query, headers
 
     def _link(self, there: Url, *, fresh: bool) -> HTTPConnection:
-        """A connection to a place: one that is idle, or a new one."""
+        """Return an idle connection to a URL's origin, or a new one."""
         with self._lock:
             if not fresh and (idle := self._idle.get(there.origin)):
                 return idle.pop()
@@ -220,7 +220,7 @@ class Session:
 
 
 def _body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> bytes:
-    """The body, of this length or, where none is known, of at most so many bytes."""
+    """Read a body of the expected length or, if that is unknown, of at most `most` bytes."""
     parts: list[bytes] = []
     got, wanted = 0, most + 1 if expected is None else expected
     while got < wanted and (part := answer.read(min(wanted - got, CHUNK))):
@@ -234,32 +234,32 @@ def _body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> 
 
 
 def _reason(error: Exception) -> str:
-    """What the system says; never what `http.client` says, which repeats headers."""
+    """Return the operating system's message; those of `http.client` may repeat headers."""
     return safe(error.strerror or str(error), 120) if isinstance(error, OSError) else type(error).__name__
 
 
 _LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
 _ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"
 _STATUS_ERRORS: dict[int, tuple[str, str, str]] = {
-    401: ("unauthorized", "it is gated or private, or there is no such model", _LOGIN),
+    401: ("unauthorized", "the model is gated or private, or does not exist", _LOGIN),
     403: ("forbidden", "access is denied", _LOGIN),
-    404: ("missing", "there is no such thing", "check the spelling; a private model needs a token that may read it"),
-    407: ("proxy", "the proxy wants a password", "see https_proxy"),
-    410: ("missing", "it is gone", ""),
+    404: ("missing", "not found", "check the spelling; a private model needs a token that may read it"),
+    407: ("proxy", "the proxy requires a password", "see https_proxy"),
+    410: ("missing", "no longer available", ""),
     429: ("busy", "too many requests", "wait some minutes; with HF_TOKEN the hub allows more"),
 }
 _HUB_ERROR_CODES = {
     "GatedRepo": "it is gated",
-    "RepoNotFound": "there is no such model, or it is private",
-    "RevisionNotFound": "there is no such revision",
-    "EntryNotFound": "there is no such file",
+    "RepoNotFound": "the model does not exist or is private",
+    "RevisionNotFound": "the revision does not exist",
+    "EntryNotFound": "the file does not exist",
 }
-"""The hub's `X-Error-Code`; its free text is not repeated, since it may repeat what was sent."""
+"""The Hub's `X-Error-Code`; its free text is not shown, since it may repeat what was sent."""
 
 
 def _error_for_status(there: Url, status: int, headers: Message) -> RemoteError:
-    """The error for an answer that is neither the bytes nor a redirect to them."""
-    later = ("server", "the server has failed", "try again later") if status >= 500 else ("status", "an answer nobody asked for", "")
+    """Return the error for a response that is neither a success nor a redirect."""
+    later = ("server", "server error", "try again later") if status >= 500 else ("status", "unexpected response", "")
     code, meaning, hint = _STATUS_ERRORS.get(status, later)
     meaning = _HUB_ERROR_CODES.get(headers.get("X-Error-Code", ""), meaning)
     if there.is_trusted and status in (401, 403):
@@ -268,7 +268,7 @@ def _error_for_status(there: Url, status: int, headers: Message) -> RemoteError:
 
 
 class _Proxy(NamedTuple):
-    """An HTTP proxy; `headers` hold its own password, for it alone."""
+    """An HTTP proxy; `headers` contain its password, which is sent only to it."""
 
     host: str
     port: int
@@ -276,7 +276,7 @@ class _Proxy(NamedTuple):
 
 
 def _proxy_for(there: Url) -> _Proxy | None:
-    """The proxy on the way to a place, if there is one."""
+    """Return the proxy that the environment sets for a URL (`https_proxy`, `no_proxy`); this machine is always reached directly."""
     if there.is_loopback or proxy_bypass(there.host):
         return None
     known = getproxies()
@@ -289,7 +289,7 @@ def _proxy_for(there: Url) -> _Proxy | None:
     except ValueError:
         host, port = None, 0
     if not host or parts.scheme != "http":
-        raise RemoteError("proxy", f"the proxy for {there.scheme} is no http:// address", hint=f"see {there.scheme}_proxy, or no_proxy")
+        raise RemoteError("proxy", f"the proxy for {there.scheme} is not an http:// URL", hint=f"see {there.scheme}_proxy, or no_proxy")
     if parts.username is None:
         return _Proxy(host, port, {})
     secret = b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()

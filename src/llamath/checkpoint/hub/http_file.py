@@ -1,7 +1,7 @@
-"""`HttpFile`: a file on a web server, read by ranges and never whole; `fetch_json`: a small one, read whole.
+"""`HttpFile`: a file on a web server, read by ranges; `fetch_json`: a small JSON file, read whole.
 
-An answer to a range must be exactly that range: status 206 (RFC 9110 §15.3.7), the Content-Range that was asked for, the size that the
-file had before, as many bytes as that makes, and no encoding, since a range of a compressed file is no range of the file.
+A response to a range request must be exactly that range: status 206 (RFC 9110 §15.3.7), the requested Content-Range, an unchanged file
+size, the right number of bytes, and no content encoding, which would apply to the whole file.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from .http_client import Session
 from .urls import Url
 
 HEAD = 24
-"""The first question asks for so many bytes: they tell the format, and the answer tells the size."""
+"""Bytes of the first request, which tell the format; the response tells the file size."""
 BUDGET = 128 << 20
-"""Bytes read of one file, at the most; the largest published header has some 30 million."""
+"""Maximum bytes read from one file; the largest published header has about 30 million."""
 _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
-_NO_RANGES = "the server does not serve parts of files: download the file, and give its path"
+_NO_RANGES = "the server does not support range requests: download the file and give its path"
 
 
-class Span(NamedTuple):
-    """A question for bytes `start` to `start + most`; the size is None until the first answer."""
+class _RangeRequest(NamedTuple):
+    """A request for `max_bytes` bytes from `start`; the file size is None until the first response."""
 
     start: int
     max_bytes: int
     size: int | None = None
 
     def headers(self) -> dict[str, str]:
-        """The range."""
+        """Return the Range header."""
         return {"Range": f"bytes={self.start}-{self.start + self.max_bytes - 1}"}
 
     def check(self, there: Url, answer: HTTPResponse) -> int:
-        """How many bytes come, if it is what was asked for."""
+        """Check that the response is the requested range and return its length."""
         if answer.status == 416 and self.size is None and answer.headers.get("Content-Range", "").strip() == "bytes */0":
             return 0
         if answer.status != 206:
-            raise self._wrong(there, f"the answer {answer.status}, not 206", _NO_RANGES)
+            raise self._wrong(there, f"status {answer.status}, not 206", _NO_RANGES)
         _identity(there, answer)
-        first, last, size = span(answer.headers.get("Content-Range", "")) or (-1, -1, -1)
+        first, last, size = _parse_content_range(answer.headers.get("Content-Range", "")) or (-1, -1, -1)
         if size < 0:
-            raise self._wrong(there, "no Content-Range that says so")
+            raise self._wrong(there, "no valid Content-Range")
         if self.size not in (None, size):
-            raise RemoteError("changed", f"{there.display} had {self.size:,} bytes and now has {size:,}: it changes while it is read")
+            raise RemoteError("changed", f"{there.display} had {self.size:,} bytes and now has {size:,}: it changed while it was read")
         if (first, last) != (self.start, min(self.start + self.max_bytes, size) - 1):
             raise self._wrong(there, f"bytes {first:,} to {last:,} of {size:,}")
         if answer.length is not None and answer.length != last - first + 1:
@@ -54,21 +54,21 @@ class Span(NamedTuple):
         return last - first + 1
 
     def _wrong(self, there: Url, found: str, hint: str = "") -> RemoteError:
-        asked = f"asked for bytes {self.start:,} to {self.start + self.max_bytes - 1:,}"
-        return RemoteError("range", f"{there.display}: {asked}, and got {found}", hint=hint)
+        asked = f"requested bytes {self.start:,} to {self.start + self.max_bytes - 1:,}"
+        return RemoteError("range", f"{there.display}: {asked}, received {found}", hint=hint)
 
 
-class Whole(NamedTuple):
-    """A question for a whole small file."""
+class _FileRequest(NamedTuple):
+    """A request for a whole small file."""
 
     max_bytes: int
 
     def headers(self) -> dict[str, str]:
-        """None of its own."""
+        """Return no headers."""
         return {}
 
     def check(self, there: Url, answer: HTTPResponse) -> int | None:
-        """How many bytes come, where the server says it."""
+        """Check the response and return its length, if the server declares it."""
         if answer.status != 200:
             raise RemoteError("status", f"{there.display}: expected status 200, found {answer.status}")
         _identity(there, answer)
@@ -78,51 +78,51 @@ class Whole(NamedTuple):
 
 
 class HttpFile(Source):
-    """A file on a web server; the redirects to it are followed once, and its size and strong entity tag must stay what they were."""
+    """A file on a web server; redirects are followed once, and its size and strong entity tag must not change."""
 
     def __init__(self, url: str, session: Session | None = None, *, name: str = "", budget: int = BUDGET) -> None:
         self._session, self._own, self._left = session or Session(), session is None, budget
         try:
             there = self._session.parse_url(url)
             self.name = name or there.site + there.path
-            reply = self._session.get(there, Span(0, HEAD))
+            reply = self._session.get(there, _RangeRequest(0, HEAD))
         except BaseException:
             self.close()
             raise
-        found = span(reply.headers.get("Content-Range", ""))
+        found = _parse_content_range(reply.headers.get("Content-Range", ""))
         self._place, self._head, self.size = reply.url, reply.body, found[2] if found else 0
         self._tag = _tag(reply.headers)
 
     def fetch(self, start: int, length: int) -> bytes:
-        """What the first answer brought already, or one more question."""
+        """Return bytes of the first response, or send another request."""
         if not length or start + length <= len(self._head):
             return self._head[start : start + length]
         if length > self._left:
-            raise RemoteError("too_large", f"{safe(self.name)}: reading it would take more than is read of one file over a network")
+            raise RemoteError("too_large", f"{safe(self.name)}: the header needs more bytes than are read from one remote file")
         self._left -= length
-        reply = self._session.get(self._place, Span(start, length, self.size))
+        reply = self._session.get(self._place, _RangeRequest(start, length, self.size))
         if self._tag != _tag(reply.headers):
-            raise RemoteError("changed", f"{safe(self.name)} has another entity tag than before: it changes while it is read")
+            raise RemoteError("changed", f"{safe(self.name)} has a different entity tag than before: it changed while it was read")
         return reply.body
 
     def close(self) -> None:
-        """Close the connection, unless others use it."""
+        """Close the session if it is this file's own."""
         if self._own:
             self._session.close()
 
 
 def fetch_json(session: Session, there: Url, most: int = MAX_BYTES) -> dict[str, Any]:
-    """The object in a small file on a web server."""
-    data = session.get(there, Whole(most)).body
+    """Read the JSON object in a small file."""
+    data = session.get(there, _FileRequest(most)).body
     try:
         return parse_json(data, there.display)
     except ConfigError as error:
-        hint = "a web page? a file's own address has /resolve/ in it, not /blob/" if data.lstrip()[:1] == b"<" else ""
+        hint = "is this a web page? the URL of a file contains /resolve/, not /blob/" if data.lstrip()[:1] == b"<" else ""
         raise RemoteError("json", str(error), hint=hint) from None
 
 
-def span(text: str) -> tuple[int, int, int] | None:
-    """First byte, last byte and size of a Content-Range."""
+def _parse_content_range(text: str) -> tuple[int, int, int] | None:
+    """Parse a Content-Range into first byte, last byte and file size."""
     found = _RANGE.fullmatch(text.strip())
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
@@ -130,7 +130,7 @@ def span(text: str) -> tuple[int, int, int] | None:
 def _identity(there: Url, answer: HTTPResponse) -> None:
     encoding = ", ".join(answer.headers.get_all("Content-Encoding", [])).strip().lower()
     if encoding not in ("", "identity"):
-        raise RemoteError("encoding", f"{there.display}: asked for plain bytes, and got them in {safe(encoding, 40)}")
+        raise RemoteError("encoding", f"{there.display}: expected no content encoding, found {safe(encoding, 40)}")
 
 
 def _tag(headers: Any) -> str:

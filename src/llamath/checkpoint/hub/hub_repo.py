@@ -1,7 +1,7 @@
-"""Model repositories on the hub: an id and a revision become one commit, and the files of that commit a `Folder`.
+"""Model repositories on the Hub: an id and a revision are resolved to a commit, whose files are a `Folder`.
 
-Documented routes alone: `/api/models/{id}/revision/{revision}` gives the commit and the names, `/{id}/resolve/{commit}/{file}` the bytes.
-huggingface_hub (extra `hub`) is asked for one thing, the token that `hf auth login` stored; HF_TOKEN needs no extra.
+Only documented routes are used: `/api/models/{id}/revision/{revision}` for the commit and the file names, and
+`/{id}/resolve/{commit}/{file}` for the bytes. huggingface_hub (extra `hub`) is used only to find the token that `hf auth login` stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .urls import Url, parse_url, quote_url
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
 ANSWER = 8 << 20
-"""Bytes of an answer of the hub's API; those of the largest repositories have one million."""
+"""Maximum bytes of a response of the Hub's API; those for the largest repositories have one million."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _REVISION = r"refs/(?:pr|convert)/[^/@\s]{1,100}|[^/@\s]{1,255}"
 _ID = re.compile(rf"(?P<id>{_NAME}/{_NAME})(?:@(?P<revision>{_REVISION}))?(?P<path>)", re.ASCII)
@@ -36,7 +36,7 @@ _COMMIT = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class Repo(NamedTuple):
-    """A model on the hub, a revision of it, and a file or folder in it."""
+    """A model repository, a revision, and a file or folder in it."""
 
     id: str
     revision: str = "main"
@@ -44,7 +44,7 @@ class Repo(NamedTuple):
 
 
 def parse_repo(text: str) -> Repo | None:
-    """What `org/name[@revision]`, `hf://org/name[@revision][/path]` or the address of a page of the endpoint names."""
+    """Parse `org/name[@revision]`, `hf://org/name[@revision][/path]` or the URL of a page of the endpoint."""
     site = endpoint()
     found = _URI.fullmatch(text) if text.startswith("hf://") else _ID.fullmatch(text)
     if text.startswith(f"{site}/"):
@@ -52,29 +52,31 @@ def parse_repo(text: str) -> Repo | None:
     if found and found["id"].partition("/")[0] not in _OTHERS and ".." not in found["id"]:
         return Repo(found["id"], unquote(found["revision"] or "main"), unquote(found["path"] or "").strip("/"))
     if text.startswith("hf://"):
-        raise RemoteError("id", f"{safe(text)} is no model on the hub", hint="hf://org/name, hf://org/name@revision or hf://org/name/file")
+        raise RemoteError(
+            "id", f"{safe(text)} is not a model on the Hub", hint="hf://org/name, hf://org/name@revision or hf://org/name/file"
+        )
     return None
 
 
 def endpoint() -> str:
-    """The hub's address."""
+    """Return the Hub's URL."""
     return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
 
 
 def new_session(limits: Limits | None = None) -> Session:
-    """A session that knows the endpoint, and the token for it."""
+    """Return a session with the endpoint and its token."""
     if _is_set("HF_HUB_OFFLINE") or _is_set("TRANSFORMERS_OFFLINE"):
-        raise RemoteError("offline", "HF_HUB_OFFLINE says not to ask the hub", hint="unset it, or give the path of a copy on this machine")
+        raise RemoteError("offline", "the Hub is disabled by HF_HUB_OFFLINE", hint="unset it, or give the path of a local copy")
     return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), find_token(), limits)
 
 
 def find_token() -> str:
-    """The token for the endpoint, or nothing."""
+    """Return the token for the endpoint, or an empty string."""
     if _is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         return ""
     text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _stored_token()
     if not re.fullmatch("[!-~]*", text := text.strip()):
-        raise RemoteError("token", "the token for the hub holds characters that no token has", hint="see HF_TOKEN, or `hf auth login`")
+        raise RemoteError("token", "the token for the Hub contains invalid characters", hint="see HF_TOKEN, or `hf auth login`")
     return text
 
 
@@ -85,7 +87,7 @@ def _stored_token() -> str:
         return ""
     try:
         return get_token() or ""
-    except Exception as error:  # whatever its sources of tokens raise; the text of it might hold one
+    except Exception as error:  # its message might contain a token
         raise RemoteError("token", f"huggingface_hub cannot get a token: {type(error).__name__}", hint="set HF_TOKEN") from None
 
 
@@ -94,7 +96,7 @@ def _is_set(name: str) -> bool:
 
 
 class WebFolder(RemoteFolder):
-    """Where a file of a web server lies; nothing is listed there, and whoever names a file can open it."""
+    """A folder on a web server, which cannot be listed."""
 
     def __init__(self, session: Session, there: Url, name: str = "") -> None:
         path, _, last = there.path.rpartition("/")
@@ -103,11 +105,11 @@ class WebFolder(RemoteFolder):
         self.name = name or there.site + path
 
     def names(self) -> Sequence[str]:
-        """Refused."""
-        raise RemoteError("listing", f"{safe(self.name)} cannot be listed: web servers do not say what they have", hint="name a file")
+        """Raise: web servers do not list files."""
+        raise RemoteError("listing", f"{safe(self.name)} cannot be listed: give the URL of a file")
 
     def open(self, name: str) -> Source | None:
-        """The file, unless the server says that there is none."""
+        """Open a file; None if the server reports that it does not exist."""
         try:
             return HttpFile(self.url_of(name).url, self._session, name=self.path(name))
         except RemoteError as error:
@@ -116,18 +118,18 @@ class WebFolder(RemoteFolder):
             return None
 
     def json(self, name: str) -> dict[str, Any]:
-        """Read whole."""
+        """Read a JSON object."""
         return fetch_json(self._session, self.url_of(name))
 
     def url_of(self, name: str) -> Url:
-        """Where a file lies: as it was named, query and all, or beside that."""
+        """Return the URL of a file: the given one with its query, or one in the same folder."""
         if self.file and name == self.file:
             return self._named
         return self._named._replace(path=f"{self._path}/{quote_url(check_file_name(name))}", query="")
 
 
 class HubFolder(WebFolder):
-    """The files of one commit of a repository, or of a folder in it."""
+    """The files of a commit of a repository, or of a folder in it."""
 
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
@@ -139,33 +141,33 @@ class HubFolder(WebFolder):
         super().__init__(session, there, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
 
     def names(self) -> Sequence[str]:
-        """What the hub lists."""
+        """Return the names that the Hub lists."""
         return sorted(self._names)
 
     def open(self, name: str) -> Source | None:
-        """A file that is listed."""
+        """Open a file if it is listed."""
         return super().open(name) if check_file_name(name) in self._names else None
 
     def json(self, name: str) -> dict[str, Any]:
-        """Read whole, if it is listed."""
+        """Read a JSON object if it is listed."""
         if check_file_name(name) not in self._names:
             raise RemoteError("missing", f"{safe(self.name)} has no {safe(name)}")
         return super().json(name)
 
 
 def _commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
-    """The commit that a revision stands for, and the paths of its files."""
+    """Return the commit of a revision, and the paths of its files."""
     commit, siblings = data.get("sha"), data.get("siblings", [])
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
-        raise RemoteError("api", f"{endpoint()} names no commit of {repo.id} and its files", hint="is HF_ENDPOINT a hub?")
+        raise RemoteError("api", f"{endpoint()} returned no commit and files for {repo.id}", hint="check HF_ENDPOINT")
     if _COMMIT.fullmatch(repo.revision) and commit != repo.revision:
-        raise RemoteError("api", f"{endpoint()} was asked for commit {repo.revision} of {repo.id}, and gives {commit}")
+        raise RemoteError("api", f"{endpoint()} returned commit {commit} of {repo.id} instead of {repo.revision}")
     paths = {x["rfilename"] for x in siblings if isinstance(x, dict) and isinstance(x.get("rfilename"), str)}
     return commit, {x for x in paths if _plain(x)}
 
 
 def _plain(path: str) -> bool:
-    """Whether every part of a path is a plain name; other files are as good as absent."""
+    """Whether every part of a path is a plain file name; other files are ignored."""
     try:
         return all(check_file_name(x) for x in path.split("/"))
     except FormatError:
@@ -173,9 +175,9 @@ def _plain(path: str) -> bool:
 
 
 def _inner(path: str, files: set[str]) -> str:
-    """The folder that a path in a repository is, or lies in."""
+    """Return the folder at a path in a repository, or the folder of the file there."""
     if path in files:
         return path.rpartition("/")[0]
     if path and not any(x.startswith(f"{path}/") for x in files):
-        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="`llamath ls hf://org/name` says what it has")
+        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="`llamath ls hf://org/name` lists its files")
     return path

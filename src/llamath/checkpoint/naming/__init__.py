@@ -1,1 +1,1 @@
-"""Names: what each weight is called, and how it lies, in the files of HF, Meta and GGUF."""
+"""Naming schemes: the names and layouts of weights in Hugging Face, Meta and GGUF files."""

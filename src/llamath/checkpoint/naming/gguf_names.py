@@ -1,4 +1,4 @@
-"""GGUF names, by role: one table for every architecture, and what a few do otherwise."""
+"""GGUF tensor names: a table for all architectures, and the exceptions of a few."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ GGUF = Scheme(
         "mlp.shared_gate": "ffn_gate_inp_shexp",
     },
 )
-"""Dimensions are listed output first here, as everywhere; the file itself lists them the other way round."""
+"""Shapes are [out, in] here, as everywhere; GGUF files list dimensions in reverse order."""
 
 GGUF_QKV = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
-"""Architectures with one matrix for q, k and v: those of all heads, matrix after matrix."""
+"""Architectures with q, k and v concatenated in one matrix."""
 
 NORMS = ("attn_norm", "attn.q_norm", "attn.k_norm", "attn_out_norm", "mlp_norm", "mlp_out_norm", "norm")
 GGUF_SHIFTED = GGUF.with_changes(layouts=dict.fromkeys(NORMS, "shifted"))
-"""Gemma 1 to 3: llama.cpp has no offset in its norms, so the 1 is added to the weights."""
+"""Gemma 1 to 3: llama.cpp's norms have no offset, so 1 is added to their weights."""
 
 GGUF_LATENT = GGUF.with_changes(
     inside={
@@ -61,7 +61,7 @@ GGUF_LATENT = GGUF.with_changes(
     },
     layouts={"attn.k_up": "flip split", "attn.v_up": "split"},
 )
-"""Latent attention since April 2025: k_up lies so that it can be absorbed into the query. Older files have both as one `attn_kv_b`."""
+"""Latent attention since April 2025: k_up is transposed to be absorbed into the query. Older files have one `attn_kv_b`."""
 
 GGUF_LLAMA = GGUF.with_changes(layouts={"attn.q": "rotary", "attn.k": "rotary"})
-"""llama.cpp's own `llama` architecture keeps Meta's pairs."""
+"""llama.cpp's `llama` architecture has interleaved rotary pairs, like Meta's files."""

@@ -1,4 +1,4 @@
-"""Hugging Face names: the table most families share, as Llama's checkpoints have it."""
+"""Hugging Face tensor names: Llama's table, which most families share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HF_SANDWICH = HF.with_changes(
         "mlp_out_norm": "post_feedforward_layernorm",
     }
 )
-"""Layers with a norm on either side of each branch, as Gemma 2 names them."""
+"""Layers with norms before and after each branch, with Gemma 2's names."""
 
 HF_LATENT = HF.with_changes(
     inside={
@@ -63,4 +63,4 @@ HF_LATENT = HF.with_changes(
     },
     layouts=dict.fromkeys(("attn.k_up", "attn.v_up"), "heads"),
 )
-"""The names of latent attention, as DeepSeek-V2 and V3 have them."""
+"""Latent attention, with the names of DeepSeek-V2 and V3."""

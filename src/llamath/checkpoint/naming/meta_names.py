@@ -1,4 +1,4 @@
-"""Meta's names (`consolidated.NN.pth`), as llama's reference `model.py` has them; q and k rows are in rotary pairs."""
+"""Meta's tensor names (`consolidated.NN.pth`) from llama's reference `model.py`; rows of q and k are interleaved rotary pairs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,20 @@
-"""`Scheme`: canonical paths → stored tensors, many to one.
+"""`Scheme`: the names and layouts of stored tensors, by canonical path of the weights.
 
-A table says where each module goes; the leaf's own name (`weight`, `bias`) follows unless the table names the leaf itself. Paths that
-share a stored name are concatenated in tree order; a stored name without `{e}` stacks the experts along a new first axis. Layouts say
-what else happens: `flip` (stored `[in, out]`), `heads` (concatenated not matrix by matrix but key/value head by key/value head: the rows
-of its queries, of its key, of its value), `rows` (concatenated row by row), `split` (the heads are an axis of their own, the first),
-`rotary` (each head's rows reordered from halves to neighbouring pairs), `shifted` (a norm's offset is added to its weights). Those of the
-mixers without softmax: `each` (query head by query head: the rows of its query, of its gate), `unit` (an axis of length 1 after the first),
-`flat` (one axis), `decay` (−exp of it), `tiled` (value heads not by key head: the first of every key head, then the second of every, …).
+A table maps modules to stored names; the name of the leaf (`weight`, `bias`) is appended unless the table maps the leaf itself. Weights
+with the same stored name are concatenated in tree order; without `{e}` in a stored name, experts are stacked along a new first axis.
+
+A layout is a list of words:
+`flip`: transposed, `[in, out]`.
+`heads`: concatenated by key/value head (the rows of its queries, of its key, of its value), not by matrix.
+`rows`: concatenated row by row.
+`split`: heads are a separate first axis.
+`rotary`: the rows of each head are interleaved pairs instead of split halves.
+`shifted`: a norm's offset is added to its weights.
+`each`: concatenated by query head (the rows of its query, of its gate).
+`unit`: an axis of length 1 after the first.
+`flat`: one axis.
+`decay`: −exp of the weights.
+`tiled`: value heads are ordered by their index within a key head, then by key head.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
 
 
 class StoredPart(NamedTuple):
-    """A weight inside a stored tensor: its path's pattern and which expert it is of, if of one."""
+    """A weight in a stored tensor: the pattern of its path, and the index of its expert, if any."""
 
     pattern: str
     indices: tuple[int, ...]
@@ -29,7 +37,7 @@ class StoredPart(NamedTuple):
 
 
 class StoredTensor(NamedTuple):
-    """A tensor as a file has it: one weight, or several joined."""
+    """A tensor in a file: one weight, or several concatenated or stacked."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -38,23 +46,23 @@ class StoredTensor(NamedTuple):
 
 
 class Scheme(Record):
-    """One way of naming and laying out the weights of one family."""
+    """The names and layouts of the weights of a family in one kind of file."""
 
     name: str
     outside: Mapping[str, str]  # module or leaf pattern → stored name
-    inside: Mapping[str, str]  # the same for what lies in a layer, without `layers.{l}.`
-    layer: str  # what stands before the names inside: `model.layers.{l}.`
-    layouts: Mapping[str, str] = {}  # module or leaf pattern (as in the tables) → the words above
-    fused: Mapping[str, str] = {}  # where transformers 5 renames besides fusing experts
-    prefix: str = ""  # what stands before every name, in a model that is part of another
+    inside: Mapping[str, str]  # the same for weights in layers, without `layers.{l}.`
+    layer: str  # prefix of the names in layers: `model.layers.{l}.`
+    layouts: Mapping[str, str] = {}  # module or leaf pattern → layout
+    fused: Mapping[str, str] = {}  # names that transformers 5 changes when it fuses experts
+    prefix: str = ""  # prefix of all names, in a submodel
 
     def with_changes(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
-        """The same scheme where a family differs; an empty name takes an entry out."""
+        """Return a copy with changed entries; an empty name removes an entry."""
         tables = {"outside": {**self.outside, **outside}, "inside": {**self.inside, **inside}}
         return self.replace(**(tables | changes))
 
     def stored_name(self, pattern: str) -> str:
-        """The stored name of a path's pattern; both keep `{l}` and `{e}`."""
+        """Return the stored name of a path pattern; both contain `{l}` and `{e}`."""
         table, prefix, own = self.outside, self.prefix, pattern
         if pattern.startswith("layers.{l}."):
             table, prefix, own = self.inside, self.prefix + self.layer, pattern[11:]
@@ -66,12 +74,12 @@ class Scheme(Record):
         raise UnnamedWeight(f"{self.name} has no name for {pattern}")
 
     def layout_of(self, pattern: str) -> str:
-        """The words that say how this weight lies."""
+        """Return the layout of a weight."""
         own = pattern.removeprefix("layers.{l}.")
         return self.layouts.get(own) or self.layouts.get(own.rpartition(".")[0], "")
 
     def tensors(self, block: Block) -> Iterator[StoredTensor]:
-        """Every tensor that a file of this scheme holds, in tree order, streamed layer by layer; tied copies are left out."""
+        """Yield all stored tensors in tree order; tied copies are left out."""
         for name, child in block.children:
             if not isinstance(child, Stack):
                 yield from self._group(walk_field(block, name))
@@ -83,7 +91,7 @@ class Scheme(Record):
                     yield StoredTensor(name.replace("{l}", number), shape, parts, layout)
 
     def flat_tensors(self, block: Block) -> tuple[list[str], list[StoredTensor]]:
-        """The same all at once: the names, and beside each its tensor, which alike layers share and in whose own name `{l}` stays."""
+        """Return the names of all stored tensors and, for each, its tensor; identical layers share tensors, whose names contain `{l}`."""
         names: list[str] = []
         tensors: list[StoredTensor] = []
         for field, child in block.children:
@@ -100,7 +108,7 @@ class Scheme(Record):
         return names, tensors
 
     def mtp_tensors(self, block: Block) -> Iterator[StoredTensor]:
-        """The tensors of the layers that predict further tokens, where there are any: numbered on, tied matrices stored again."""
+        """Yield the tensors of the multi-token prediction layers, numbered after the others; tied matrices are stored again."""
         stack: Stack | None = getattr(block, "mtp", None)
         for i, x in enumerate(stack or (), int(block.layers.n) if stack else 0):  # type: ignore[attr-defined]
             leaves = (leaf._replace(weight=leaf.weight.replace(tied="")) for leaf in _inside("layers", x))
@@ -108,15 +116,15 @@ class Scheme(Record):
                 yield stored._replace(name=stored.name.replace("{l}", str(i)))
 
     def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
-        """The tensors of one field that is no Stack."""
+        """Return the tensors of a field that is not a Stack."""
         return list(self._group(walk_field(block, name)))
 
     def tensors_of_block(self, name: str, block: Block) -> list[StoredTensor]:
-        """The tensors of one block of the Stack of that name; `{l}` stays in their names."""
+        """Return the tensors of a block in the Stack of this name, with `{l}` in their names."""
         return list(self._group(_inside(name, block)))
 
     def _group(self, leaves: Iterable[Leaf]) -> Iterator[StoredTensor]:
-        """Leaves that share a stored name, joined; `{l}` stays in it."""
+        """Group leaves by stored name, with `{l}` in it."""
         groups: dict[str, list[StoredPart]] = {}
         known: dict[str, str] = {}
         for pattern, at, weight, _ in leaves:
@@ -131,7 +139,7 @@ class Scheme(Record):
 
 
 class UnnamedWeight(LlamathError):
-    """A weight for which a scheme has no name."""
+    """A scheme has no name for a weight."""
 
 
 def _inside(name: str, block: Block) -> Iterator[Leaf]:
@@ -140,7 +148,7 @@ def _inside(name: str, block: Block) -> Iterator[Leaf]:
 
 
 def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ...]:
-    """The shape of the joined tensor: concatenated, then split into heads, then flipped, then stacked."""
+    """Return the shape of a stored tensor: concatenated, then split into heads, flipped, and stacked."""
     one = [part.weight.shape for part in parts if part.indices == parts[0].indices]
     shape = (total(x[0] for x in one), *one[0][1:]) if len(one) > 1 else one[0]
     heads: tuple[Dim, ...] = ()
@@ -157,14 +165,14 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ..
 
 
 def canonical_scheme(block: Block) -> Scheme:
-    """The scheme of this package's own files: every name is the canonical path."""
+    """Return the scheme whose names are the canonical paths."""
     patterns = dict.fromkeys(x.pattern for x in fold(block))
     inside = {x.removeprefix("layers.{l}."): x.removeprefix("layers.{l}.") for x in patterns if x.startswith("layers.{l}.")}
     return Scheme(name="llamath", layer="layers.{l}.", outside={x: x for x in patterns if not x.startswith("layers.")}, inside=inside)
 
 
 def fused_scheme(scheme: Scheme) -> Scheme | None:
-    """The same with all experts of a layer in two tensors, as transformers 5 holds them in memory; None without single experts."""
+    """Return the scheme with all experts of a layer in two tensors, as transformers 5 has them in memory; None without experts."""
     inside = {path: name.replace("block_sparse_moe.", "mlp.") for path, name in scheme.inside.items()}
     if "{e}" not in inside.get("mlp.experts.{e}.gate", "") or "mlp.experts.{e}.gate.weight" in inside:
         return None

@@ -1,7 +1,7 @@
-"""Which block type llama.cpp gives each tensor of a quantised GGUF file: file types like Q4_K_M are mixtures, and these are their rules.
+"""GGUF file types: llama.cpp's rules for the block type of each tensor, as file types like Q4_K_M are mixtures.
 
-Learnt from `src/llama-quant.cpp` of ggml-org/llama.cpp at commit 007dbbf (the choice by tensor and layer, the fallback for rows that no
-whole number of blocks makes up). Names are GGUF's; layers and tensors are met in the order of its files' names.
+The rules are those of `src/llama-quant.cpp` of ggml-org/llama.cpp at commit 007dbbf: the choice by tensor and layer, and the fallback for
+rows that are not a whole number of blocks. Tensor names are GGUF's, and tensors are visited in their order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _MIXED = {
     "MXFP4": "MXFP4_MOE",
 }
 FILE_TYPES = {x: x for x in _UNIFORM.split()} | {x: base for base, names in _MIXED.items() for x in names.split()}
-"""File type → the block type of what no rule singles out."""
+"""File type → its default block type."""
 DEFAULT_VARIANTS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
-"""Names of block types that `llama-quantize` takes for file types."""
+"""Block types that `llama-quantize` accepts as names of file types."""
 _BELOW_3_BITS = frozenset("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M".split())
-"""Under about three bits other rules hold."""
+"""File types of less than about three bits, which have their own rules."""
 NEEDS_IMATRIX = _BELOW_3_BITS | {"IQ3_XXS", "Q2_K_S"}
-"""File types that are only made with an importance matrix."""
+"""File types that require an importance matrix."""
 _FALLBACK = {
     **dict.fromkeys("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_XS".split(), "IQ4_NL"),
     **dict.fromkeys("Q2_0 Q2_K Q3_K TQ1_0 TQ2_0".split(), "Q4_0"),
@@ -37,14 +37,14 @@ _FALLBACK = {
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
 }
-"""What a type gives way to where a row is no whole number of its blocks."""
+"""Type → replacement where rows are not a whole number of its blocks."""
 _NEVER_QUANTIZED = (
     *("_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj", "position_embd", "token_types"),
     *("ssm_conv1d", "shortconv.conv.weight", "attn_rel_b.weight"),
 )
-"""Parts of the names of matrices that are never quantised."""
+"""Substrings of the names of matrices that are never quantized."""
 _KEPT_F32 = ("ffn_gate_inp", "position_embd", "token_types", "ssm_conv1d", "shortconv.conv")
-"""Matrices that the converter leaves in F32."""
+"""Substrings of the names of matrices that the converter keeps in F32."""
 _ROLES = {
     "attn_qkv.weight": "value",
     "attn_kv_b.weight": "value",
@@ -56,16 +56,16 @@ _ROLES = {
     "ffn_gate": "gate",
     "ffn_down": "down",
 }
-"""A piece of a tensor's name → what the rules know it as. q, k and v in one matrix, or k and v, are treated as a v."""
+"""Substring of a tensor's name → its role in the rules. A matrix of q, k and v, or of k and v, counts as v."""
 
 FALCON_ARCHS = ("falcon",)
-"""Values of `general.architecture` for which the rules are others."""
+"""Values of `general.architecture` with their own rules."""
 ARCHS_70B, ARCHS_70B_WITH_GQA = ("qwen2",), ("llama",)
-"""Those of which 80 layers are taken for a 70B, whose v gets more bits; of the latter only if heads share keys (a Llama 1 65B is none)."""
+"""Architectures whose 80-layer models count as 70B, with more bits for v; the latter only with grouped-query attention."""
 
 
 class GGUFTensor(NamedTuple):
-    """A tensor by name, with its shape, outermost dimension first; `layer` is −1 outside of the layers."""
+    """A tensor with its shape, outermost dimension first; `layer` is −1 outside the layers."""
 
     name: str
     shape: tuple[int, ...]
@@ -73,34 +73,34 @@ class GGUFTensor(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many dimensions ggml sees: outermost ones of length 1 are none."""
+        """Number of dimensions in ggml, without outermost ones of length 1."""
         return len(self.shape) - next((i for i, x in enumerate(self.shape) if x > 1), len(self.shape) - 1)
 
     @property
     def role(self) -> str:
-        """What the rules know it as."""
+        """Its role in the rules."""
         if self.name in ("output.weight", "token_embd.weight", "per_layer_token_embd.weight"):
             return "head" if self.name == "output.weight" else "embed"
         return next((part for piece, part in _ROLES.items() if piece in self.name), "")
 
     @property
     def is_quantized(self) -> bool:
-        """Whether llama.cpp quantises it at all."""
+        """Whether llama.cpp quantizes it."""
         return self.ndim > 1 and self.name.endswith("weight") and not any(x in self.name for x in _NEVER_QUANTIZED)
 
 
 class ModelTraits(NamedTuple):
-    """What the rules ask of a model."""
+    """Properties of a model that the rules depend on."""
 
     layers: int
-    heads_per_kv_head: int  # query heads to a key head, in the first layer
+    heads_per_kv_head: int  # query heads per key/value head, in the first layer
     experts: int = 0
-    is_falcon: bool = False  # it has rules of its own
-    is_70b: bool = False  # llama.cpp takes it for a Llama 70B
+    is_falcon: bool = False  # has its own rules
+    is_70b: bool = False  # counts as a Llama 70B
 
 
 class _Position(NamedTuple):
-    """A tensor about to get its type: the file type and its block type, what it is, the how-manieth of its sort, of how many."""
+    """A tensor's position: the file type and its default block type, its index `i` of the `n` tensors of its role, and the model."""
 
     file_type: str
     base: str
@@ -108,11 +108,11 @@ class _Position(NamedTuple):
     n: int
     model: ModelTraits
     imatrix: bool
-    ordinal: int = 0  # the same count where `i` is the layer
+    ordinal: int = 0  # index among the tensors of its role, where `i` is the layer
 
     @property
     def gets_more_bits(self) -> bool:
-        """Whether it is among those with more bits: the first and the last eighth, and every third between."""
+        """Whether it gets more bits: the first and the last eighth, and every third between."""
         eighth = self.n // 8
         return self.i < eighth or self.i >= 7 * self.n // 8 or (self.i - eighth) % 3 == 2
 
@@ -128,7 +128,7 @@ _Rule = Callable[[_Position], str]
 def assign_types(
     mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False
 ) -> Iterator[tuple[GGUFTensor, str]]:
-    """Each tensor with its type, given in the order of layers and names; `pure` gives all that is quantised the same."""
+    """Yield each tensor with its type; tensors are given in the order of layers and names, and `pure` gives all the same type."""
     listed = list(tensors)
     base = FILE_TYPES.get(mix, mix)
     tied = not any(x.role == "head" for x in listed)
@@ -155,14 +155,14 @@ def assign_types(
 
 
 def type_for_rows(chosen: str, columns: int) -> str:
-    """The type itself, or what it gives way to, for rows of so many numbers."""
+    """Return the type, or its replacement for rows of this length."""
     if columns % DTYPES[chosen].block:
         chosen = _FALLBACK.get(chosen, "F16")
     return "F16" if columns % DTYPES[chosen].block else chosen
 
 
 def _unquantized_type(x: GGUFTensor, base: str) -> str:
-    """Vectors, norms, routers and small convolutions are in F32; other matrices as the file that is quantised has them."""
+    """Return F32 for vectors, norms, routers and small convolutions, and the source file's type for other matrices."""
     if x.ndim < 2 or not x.name.endswith(".weight") or x.name.endswith("_norm.weight") or any(piece in x.name for piece in _KEPT_F32):
         return "F32"
     return base if DTYPES[base].block == 1 else "F16"
@@ -197,7 +197,7 @@ def _embed(at: _Position) -> str:
 
 
 def _below_3_bits(part: str, at: _Position) -> str:
-    """Under three bits."""
+    """Return the type in file types of less than three bits."""
     wider = at.file_type in ("IQ2_S", "IQ2_M")
     next_up, eight = "IQ3_S" if wider else "Q2_K", at.model.experts == 8
     if part == "value":
@@ -259,7 +259,7 @@ def _down(at: _Position) -> str:
 
 
 def _up(at: _Position) -> str:
-    """Gates and ups."""
+    """Return the type of gate and up matrices."""
     return "IQ3_XXS" if at.file_type == "IQ3_XS" and at.n // 8 <= at.i < 7 * at.n // 8 else at.base
 
 

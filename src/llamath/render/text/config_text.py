@@ -69,8 +69,11 @@ def _entry(x: ConfigKey, width: int, meta: ModelArgs | None) -> Iterator[str]:
     mark = " (default)" if x.absent else ""
     left = f"{'':{depth}}{name:{max(width + 2 - depth, 0)}} = "
     empty = x.absent and (x.value is None or x.value in ("", {}, []))
-    left += ("none" if empty else format_value(x.value, max(terminal_width() - len(left) - len(mark), 20))) + mark
-    yield _with_meta(left, _meta_field(x, meta))
+    value = "none" if empty else format_value(x.value, max(terminal_width() - len(left) - len(mark), 20))
+    if len(left) + len(value) + len(mark) > terminal_width():
+        yield left.rstrip()
+        left = " " * (depth + 4)
+    yield _with_meta(f"{left}{value}{mark}", _meta_field(x, meta))
     yield from _explained(x.says, x.moves, depth + 4)
 
 

@@ -1,45 +1,50 @@
-"""The count on a terminal: the folded table, the groups, the formula, and the counts that people confuse."""
+"""The parameter count on a terminal: the folded table, the groups, the totals and the formula."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...checkpoint.naming.scheme import Scheme
-from ...core.number_format import format_percent, format_ranges, short_count
+from ...core.errors import safe
+from ...core.number_format import format_count, format_percent, format_ranges, short_count
 from ...core.parameter_count import Count, Section, WeightRow
 from ...model import Model
-from ..table import align, bold, dim, side_by_side, terminal_width, wrap
+from ..table import align, bold, dim, fit_table, note_lines, side_by_side, terminal_width, wrap
+from .ls_text import codec_lines, dtype_lines, table_lines
 
-HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
+_HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 
 
 def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = None) -> str:
-    """One screen."""
+    """Return one screen; of one layer only its rows."""
     report = model.count
-    p = report.parameters
-    head = [bold(line) for line in wrap(f"{model.name}: {p.total:,} parameters ({short_count(p.total)})", indent="")]
+    total = report.parameters.total
+    head = [bold(line) for line in wrap(f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)})", indent="")]
     head += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")]
-    body = _fitted(list(_rows(report, layer, scheme)))
+    body = fit_table(list(_rows(report, layer, scheme)), right=(4, 5, 6, 7), drop=(4, 2, 0, 7))
     lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
         lines += [*_sums(report), "", *_formula(report, model.config.key_by_symbol)]
-    lines += [line for note in model.notes for line in wrap(f"note: {note}", indent="")]
-    return "\n".join(lines)
+    return "\n".join([*lines, *note_lines(model.notes)])
 
 
-def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
-    """The table, narrowed to the terminal where it can be: smaller gaps, then without single sizes, letters, groups, shares."""
-    whole, lines = range(8), []
-    for keep, gap in ((whole, 2), (whole, 1), ((0, 1, 2, 3, 5, 6, 7), 1), ((0, 1, 3, 5, 6, 7), 1), ((1, 3, 5, 6, 7), 1), ((1, 3, 5, 6), 1)):
-        cut = [tuple(row[i] for i in keep) for row in rows]
-        lines = align(cut, right=[i for i, column in enumerate(keep) if column > 3], gap=gap)
-        if max(map(len, lines)) <= terminal_width():
-            break
-    return lines
+def header_count_text(report: HeaderCount, unfold: bool = False) -> Iterator[str]:
+    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint that no family fits."""
+    listing = report.listing
+    tensors = format_count(listing.total.tensors, "tensor")
+    yield from map(bold, wrap(report.summary, ""))
+    yield from map(dim, wrap(f"no family, from the header of {report.source}: {listing.manifest.format}, {tensors}", ""))
+    yield ""
+    yield from table_lines([x for x in listing.unfolded() if not is_rotary_table(x)] if unfold else report.rows)
+    for heading, lines in (("by dtype", dtype_lines(listing)), ("by codec", codec_lines(listing))):
+        if lines:
+            yield from ("", heading, *(f"  {line}" for line in lines))
+    yield from ("", *note_lines([safe(note, 600) for note in report.notes]))
 
 
 def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[tuple[str, ...]]:
-    yield HEADER
+    yield _HEADER
     for section in report.sections:
         many = section.name == "layers" or bool(section.indices)
         if layer is not None and not (many and any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices)):
@@ -94,7 +99,7 @@ def _counts(report: Count) -> list[str]:
         rows.append(("per layer", p.per_layer))
     if p.buffers:
         rows.append(("without buffers", p.total - p.buffers))
-    rows += [(f"apart: {name}", n) for name, n in p.extras.items()]
+    rows += [(f"not included: {name}", n) for name, n in p.extras.items()]
     return ["counts", *(f"  {line}" for line in align([(what, f"{n:,}") for what, n in rows], right=(1,)))]
 
 

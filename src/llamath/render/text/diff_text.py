@@ -109,7 +109,7 @@ def _change_bar(start: int, end: int, up: bool, width: int) -> str:
 
 
 def _weights(report: DiffReport) -> list[str]:
-    names = (safe(report.a.name, _SHORT_NAME), safe(report.b.name, _SHORT_NAME))
+    names = (_cut(report.a.name), _cut(report.b.name))
     lines = fit_table([("weight", *names, "×", "difference"), *_weight_rows(report.weights)], right=(1, 2, 3, 4), drop=(3,))
     return [bold("weights"), dim(lines[0]), *lines[1:]]
 

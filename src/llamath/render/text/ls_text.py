@@ -1,89 +1,123 @@
-"""`llamath ls` on a terminal: the folded rows, or the tree of names with subtotals, then what they add up to.
+"""The content of a checkpoint on a terminal, as a table or as a tree of names with subtotals, and as CSV.
 
-Names and metadata are strangers' text: every one is escaped before it is shown.
+Names and metadata come from the file: all are escaped before they are shown.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...analysis.verify.listing import Listing, TensorRow
 from ...core.errors import safe
-from ..table import align, bold, dim, terminal_width, wrap
-from .ls_tree import format_shape, tree_lines
+from ...core.number_format import format_count, format_list
+from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
 
-FILES, ENDS, SHARED, KEYS = 12, 3, 6, 60
-"""So many files, shared storages and metadata keys are shown one by one; of more files, the first and the last of them."""
+_MAX_FILES, _END_FILES = 12, 3
+"""Files shown one by one; of more files, the first and the last three."""
+_MAX_SHARED, _MAX_KEYS = 6, 60
+"""Shared storages and metadata keys shown one by one."""
+_MAX_DEPTH = 48
+"""The depth of the tree; the rest of a longer name is one part."""
+_CSV_HEADER = ("name", "dtype", "shape", "copies", "elements", "bytes", "parameters", "codec", "role")
+_MAX_NAME = 1 << 16
+"""Characters of a name in CSV; no reader here accepts a longer one."""
 
 
-def ls_text(name: str, found: Listing, unfold: bool, tree: bool) -> Iterator[str]:
-    """The whole answer, line by line."""
-    files = found.files
-    where = f"{len(files):,} file{'s' * (len(files) != 1)}"
-    yield bold(f"{safe(name)}: {found.manifest.format}, {where}, {found.total.tensors:,} tensors")
+def ls_text(name: str, listing: Listing, unfold: bool, tree: bool) -> Iterator[str]:
+    """Yield the whole answer, line by line."""
+    files, tensors = format_count(len(listing.files), "file"), format_count(listing.total.tensors, "tensor")
+    yield from map(bold, wrap(f"{safe(name)}: {listing.manifest.format}, {files}, {tensors}", ""))
     yield ""
-    rows = list(found.unfolded()) if unfold else found.rows
-    yield from tree_lines(rows) if tree else table_lines(rows)
+    rows = list(listing.unfolded()) if unfold else listing.rows
+    yield from _tree_lines(rows) if tree else table_lines(rows)
     yield ""
-    yield from _summary(found)
-    for heading, lines in (("by dtype", dtype_lines(found)), ("by codec", codec_lines(found)), ("by file", _files(found, unfold))):
+    yield from _summary(listing)
+    for heading, lines in (("by dtype", dtype_lines(listing)), ("by codec", codec_lines(listing)), ("by file", _files(listing, unfold))):
         if lines:
             yield from ("", heading, *(f"  {line}" for line in lines))
-    if found.shared:
-        yield from ("", "shared storage", *(line for x in _shared(found) for line in wrap(x, width=terminal_width() - 2)))
-    if found.metadata:
-        yield from ("", "metadata", *_metadata(found))
-    if found.notes:
-        yield from ("", *(line for x in found.notes for line in wrap(f"note: {safe(x, 400)}", indent="")))
+    if listing.shared:
+        yield from ("", "shared storage", *(line for x in _shared(listing) for line in wrap(x)))
+    if listing.metadata:
+        yield from ("", "metadata", *_metadata(listing))
+    if listing.notes:
+        yield from ("", *note_lines([safe(x, 400) for x in listing.notes]))
 
 
-def size(n: int) -> str:
-    """Bytes, exactly and in both units."""
+def _format_size(n: int) -> str:
     return f"{n:,} bytes" + (f" ({n / 1e9:,.2f} GB, {n / 2**30:,.2f} GiB)" if n >= 10**7 else "")
 
 
+def format_shape(shape: Sequence[int]) -> str:
+    """Return a shape as text: `[4096, 128]`."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
 def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
-    """Names, dtypes, shapes and copies, and what of parameters and bytes the terminal has room for; long names stand on their own."""
-    coded, tied = any(x.kind for x in rows), any(x.tied for x in rows)
+    """Yield names, dtypes, shapes and copies, and parameters and bytes if there is room; long names take a line of their own."""
+    coded = any(x.kind for x in rows)
     cells = [("tensor", "dtype", *(["codec"] * coded), "shape", "parameters", "bytes")]
     for x in rows:
         code = (x.kind if x.role == "values" else x.role,) if coded else ()
-        shape = format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied and tied else "")
+        shape = format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied else "")
         cells.append((safe(x.pattern), x.dtype, *code, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
-    lines = _fitted(cells)
-    yield dim(lines[0])
-    yield from lines[1:]
+    last = len(cells[0]) - 1
+    header, *lines = fit_table(cells, right=(last - 1, last), drop=(last, last - 1))
+    yield dim(header)
+    yield from lines
 
 
-def _fitted(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """The cells as lines that fit, with as many of the last two columns as they leave room for."""
-    width = terminal_width()
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    for drop, gap in ((0, 2), (1, 2), (2, 2), (2, 1)):
-        keep = len(widths) - drop
-        if sum(widths[:keep]) + gap * (keep - 1) <= width:
-            return align([row[:keep] for row in cells], right=(len(widths) - 2, len(widths) - 1), gap=gap)
-    room = max(width - sum(widths[1:-2]) - (len(widths) - 3), 24)
-    lines = []
-    for name, *rest in (row[:-2] for row in cells):
-        if len(name) > room:
-            lines.append(name)
-        tail = " ".join(cell.ljust(widths[i + 1]) for i, cell in enumerate(rest))
-        lines.append(f"{'' if len(name) > room else name:{room}} {tail}".rstrip())
-    return lines
+class _Branch:
+    """The tensors whose names have the same beginning."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Branch] = {}
+        self.rows: list[TensorRow] = []
+
+    def lines(self, indent: str) -> tuple[list[tuple[str, int, int]], int, int]:
+        """Return (label, parameters, bytes) of everything below, and the sums of both."""
+        lines, parameters, size = [], 0, 0
+        for name, branch in self.children.items():
+            label, child = safe(name, 60), branch
+            while len(child.children) == 1 and not child.rows:
+                ((part, child),) = child.children.items()
+                label = f"{label}.{safe(part, 60)}"
+            for x in child.rows:
+                own = x.parameters * x.copies, x.bytes * x.copies
+                lines.append((f"{indent}{label}  {x.dtype} {format_shape(x.shape)}{' tied' * x.tied}", *own))
+                parameters, size = parameters + own[0], size + own[1]
+            if child.children:
+                below, inside, taken = child.lines(indent + "  ")
+                lines += [(indent + label, inside, taken), *below]
+                parameters, size = parameters + inside, size + taken
+        return lines, parameters, size
 
 
-def _summary(found: Listing) -> Iterator[str]:
-    total = found.total
-    rows = [("parameters", f"{total.parameters:,}{'' if found.known else ' at the least'}")]
-    if found.codecs and total.elements != total.parameters:
-        stored = total.elements - found.companions
-        beside = f", and {found.companions:,} of scales and the like" if found.companions else ""
-        rows.append(("stored", f"{stored:,} numbers{beside}"))
+def _tree_lines(rows: Sequence[TensorRow]) -> list[str]:
+    """Return the names as a tree with subtotals."""
+    root = _Branch()
+    for x in rows:
+        at = root
+        for part in x.parts if len(x.parts) <= _MAX_DEPTH else (*x.parts[: _MAX_DEPTH - 1], ".".join(x.parts[_MAX_DEPTH - 1 :])):
+            at = at.children.setdefault(part, _Branch())
+        at.rows.append(x)
+    lines, _, _ = root.lines("")
+    cells = [("", "parameters", "bytes"), *((label, f"{a:,}", f"{b:,}") for label, a, b in lines)]
+    return fit_table(cells, right=(1, 2), drop=(2,))
+
+
+def _summary(listing: Listing) -> Iterator[str]:
+    total = listing.total
+    rows = [("parameters", f"{'' if listing.known else 'at least '}{total.parameters:,}")]
+    if listing.codecs and total.elements != total.parameters:
+        companions = f", and {listing.companions:,} of scales and the like" if listing.companions else ""
+        rows.append(("stored", f"{format_count(total.elements - listing.companions, 'element')}{companions}"))
     elif total.elements != total.parameters:
-        rows.append(("stored", f"{total.elements:,} numbers, those that tensors share once for each"))
-    rows.append(("size", size(total.bytes)))
-    if found.known and total.parameters:
+        rows.append(("stored", f"{format_count(total.elements, 'element')}, shared ones counted for each tensor"))
+    rows.append(("size", _format_size(total.bytes)))
+    if listing.known and total.parameters:
         rows.append(("bits", f"{_bits(total.bytes, total.parameters)} per weight"))
     yield from align(rows)
 
@@ -92,53 +126,76 @@ def _bits(size: int, parameters: int) -> str:
     return f"{8 * size / parameters:.4f}".rstrip("0").rstrip(".") if parameters else ""
 
 
-def dtype_lines(found: Listing) -> list[str]:
-    """Each dtype's tensors, numbers and bytes."""
-    rows = [(name, f"{x.tensors:,}", f"{x.elements:,}", f"{x.parameters:,}", f"{x.bytes:,}") for name, x in found.dtypes.items()]
-    return align([("", "tensors", "elements", "parameters", "bytes"), *rows], right=(1, 2, 3, 4))
+def dtype_lines(listing: Listing) -> list[str]:
+    """Return the tensors, elements, parameters and bytes of each dtype."""
+    rows = [(name, f"{x.tensors:,}", f"{x.elements:,}", f"{x.parameters:,}", f"{x.bytes:,}") for name, x in listing.dtypes.items()]
+    header = ("", "tensors", "elements", "parameters", "bytes")
+    return fit_table([header, *rows], right=(1, 2, 3, 4), drop=(2,), width=terminal_width() - 2)
 
 
-def codec_lines(found: Listing) -> list[str]:
-    """The same of each way of packing, with bits per weight."""
-    open_ = {x.kind for x in found.rows if not x.known}
+def codec_lines(listing: Listing) -> list[str]:
+    """Return the tensors, parameters, bytes and bits per weight of each codec."""
+    unknown = {x.kind for x in listing.rows if not x.known}
     rows = [
-        (name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", "?" if name in open_ else _bits(x.bytes, x.parameters))
-        for name, x in found.codecs.items()
+        (name, f"{x.tensors:,}", f"{x.parameters:,}", f"{x.bytes:,}", "?" if name in unknown else _bits(x.bytes, x.parameters))
+        for name, x in listing.codecs.items()
     ]
-    return align([("", "tensors", "parameters", "bytes", "bits per weight"), *rows], right=(1, 2, 3, 4)) if rows else []
+    header = ("", "tensors", "parameters", "bytes", "bits per weight")
+    return fit_table([header, *rows], right=(1, 2, 3, 4), drop=(1,), width=terminal_width() - 2) if rows else []
 
 
-def _files(found: Listing, every: bool) -> list[str]:
-    if len(found.files) < 2:
+def _files(listing: Listing, all_files: bool) -> list[str]:
+    if len(listing.files) < 2:
         return []
-    rows = [(safe(basename(x.name), 60), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.header:,}") for x in found.files]
-    lines = align([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3))
-    if every or len(rows) <= FILES:
+    rows = [(safe(x.name, 60), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.header:,}") for x in listing.files]
+    lines = fit_table([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3), drop=(3, 1), width=terminal_width() - 2)
+    if all_files or len(rows) <= _MAX_FILES:
         return lines
-    left = len(rows) - 2 * ENDS
-    return [*lines[: ENDS + 1], f"… {left:,} more (--unfold shows them all)", *lines[-ENDS:]]
+    left = len(rows) - 2 * _END_FILES
+    return [*lines[: _END_FILES + 1], f"… {left:,} more (--unfold shows all)", *lines[-_END_FILES:]]
 
 
-def basename(path: str) -> str:
-    """The last part of a path or an address."""
-    return path.rpartition("/")[2] or path
+def _shared(listing: Listing) -> Iterator[str]:
+    for x in listing.shared[:_MAX_SHARED]:
+        names = format_list((safe(name, 80) for name in x.names), 4)
+        yield f"{names}: {'tied, the same' if x.same else 'views of'} {format_count(x.bytes, 'byte')}"
+    if len(listing.shared) > _MAX_SHARED:
+        yield f"and {len(listing.shared) - _MAX_SHARED:,} more"
 
 
-def _shared(found: Listing) -> Iterator[str]:
-    for x in found.shared[:SHARED]:
-        names = ", ".join(safe(name, 80) for name in x.names[:4]) + (f" and {len(x.names) - 4:,} more" if len(x.names) > 4 else "")
-        yield f"{names}: {'tied, the same' if x.same else 'views of'} {x.bytes:,} bytes"
-    if len(found.shared) > SHARED:
-        yield f"and {len(found.shared) - SHARED:,} more"
-
-
-def _metadata(found: Listing) -> Iterator[str]:
-    keys = list(found.metadata)
-    width = min(max(len(safe(key, 60)) for key in keys[:KEYS]), 40)
-    for key in keys[:KEYS]:
+def _metadata(listing: Listing) -> Iterator[str]:
+    keys = list(listing.metadata)
+    width = min(max(len(safe(key, 60)) for key in keys[:_MAX_KEYS]), 40, terminal_width() // 2)
+    for key in keys[:_MAX_KEYS]:
         label = safe(key, 60)
         room = max(terminal_width() - 4 - max(width, len(label)), 20)
-        text = safe(found.metadata[key], 200)
+        text = safe(listing.metadata[key], 200)
         yield f"  {label:{width}}  {text if len(text) <= room else text[: room - 1] + '…'}".rstrip()
-    if len(keys) > KEYS:
-        yield f"  and {len(keys) - KEYS:,} more"
+    if len(keys) > _MAX_KEYS:
+        yield f"  and {len(keys) - _MAX_KEYS:,} more"
+
+
+def ls_csv(listing: Listing, unfold: bool) -> str:
+    """Return a line for each folded row, or for each tensor with its file and offset."""
+    text = io.StringIO()
+    write = csv.writer(text, lineterminator="\n").writerow
+    write((*_CSV_HEADER, "file", "offset") if unfold else _CSV_HEADER)
+    if unfold:
+        names = [_csv_name(x.name) for x in listing.files]
+        for row, x in zip(listing.unfolded(), listing.manifest.tensors, strict=True):
+            write((*_csv_cells(row), names[x.file], x.start))
+    else:
+        for row in listing.rows:
+            write(_csv_cells(row))
+    return text.getvalue().rstrip("\n")
+
+
+def _csv_cells(x: TensorRow) -> tuple[Any, ...]:
+    counts = (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies)
+    return _csv_name(x.pattern), x.dtype, "×".join(map(str, x.shape)), *counts, x.kind, x.role
+
+
+def _csv_name(name: str) -> str:
+    """Return a name escaped, and so that no spreadsheet takes it for a formula."""
+    text = safe(name, _MAX_NAME)
+    return f"'{text}" if text[:1] in tuple("=+-@") else text
