@@ -1,8 +1,7 @@
-"""Write docs/concepts/accuracy.md: what others published beside what is counted or predicted here; with --check, fail where it is stale."""
+"""Write docs/concepts/accuracy.md: published figures next to llamath's; with --check, fail if it is out of date."""
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,39 +30,41 @@ Rows = Iterable[Sequence[str]]
 
 HEAD = """# How accurate the numbers are
 
-Written by `tools/accuracy.py`, which runs the program; the published figures are in `tests/truth/published_runs.json`, each with its
-source.
+Written by `tools/accuracy.py`, which runs llamath; the published figures are in
+`tests/truth/published_runs.json`, each with its source.
 
-Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, it is the same integer, and where it
-prints digits, the same digits. Activations are exact for the implementation that is named. Times are predicted, and wrong by as
-much as stands here.
+Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, llamath
+gives the same integer, and where it prints digits, the same digits. Activations are exact for the
+named implementation. Times are predictions, with the errors listed here.
 """
 PREDICTED = """## Predicted: training runs
 
-`llamath plan` knows of a run its model, its layout and the data sheet of its GPUs, and predicts the time of a step. Five constants
-are the same for every row:
+`llamath plan` predicts the time of a training step from the model, the layout and the data sheet of
+the GPUs. Five constants are the same for every row:
 
 {constants}
 
-Products and attention were set by hand, to two digits, from the three rows of Llama 3's table; the links are what nccl-tests
-reaches on eight A100, 230 to 250 of 300 GB/s; the overlap is a guess. Nothing was set from the other tables, nor for a single row.
-What a table does not print (interleaving, and for Megatron the microbatch) is what is fastest among what fits. Rates are TFLOP/s of
-one GPU, counted as the publication counts; memory is that of the fullest GPU, beside what it has.
+The constants of products and attention were set by hand, to two digits, from the three rows of
+Llama 3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s); that
+of overlap is a guess. No constant was set from another table or for a single row. What a table does
+not print (interleaving, and for Megatron the microbatch) is the fastest choice that fits. Rates are
+TFLOP/s of one GPU, counted as the publication counts; memory is that of the fullest GPU, of what it
+has.
 """
 SAYS = {
-    "matmul": "of the dense peak in a large matrix product, whose operands also pass through memory once",
-    "attention": "of the dense peak in attention's products",
+    "matmul": "of the dense peak in a large matrix product, whose operands are also moved through memory once",
+    "attention": "of the dense peak in the products of attention",
     "wires": "of a link's data sheet, inside a node and across",
-    "overlap": "of what data parallelism and ZeRO share is hidden behind work, where there is as much work",
-    "passes": "times what is kept for the backward pass moves through memory, beside the operands of products",
+    "overlap": "of the communication of data parallelism and ZeRO is overlapped, while there is enough computation",
+    "passes": "times the saved activations are moved through memory, beside the operands of products",
 }
-TAIL = """No latency of any message, no straggler, no failure, no reading of data; experts get equal shares of the tokens, and what
-they send is waited for; products are in the type of the weights. So DeepSeek-V3's own run, in FP8 with all-to-all hidden behind
-work, is outside of this model: {predicted:.0f} TFLOP/s a GPU are predicted where {printed:.0f} were reached ({source}). Stages with
-unequal layers are known, documents of unequal length are not.
+TAIL = """Latencies, stragglers, failures and data loading are not modeled. Experts receive equal shares of the tokens, and their
+communication is not overlapped. Products are in the dtype of the weights. Therefore DeepSeek-V3's own training, in FP8 with
+overlapped all-to-all, is outside of this model: {predicted:.0f} TFLOP/s per GPU are predicted where {printed:.0f} were reached
+({source}). Stages with different numbers of layers are modeled, documents of different lengths are not.
 
-Ranked by predicted time alone, layouts that cut sequences inside a node in place of matrices come out ahead of those that Llama 3
-was trained with: keys and values of eight heads are less to share than hidden states. That they would be is a prediction, too.
+Ranked by predicted time alone, layouts with context parallelism inside a node come out ahead of those that Llama 3 was trained with,
+because keys and values of eight heads are smaller than hidden states. That is a prediction, too.
 """
 
 
@@ -159,15 +160,24 @@ def operations() -> Rows:
         yield what, f"{printed:,}" if exact else str(printed), f"{here:,}" if exact else f"{here:.1e}".replace("+", "")
 
 
-HELD = ("activations", "cache", "flops_torch", "lora", "memory", "parallel", "storage", "training")
+TESTS = {
+    "activations": "activations saved for the backward pass: torch's `saved_tensors_hooks`, Korthikanti's formulas",
+    "cache": "KV cache: the caches that transformers allocates, published bytes per token",
+    "flops_torch": "FLOPs: torch's counter on transformers' models, forward, backward and decode, as integers",
+    "lora": "LoRA: published counts of adapters, peft's names",
+    "memory": "inference memory: what a forward pass of transformers holds",
+    "parallel": "tensor parallelism: transformers' own plans",
+    "storage": "quantized weights: llama.cpp's table and choice of types, published indexes",
+    "training": "training memory: ZeRO's figure, what torch's optimizers allocate, peft, Llama 3's layouts",
+}
+"""Test files that compare with other programs, and what they compare."""
 
 
 def tests() -> Iterator[str]:
-    """The first sentence of tests that compare with other programs."""
-    for name in HELD:
-        path = PAGE.parents[2] / "tests" / f"test_{name}.py"
-        said = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
-        yield f"- `tests/{path.name}`: {said}"
+    """Yield the tests that compare with other programs."""
+    for name, what in TESTS.items():
+        (path,) = (PAGE.parents[2] / "tests").rglob(f"test_{name}.py")
+        yield fill(f"- {what} (`{path.relative_to(PAGE.parents[2])}`)", 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def runs(found: Iterable[Found]) -> Rows:
@@ -190,13 +200,13 @@ def summary(tables: dict[str, list[Found]]) -> Iterator[str]:
 
 
 SECTIONS = (
-    ("Keys and values of a token, bytes", "kv_bytes", ("model", "printed", "here"), caches),
-    ("Training states of 7.5 billion parameters with Adam", "zero", ("what", "printed", "here"), zero),
-    ("Activations of one layer", "korthikanti", ("model and formula", "formula gives", "here"), activations),
-    ("Bits per weight, and GiB", "gguf", ("type", "printed", "here", "GiB printed", "GiB here"), bits),
-    ("Bytes of checkpoints", "indexes", ("index: model", "printed", "here"), indexes),
-    ("Adapters", "lora", ("what", "printed", "here"), adapters),
-    ("FLOPs", "flops", ("what", "printed", "here"), operations),
+    ("Keys and values of a token, bytes", "kv_bytes", ("model", "published", "llamath"), caches),
+    ("Training states of 7.5 billion parameters with Adam", "zero", ("what", "published", "llamath"), zero),
+    ("Activations of one layer", "korthikanti", ("model and formula", "published formula", "llamath"), activations),
+    ("Bits per weight, and GiB", "gguf", ("type", "published", "llamath", "GiB published", "GiB llamath"), bits),
+    ("Bytes of checkpoints", "indexes", ("index: model", "published", "llamath"), indexes),
+    ("Adapters", "lora", ("what", "published", "llamath"), adapters),
+    ("FLOPs", "flops", ("what", "published", "llamath"), operations),
 )
 RUNS = (
     ("Llama 3, table 4", "llama3", llama3),
@@ -207,23 +217,25 @@ RUNS = (
 
 
 def page() -> str:
-    lines = [HEAD, "## Counted: equal, or equal to the printed digits", ""]
+    lines = [HEAD, "## Exact: equal, or equal to the printed digits", ""]
     for title, key, header, rows in SECTIONS:
-        lines += [f"### {title}", "", f"{DATA[key]['source']}.", "", *table(header, rows()), ""]
-    lines += ["### By other programs", "", "torch, transformers, peft, bitsandbytes and others are asked by the tests:", "", *tests(), ""]
-    values = "\n".join(f"- {name} {value:g}: {SAYS[name]}" for name, value in prediction_constants().items())
+        lines += [f"### {title}", "", fill(f"{DATA[key]['source']}.", 100), "", *table(header, rows()), ""]
+    lines += ["### By other programs", "", "Tests compare with torch, transformers, peft, bitsandbytes and others:", "", *tests(), ""]
+    values = "\n".join(
+        fill(f"- {name} {value:g}: {SAYS[name]}", 100, subsequent_indent="  ") for name, value in prediction_constants().items()
+    )
     lines += [PREDICTED.format(constants=values)]
     tables = {name: list(found()) for name, _, found in RUNS}
-    lines += [*summary(tables), "", "The mean error of all rows, and the errors from … to, were a constant off by a tenth:", ""]
+    lines += [*summary(tables), "", "Mean error of all rows, and range of errors, if a constant were a tenth lower or higher:", ""]
     lines += [*table(("constant", "a tenth lower", "a tenth higher"), changed()), ""]
     for name, key, _ in RUNS:
         note = f"; {DATA[key]['note']}" if "note" in DATA[key] else ""
-        lines += [f"### {name}", "", f"{DATA[key]['source']}{note}.", ""]
-        lines += [*table(("run", "layout", "GiB", "printed", "predicted", "error"), runs(tables[name])), ""]
+        lines += [f"### {name}", "", fill(f"{DATA[key]['source']}{note}.", 100), ""]
+        lines += [*table(("run", "layout", "GiB", "published", "predicted", "error"), runs(tables[name])), ""]
     lines += ["### Llama 3's layouts among those that `plan` ranks for their clusters", "", *table(("run", "rank"), _ranks()), ""]
     beyond = deepseek()
     tail = TAIL.format(predicted=beyond.predicted, printed=beyond.printed, source=DATA["deepseek"]["source"])
-    lines += ["## What the prediction leaves out", "", "\n\n".join(fill(x, 140) for x in tail.split("\n\n")), ""]
+    lines += ["## What is not modeled", "", "\n\n".join(fill(x, 100) for x in tail.split("\n\n")), ""]
     return "\n".join(lines)
 
 
@@ -253,7 +265,7 @@ def main() -> int:
     if PAGE.exists() and PAGE.read_text() == fresh:
         return 0
     if "--check" in sys.argv:
-        print(f"stale: {PAGE.name}; python tools/accuracy.py writes it", file=sys.stderr)
+        print(f"{PAGE.name} is out of date; run python tools/accuracy.py", file=sys.stderr)
         return 1
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(fresh)

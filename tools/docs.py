@@ -27,6 +27,8 @@ CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
+COMMAND = re.compile(r"((?:.*\\\n)*.*)\n((?:.|\n)*)")
+"""A command, which may continue on lines after a backslash, and its output."""
 BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
@@ -47,7 +49,7 @@ def console(found: re.Match[str]) -> str:
     for part in re.split(r"^(?=\$ )", found[1], flags=re.MULTILINE):
         if not part:
             continue
-        command, _, old = part.partition("\n")
+        command, old = COMMAND.match(part).groups()  # type: ignore[union-attr]
         new = output(command.removeprefix("$ "))
         text += f"{command}\n{abridged(old, new) if CUT in old else new}"
     return f"```console\n{text}```"

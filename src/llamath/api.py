@@ -135,7 +135,7 @@ def design(
     max_memory: Size | None = None,
     tolerance: float | str | Fraction | None = None,
     rank: Literal["habits", "error"] | None = None,
-    limit: int = 10,
+    top: int = 10,
     tokens: Count | None = None,
     flops: Count | None = None,
     law: str | None = None,
@@ -181,7 +181,7 @@ def design(
         ),
         tolerance=TOLERANCE if tolerance is None else _tolerance(tolerance),
         by_error=exact if rank is None else rank == "error",
-        limit=limit,
+        limit=_positive("top", top) or 1,
     )
     report = with_contrast(search(request), against)
     return with_budget(report, budget_law, training_tokens, compute) if law or tokens or flops else report
@@ -196,7 +196,6 @@ def memory(
     dtype: str = "",
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
-    imatrix: bool | None = None,
     on: GPUs | None = None,
     train: Literal[False] = False,
 ) -> MemoryReport: ...
@@ -227,7 +226,6 @@ def memory(
     dtype: str = "",
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
-    imatrix: bool | None = None,
     on: GPUs | None = None,
     train: bool = False,
     lora: str = "",
@@ -242,7 +240,8 @@ def memory(
 ) -> MemoryReport | TrainReport:
     """Return the memory that inference or, with `train=True`, a training step needs, line by line with formulas.
 
-    The weights of a checkpoint are the bytes in its files unless `dtype` is given. A list as `context` gives the totals at each, and the
+    The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
+    `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the
     lines at the longest. `on` is the GPU whose memory limits the context and the batch. In training, `batch` counts the sequences on each
     GPU, `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
     """
@@ -250,7 +249,7 @@ def memory(
     if lora and not train:
         raise LlamathError("lora is for training", hint=f"memory(model, train=True, lora={lora!r})")
     if train:
-        if unused := _given(kv_dtype=kv_dtype, chunk=chunk, imatrix=imatrix):
+        if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
             raise LlamathError(f"{unused} is for inference, not for train=True")
         if context is not None and not isinstance(context, int | str):
             raise LlamathError("context should be one number of tokens with train=True, found several")
@@ -280,8 +279,9 @@ def memory(
     from .analysis.inference.inference_memory import memory as inference_memory
 
     contexts = _contexts(context)
+    name, imatrix = _imatrix(dtype)
     inference = MemoryRequest(
-        dtype=dtype,
+        dtype=name,
         kv_dtype=kv_dtype,
         batch=batch,
         chunk=PREFILL_CHUNK if chunk is None else MAX_TOKENS - 1 if chunk == "all" else _tokens("chunk", chunk),
@@ -369,14 +369,14 @@ def fit(
     """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalogue that can run it.
 
     `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"mem=24GiB bw=1TB/s"`); `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
-    given. A model that does not fit is a report with `fits` False, not an error.
+    given; `context` is 4,096 tokens by default. A model that does not fit is a report with `fits` False, not an error.
     """
     from .analysis.inference.fit_report import fit as fit_on
     from .analysis.inference.gpu_ranking import rank_gpus
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .analysis.inference.inference_memory import DEFAULT_CONTEXT, MemoryCalculator, MemoryRequest
 
     loaded = load(model)
-    tokens = None if context is None else _tokens("context", context)
+    tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
     if on is not None:
@@ -712,6 +712,14 @@ def _stored_weights(model: Model) -> StoredWeights | None:
     from .analysis.inference.weight_bytes import read_stored_weights
 
     return read_stored_weights(model.location) if model.location else None
+
+
+def _imatrix(dtype: str) -> tuple[str, bool | None]:
+    """Split `q4_k_m:imatrix` into the dtype and whether its GGUF types are chosen with an importance matrix."""
+    name, colon, suffix = dtype.partition(":")
+    if colon and suffix not in ("imatrix", "no-imatrix"):
+        raise LlamathError(f"unknown dtype {safe(repr(dtype), 60)}", hint=f"{safe(name, 40)}:imatrix or {safe(name, 40)}:no-imatrix")
+    return name, suffix == "imatrix" if colon else None
 
 
 def _declared_dtype(model: Model) -> str:

@@ -19,8 +19,8 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "diff llama-2-7b llama-3-8b gpt2": lambda: llamath.diff("llama-2-7b", "llama-3-8b", "gpt2"),
     "explain 2839830528": lambda: llamath.explain(2839830528),
     "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
-    "design 8B --tensor-parallel 8 -n 2 --tokens 15T": lambda: llamath.design("8B", tensor_parallel=8, limit=2, tokens="15T"),
-    "design 1.5e9 --like gpt2 -n 1": lambda: llamath.design("1.5e9", like="gpt2", limit=1),
+    "design 8B --tensor-parallel 8 -n 2 --tokens 15T": lambda: llamath.design("8B", tensor_parallel=8, top=2, tokens="15T"),
+    "design 1.5e9 --like gpt2 -n 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),
     "memory llama-3.1-70b --context 128k --dtype q4_k_m --batch 4": lambda: llamath.memory(
         "llama-3.1-70b", context="128k", dtype="q4_k_m", batch=4
     ),

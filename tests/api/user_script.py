@@ -14,7 +14,7 @@ def main(folder: Path) -> None:
     parameters: llamath.Parameters = llamath.count("llama-3-8b").parameters
     delta: int = llamath.diff("llama-2-7b", model).delta
     exact: list[bool] = [x.exact for x in llamath.explain(2839830528).candidates]
-    widths: list[int] = [x.width for x in llamath.design("8B", layers=(30, 34), tensor_parallel=8, limit=2).candidates]
+    widths: list[int] = [x.width for x in llamath.design("8B", layers=(30, 34), tensor_parallel=8, top=2).candidates]
     memory: llamath.MemoryReport = llamath.memory(model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090")
     kv_cache: int = memory.kv_cache
     optimizer: int = llamath.memory(model, train=True, layout="dp=8,zero=3", lora="r=16,targets=q,v").largest_stage.optimizer

@@ -76,8 +76,8 @@ class DesignReport(Report):
     """The designs that were found, or why there are none."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("target=request.target", "like=series.name", "tolerance=request.tolerance", "rank", "searched", "rows", "within"),
-        *("candidates", "nearest", "binding", "notes", "compute=budget", "contrast"),
+        *("model=best.model.name", "target=request.target", "like=series.name", "tolerance=request.tolerance", "rank", "searched"),
+        *("rows", "within", "candidates", "nearest", "binding", "notes", "compute=budget", "contrast"),
     )
 
     request: DesignRequest
@@ -94,6 +94,11 @@ class DesignReport(Report):
     notes: tuple[str, ...] = ()
     budget: TrainingBudget | None = None  # the training compute of the best design, if a law, tokens or FLOPs are given
     contrast: DesignContrast | None = None
+
+    @property
+    def best(self) -> Candidate | None:
+        """The first candidate."""
+        return self.candidates[0] if self.candidates else None
 
     @property
     def rank(self) -> str:

@@ -68,7 +68,7 @@ class RoundedNumber(NamedTuple):
 class Explanation(Report):
     """The explanations of a parameter count, the simplest first."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("number", "candidates")
+    json_fields: ClassVar[tuple[str, ...]] = ("model", "number", "candidates")
 
     number: int
     name: str  # the rounded number as given; empty for an exact number
@@ -77,6 +77,11 @@ class Explanation(Report):
     models: int  # how many models were tried
     candidates: tuple[Candidate, ...]
     more: int = 0  # further explanations that are not listed
+
+    @property
+    def model(self) -> str | None:
+        """The model of the simplest explanation."""
+        return self.candidates[0].base if self.candidates else None
 
     @property
     def summary(self) -> str:
