@@ -76,7 +76,7 @@ def test_fully_trained_modules_are_added() -> None:
 
 @pytest.mark.parametrize("target", ["q_prj", "nowhere", "", "proj", "layers"])
 def test_unknown_target_is_an_error(target: str) -> None:
-    with pytest.raises(llamath.LlamathError, match="nothing in this model") as error:
+    with pytest.raises(llamath.LlamathError, match="unknown LoRA target") as error:
         trained("llama-2-7b", 8, ["q", target])
     assert error.value.hint
 

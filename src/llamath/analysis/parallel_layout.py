@@ -40,7 +40,7 @@ class Layout(Record):
     ep: int = 1  # expert, within data and context
     dp: int = 1  # data
     etp: int | None = None  # tensor parallelism inside an expert; None: as everywhere
-    zero: int = 0  # what data parallelism shards: 1 optimiser states, 2 gradients too, 3 weights too (FSDP)
+    zero: int = 0  # what data parallelism shards: 1 optimizer states, 2 also gradients, 3 also weights (FSDP)
     sequence_parallel: bool = True  # with tensor parallelism, what lies between its regions is cut along the sequence
     interleave: int = 1  # runs of layers (virtual stages) in each stage
     microbatch: int = 1

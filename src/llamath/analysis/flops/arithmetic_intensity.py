@@ -1,8 +1,7 @@
-"""`intensity`: how many FLOPs each byte from memory serves, by group: what decides between waiting for memory and for arithmetic.
+"""Arithmetic intensity: the FLOPs per byte read, by group, which decides between memory-bound and compute-bound.
 
-Bytes are those of the matrices that a pass meets, each read once however many tokens there are, and of what is remembered of the tokens
-before. Of a mixture's experts, so many are read as the tokens are expected to choose if all are equally likely. Activations are not among
-them: a fused kernel keeps most of them on the chip.
+Bytes are those of the matrices that a pass uses, each read once regardless of the number of tokens, and of the cache. For MoE, the expected
+number of distinct experts is read, with uniform routing. Activations are not counted: fused kernels keep most of them on the chip.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .flop_count import Flops
 
 
 class Intensity(Record):
-    """One group in one pass."""
+    """The FLOPs and bytes of one group in one pass."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("flops", "weights", "cache", "ratio")
 
@@ -30,7 +29,7 @@ class Intensity(Record):
 
     @property
     def bytes(self) -> int:
-        """Both."""
+        """Weights and cache."""
         return self.weights + self.cache
 
     @property
@@ -40,7 +39,7 @@ class Intensity(Record):
 
 
 def arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[Intensity, ...]:
-    """Each group of a pass, and all together under the name `total`."""
+    """Return the intensity of each group of a pass, and of all groups as `total`."""
     kept = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
     parts = [Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=kept.get(x, 0)) for x in groups]
@@ -51,7 +50,7 @@ def arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCac
 
 
 def weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
-    """The bytes of the matrices that so many tokens meet, by group: looked-up tables are not among them, a tied head is."""
+    """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are left out, a tied head is included."""
     found: dict[str, int] = {}
     tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
     for x in storage.weights:
@@ -64,5 +63,5 @@ def weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dic
 
 
 def expected_copies(copies: int, live: int, tokens: int) -> float:
-    """How many of a weight's copies so many tokens meet: all, or of a mixture's those that they are expected to choose."""
+    """Return the expected number of distinct copies (experts) that a number of tokens use."""
     return copies * (1.0 - (1.0 - live / copies) ** tokens) if live < copies else float(copies)

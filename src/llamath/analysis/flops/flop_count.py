@@ -1,7 +1,7 @@
-"""`flops`: the floating-point operations of a pass, counted from the tree: 2 for every matrix element that a token meets, and the mixing.
+"""The FLOPs of a forward pass, counted from the tree: 2 per element of every weight matrix that a token uses, plus the mixing.
 
-A multiplication and its addition are two. Only products of matrices (and the convolution of a state mixer) are counted: no norm, no
-activation function, no softmax, no rotation, no gate, no choice of experts, no look-up. Exact integers throughout, written in letters.
+A multiply-add counts as two operations. Only matrix products and the convolutions of recurrent mixers are counted: no norms, activation
+functions, softmax, rotary embeddings, gates, routing decisions or lookups. Counts are exact integers with formulas in letters.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ Recompute = Literal["none", "selective", "full"]
 
 
 class Flops(Record):
-    """The FLOPs of a pass by the groups of `count`: those of weights, and those of mixing, which no weight accounts for."""
+    """The FLOPs of a pass by group: products with weights, and the mixing of tokens (attention scores and values, recurrent states)."""
 
     weights: Mapping[str, Dim]
     mixing: Mapping[str, Dim]
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The total."""
         return sum(map(int, self.weights.values())) + self.mixing_total
 
     @property
     def mixing_total(self) -> int:
-        """Those of mixing alone: the scores and values of attention, the states of other mixers."""
+        """The FLOPs of mixing: attention scores and values, and recurrent states."""
         return sum(map(int, self.mixing.values()))
 
     @property
     def formula(self) -> Dim:
-        """The total as an expression."""
+        """The total as a formula."""
         return total((*self.weights.values(), *self.mixing.values()))
 
     @property
@@ -46,33 +46,33 @@ class Flops(Record):
         return {x: {"weights": int(self.weights.get(x, 0)), "mixing": int(self.mixing.get(x, 0))} for x in names}
 
     def of(self, group: str) -> int:
-        """A group's, mixing included."""
+        """Return the FLOPs of a group, including mixing."""
         return int(self.weights.get(group, 0)) + int(self.mixing.get(group, 0))
 
 
 class TrainingFlops(Record):
-    """The FLOPs of one training step, all weights trained."""
+    """The FLOPs of one training step of all weights."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("forward", "backward", "recomputed", "rescored", "hardware")
 
     forward: int
-    backward: int  # 2 · forward: for each product one for its weight (or first factor) and one for its input (or second)
-    recomputed: int  # forward again in the backward pass
-    rescored: int  # QKᵀ again in the backward pass of a fused attention kernel that does not keep it
+    backward: int  # 2 · forward: each product has a gradient product for either factor
+    recomputed: int  # by activation checkpointing
+    rescored: int  # QKᵀ recomputed in the backward pass of a fused attention kernel
 
     @property
     def model(self) -> int:
-        """What the model asks for, however it is run: 3 · forward."""
+        """Model FLOPs: 3 · forward, regardless of recomputation."""
         return self.forward + self.backward
 
     @property
     def hardware(self) -> int:
-        """What is really worked out."""
+        """Hardware FLOPs: model FLOPs and recomputation."""
         return self.model + self.recomputed + self.rescored
 
 
 class MatmulFlops(NamedTuple):
-    """One product of a pass, all its copies together: a weight's, or the mixing of a mixer."""
+    """One matrix product of a pass with all its copies: with a weight, or the mixing of a mixer."""
 
     pattern: str
     group: str
@@ -81,7 +81,7 @@ class MatmulFlops(NamedTuple):
 
 
 def list_matmuls(part: Block, at: ForwardPass, batch: int = 1) -> Iterator[MatmulFlops]:
-    """Every distinct product of a pass through a model or a part of it: those of weights in tree order, then the mixing."""
+    """Yield every distinct product of a pass through a block: products with weights in tree order, then the mixing."""
     sequences = _variable("B", batch)
     for x in fold(part):
         if x.weight.role == "matmul":
@@ -93,10 +93,10 @@ def list_matmuls(part: Block, at: ForwardPass, batch: int = 1) -> Iterator[Matmu
 
 
 def forward_flops(part: Block | Stack, at: ForwardPass, batch: int = 1) -> Flops:
-    """The FLOPs of a pass through a model or a part of it (a layer, `tree.layers`), for `batch` sequences.
+    """Count the FLOPs of a pass through a block or stack (the model, a layer, `tree.layers`) for `batch` sequences.
 
-    Weights: 2 · tokens · elements of each weight with role `matmul` that a token passes (a tied head too, of a mixture's experts the chosen
-    ones, the router, shared experts). Mixing: what each mixer says of the pass, masked pairs or all of them.
+    Weights count 2 · tokens · elements for each active weight with role `matmul`: a tied head, routers, shared experts and the selected
+    experts are included. Mixing is given by each mixer's `mixing_flops`, over masked or all pairs.
     """
     found: tuple[dict[str, list[Dim]], dict[str, list[Dim]]] = {}, {}
     for block, n in part.distinct() if isinstance(part, Stack) else [(part, 1)]:
@@ -108,12 +108,12 @@ def forward_flops(part: Block | Stack, at: ForwardPass, batch: int = 1) -> Flops
 
 
 def train_flops(tree: Decoder, at: ForwardPass, batch: int = 1, recompute: Recompute = "none", flash: bool = False) -> TrainingFlops:
-    """The FLOPs of a training step: forward, backward, and what is worked out again.
+    """Count the FLOPs of a training step: forward, backward and recomputation.
 
-    The backward pass is exactly twice the forward: every product has two factors, and each gets a gradient by a product of the same size.
-    That holds in the first layer too, for the embeddings below it are trained; the look-up itself has no product either way. `selective`
-    repeats the mixing (Korthikanti et al. 2022, arXiv:2205.05198, §4), `full` the layers, not the head. A fused attention kernel (`flash`)
-    works the scores out once more on its way back (Dao et al. 2022, arXiv:2205.14135): five products in place of four.
+    The backward pass takes exactly twice the forward pass: each of the two factors of a product gets its gradient by a product of the same
+    size. This holds for the first layer, too, because the embedding is trained; the lookup itself has no product. `selective` recomputes
+    the mixing (Korthikanti et al. 2022, arXiv:2205.05198, §4), `full` the layers but not the head. A fused attention kernel (`flash`)
+    recomputes the scores in its backward pass (Dao et al. 2022, arXiv:2205.14135): five products instead of four.
     """
     whole = forward_flops(tree, at, batch)
     again = {"none": 0, "selective": whole.mixing_total, "full": forward_flops(tree.layers, at, batch).total if recompute == "full" else 0}
@@ -122,7 +122,7 @@ def train_flops(tree: Decoder, at: ForwardPass, batch: int = 1, recompute: Recom
 
 
 def _score_flops(block: Block, at: ForwardPass) -> int:
-    """The FLOPs of QKᵀ alone."""
+    """Return the FLOPs of QKᵀ."""
     return int(block.score_flops(at)) if isinstance(block, AttentionBase) else 0
 
 

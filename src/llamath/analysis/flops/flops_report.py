@@ -1,4 +1,4 @@
-"""`workload`: what `llamath flops` shows: prefill, decode and a training step, product by product, beside the conventions."""
+"""The FLOPs of prefill, decode and training, product by product, with conventions, intensity and MFU."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 class FlopsRequest(Record):
-    """What is asked about: `batch` sequences of `context` tokens."""
+    """The options of a FLOPs count: `batch` sequences of `context` tokens."""
 
     context: int | None = None  # None: the model's own
     batch: int = 1
-    masked: bool = True  # attention counts the pairs that its mask lets through; False: all, as plain matrix products do
-    unpacked: bool = False  # latent attention decodes with keys and values unpacked and remembered so, not in the latent space
+    masked: bool = True  # attention counts only the pairs admitted by the mask
+    unpacked: bool = False  # latent attention decodes with decompressed keys and values instead of in the latent space
     recompute: Recompute = "none"
-    flash: bool = False  # a fused attention kernel, which works scores out again on its way back
-    dtype: str = ""  # of the weights, and
+    flash: bool = False  # a fused attention kernel, which recomputes scores in its backward pass
+    dtype: str = ""  # of the weights, for the intensity
     kv_dtype: str = ""  # of the cache, for the intensity
 
 
 class FlopsRow(Record):
-    """One product, in all layers of a kind."""
+    """One product in all layers of a kind."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("section", "layers", "product=what", "group", "mixing", "times", "formula", "forward", "decode", "train"),
     )
 
-    section: str  # `layers`, or the field of the decoder that it stands in
+    section: str  # `layers`, or another field of the decoder
     indices: tuple[tuple[int, int, int], ...] = ()  # of the layers
-    times: int = 1  # how many they are
+    times: int = 1  # the number of layers
     what: str
     group: str
     mixing: bool
@@ -61,17 +61,17 @@ class FlopsRow(Record):
 
     @property
     def forward(self) -> int:
-        """Of all tokens, in all of the layers."""
+        """The FLOPs of the forward pass, in all of the layers."""
         return self.times * self.forward_each
 
     @property
     def decode(self) -> int:
-        """Of the last token, in all of the layers."""
+        """The FLOPs of decoding the last token, in all of the layers."""
         return self.times * self.decode_each
 
     @property
     def train(self) -> int:
-        """Forward and backward."""
+        """The FLOPs of forward and backward pass."""
         return 3 * self.forward
 
 
@@ -120,13 +120,13 @@ class FlopsReport(Report):
     forward: Flops  # all tokens, the head on every position
     prefill: Flops  # all tokens, the head on the last
     decode: Flops  # one token for each sequence, the last of the context
-    decode_otherwise: Flops  # the same with latent attention the other way
+    decode_otherwise: Flops  # decode with the other form of latent attention
     full: Flops  # `forward` with attention over all pairs
     training: TrainingFlops
     rows: tuple[FlopsRow, ...]
     conventions: tuple[Convention, ...]
-    prefill_intensity: tuple[Intensity, ...]  # of the prefill
-    decode_intensity: tuple[Intensity, ...]  # of the decode, latent attention absorbed: that is what reads the latent cache
+    prefill_intensity: tuple[Intensity, ...]
+    decode_intensity: tuple[Intensity, ...]  # with absorbed latent attention, which reads the latent cache
     dtypes: tuple[str, str]  # of weights and cache
     mfu: MFU | None = None  # if the speed of a training run is given
 
@@ -197,22 +197,22 @@ class FlopsReport(Report):
 
     @property
     def tokens(self) -> int:
-        """How many tokens a forward pass has."""
+        """The tokens of a forward pass."""
         return (self.request.context or 0) * self.request.batch
 
     @property
     def letters(self) -> Mapping[str, int]:
-        """What the formulas' letters stand for."""
+        """The values of the letters in the formulas."""
         return self.forward.formula.atoms
 
     @property
     def per_token(self) -> Fraction:
-        """The forward pass, shared out over its tokens."""
+        """The FLOPs of the forward pass per token."""
         return Fraction(self.forward.total, self.tokens)
 
     @property
     def exact_per_token(self) -> Fraction:
-        """Forward and backward, shared out over the tokens: what the conventions stand beside."""
+        """The model FLOPs of training per token, which the conventions are compared with."""
         return Fraction(self.training.model, self.tokens)
 
 
@@ -273,7 +273,7 @@ def _check_request(request: FlopsRequest, tree: Decoder) -> int:
 
 
 def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) -> Iterator[FlopsRow]:
-    """What stands alone in tree order, and each kind of layer: layers whose products are the same are of one kind."""
+    """Yield the rows in tree order; layers with the same products share their rows."""
     for name, child in tree.children:
         if isinstance(child, Stack):
             yield from _layer_rows(name, child, (prompt, token), batch)
@@ -293,7 +293,7 @@ def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass]
 
 
 def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:
-    """Each product of a block in both passes."""
+    """Pair each product of a block in the prefill with the same product in decode."""
     return zip(*(_sort_mixing(list_matmuls(block, at, batch)) for at in passes), strict=True)
 
 
@@ -309,7 +309,7 @@ def _facts(prompt: MatmulFlops, token: MatmulFlops) -> dict[str, Any]:
 
 
 def _sort_mixing(found: Iterator[MatmulFlops]) -> list[MatmulFlops]:
-    """Each mixer's mixing after its last weight."""
+    """Put the mixing of each mixer after its last weight."""
     rows = list(found)
     for x in [x for x in rows if x.mixing]:
         rows.remove(x)

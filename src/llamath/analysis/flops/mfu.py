@@ -1,7 +1,7 @@
-"""`utilisation`: the share of a machine's arithmetic that a training run uses (MFU), under each convention, from its speed.
+"""Model FLOPs utilization (MFU) of a training run under each convention, from its measured throughput.
 
-One speed is many MFUs: the convention decides how many FLOPs a token is worth. What repeats the forward pass counts as used only where a
-convention says so (HFU).
+The same throughput gives a different MFU under each convention, since the convention decides the FLOPs per token. Recomputation counts only
+where a convention includes it (HFU).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .flops_report import MFU, ConventionMFU, FlopsReport, plain_number
 
 
 class Throughput(Record):
-    """How fast a run goes, and what its machine could do."""
+    """The throughput of a training run, and the peak of its GPUs."""
 
     tokens: Fraction  # a second, all GPUs together
     gpus: int
@@ -24,7 +24,7 @@ class Throughput(Record):
 
 
 class Utilization(Record):
-    """What a run achieves, as one convention counts."""
+    """The FLOP/s and the MFU of a run under one convention."""
 
     name: str
     title: str
@@ -34,7 +34,7 @@ class Utilization(Record):
 
 
 def flops_by_convention(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
-    """FLOPs per token of training by every way of counting: the exact ones first."""
+    """Return (title, training FLOPs per token) by every convention, exact counts first."""
     full, exact = Fraction(3 * report.full.total, report.tokens), report.exact_per_token
     ways = {"exact": ("exact", exact), "full": ("exact, attention over all pairs", full)}
     if report.training.hardware != report.training.model:
@@ -43,12 +43,12 @@ def flops_by_convention(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
 
 
 def speed_of(report: FlopsReport, rate: Fraction, way: str) -> Fraction:
-    """The tokens a second of one GPU that achieves this rate as one way counts."""
+    """Return the tokens per second of one GPU at a FLOP/s rate that is given by one convention."""
     ways = flops_by_convention(report)
     if way not in ways:
         near = nearest(way, ways)
         raise LlamathError(
-            f"{safe(way, 60)!r} is no way to count here", hint=f"{'nearest' if near else 'known'}: {', '.join(near or ways)}"
+            f"unknown FLOPs convention {safe(way, 60)!r}", hint=f"{'nearest' if near else 'known'}: {', '.join(near or ways)}"
         )
     return rate / ways[way][1]
 
@@ -61,7 +61,7 @@ def with_mfu(report: FlopsReport, speed: Throughput) -> FlopsReport:
 
 
 def utilization(report: FlopsReport, speed: Throughput) -> tuple[Utilization, ...]:
-    """The MFU by every way of counting."""
+    """Return the MFU by every convention."""
     each = speed.tokens / speed.gpus
     return tuple(
         Utilization(name=name, title=title, per_token=worth, rate=each * worth, share=each * worth / speed.peak)

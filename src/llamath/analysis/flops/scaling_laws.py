@@ -154,7 +154,7 @@ class TrainingBudget(Record):
         *("optimal_tokens=rounded_optimal_tokens", "optimal_parameters=rounded_optimal_parameters", "extrapolated"),
     )
 
-    parameters: int  # that a token passes through
+    parameters: int  # active
     tokens: int
     flops: int
     law: ScalingLaw

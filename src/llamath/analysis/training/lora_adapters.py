@@ -1,6 +1,6 @@
-"""`lora`: low-rank adapters on a tree (Hu et al. 2021, arXiv:2106.09685): which matrices get one, and how many numbers that trains.
+"""LoRA adapters on a model (Hu et al. 2021, arXiv:2106.09685): which matrices get one, and the trainable parameters.
 
-A matrix `[out, in]` is left as it is and B·A is added to it, with A `[r, in]` and B `[out, r]`: r·(in + out) numbers to train.
+A matrix `[out, in]` stays frozen and B·A is added to it, with A `[r, in]` and B `[out, r]`: r·(in + out) trainable parameters.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ TARGET_SETS = {
     "all": (),
     "all-linear": (),
 }
-"""Usual sets of targets; `all`, as peft's `all-linear`, is every linear map of the layers but routers (Dettmers et al. 2023,
+"""Common sets of targets; `all`, like peft's `all-linear`, means every linear layer except routers (Dettmers et al. 2023,
 arXiv:2305.14314)."""
 
 
 class LinearMatrix(Record):
-    """A linear map or a table of the tree, as files hold it: several of ours in one where they are stored as one."""
+    """A linear layer or embedding table as checkpoints store it; fused matrices are one."""
 
-    name: str  # as files have it, without `.weight`; our own path where there is no scheme
+    name: str  # the stored name without `.weight`; the canonical path without a scheme
     paths: tuple[str, ...]
     group: str
     out_features: int
     in_features: int
     copies: int
-    elements: int  # the parameters of the matrix itself, one copy, without biases
+    elements: int  # of one copy, without biases
 
     def adapter_parameters(self, rank: int) -> int:
-        """The numbers that adapters of this rank add, over all copies."""
+        """Return the parameters that adapters of this rank add, over all copies."""
         return rank * (self.out_features + self.in_features) * self.copies
 
 
 class LoraAdapters(Record):
-    """Adapters of one rank on a model, with what is trained whole beside them."""
+    """LoRA adapters of one rank, and the matrices that are fully trained."""
 
     rank: int
     targets: tuple[LinearMatrix, ...]
@@ -49,25 +49,25 @@ class LoraAdapters(Record):
 
     @property
     def adapters(self) -> int:
-        """The numbers in all A and B."""
+        """The parameters of all A and B."""
         return sum(x.adapter_parameters(self.rank) for x in self.targets)
 
     @property
     def parameters(self) -> int:
-        """Everything that is trained; a matrix trained whole is a copy, beside the one that it replaces."""
+        """All trainable parameters; fully trained matrices are copies, as in peft."""
         return self.adapters + sum(x.elements * x.copies for x in self.modules_to_save)
 
 
 def build_adapters(
     tree: Decoder, rank: int, targets: Iterable[str], scheme: Scheme | None = None, saved: Iterable[str] = ()
 ) -> LoraAdapters:
-    """Adapters on the matrices that the targets name: canonical names, names of `scheme`, or a usual set.
+    """Build adapters on the matrices that the targets name: canonical names, names of `scheme`, or a common set.
 
-    A canonical name means our matrix, a stored name the matrix as files have it (GPT-2's `c_attn` is q, k and v in one), and a set
-    takes whatever holds one of its matrices.
+    A canonical name selects one matrix of the tree, a stored name the matrix as stored (GPT-2's `c_attn` fuses q, k and v), and a set
+    selects every stored matrix that contains one of its members.
     """
     if rank < 1:
-        raise LlamathError(f"the rank of an adapter should be a positive integer, not {rank}")
+        raise LlamathError(f"the LoRA rank should be a positive integer, found {rank}")
     ours, theirs = list_matrices(tree), list_matrices(tree, scheme)
     chosen = [x for target in targets for x in _matching(target, ours, theirs)]
     if not chosen:
@@ -77,7 +77,7 @@ def build_adapters(
 
 
 def list_matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[LinearMatrix, ...]:
-    """Every linear map and table, as the scheme stores them; without one, as the tree has them."""
+    """List every linear layer and embedding table as the scheme stores them, or as the tree has them without a scheme."""
     made: list[list[Folded]] = []
     last: dict[str, int] = {}
     for x in fold(tree):
@@ -105,7 +105,7 @@ def _stored(pattern: str, scheme: Scheme | None) -> str:
 
 
 def _matrix(name: str, parts: Sequence[Folded]) -> LinearMatrix:
-    """Several matrices that read the same x, one under the other; a table is looked up, so its rows are what comes in."""
+    """Fuse matrices that read the same input; the rows of a lookup table are its inputs."""
     rows, columns = sum(int(x.weight.shape[0]) for x in parts), int(parts[0].weight.shape[1])
     table = parts[0].weight.role == "lookup"
     return LinearMatrix(
@@ -120,13 +120,13 @@ def _matrix(name: str, parts: Sequence[Folded]) -> LinearMatrix:
 
 
 def _unique(found: Iterable[LinearMatrix]) -> tuple[LinearMatrix, ...]:
-    """None twice because two targets name it, and no part of what is chosen whole."""
+    """Drop duplicates, and matrices that are part of a selected fused matrix."""
     once = {(x.paths, x.out_features, x.in_features): x for x in found}
     return tuple(x for x in once.values() if not any(set(x.paths) < set(y.paths) for y in once.values()))
 
 
 def _matching(target: str, ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[LinearMatrix]:
-    """The matrices that a target names."""
+    """Return the matrices that a target names."""
     if target in TARGET_SETS:
         found = [x for x in theirs if _in_set(target, x)]
     else:
@@ -134,7 +134,7 @@ def _matching(target: str, ours: Sequence[LinearMatrix], theirs: Sequence[Linear
     if not found:
         near = nearest(target, _target_names(ours, theirs))
         raise LlamathError(
-            f"nothing in this model is called {safe(repr(target), 60)}, so no adapter fits there",
+            f"unknown LoRA target {safe(repr(target), 60)}: no matrix of this model has that name",
             hint=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(_target_names(ours, theirs))}",
         )
     return found
@@ -148,7 +148,7 @@ def _in_set(name: str, x: LinearMatrix) -> bool:
 
 
 def _belongs(name: str, path: str) -> bool:
-    """Whether a path's last word is meant: a gate of attention is not the MLP's."""
+    """Whether a path belongs to the set's part of the layer: an attention gate is not an MLP gate."""
     return (".attn." in path) == (name != "mlp")
 
 
@@ -157,10 +157,10 @@ def _ends_with(name: str, target: str) -> bool:
 
 
 def _target_names(ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[str]:
-    """What targets could be called: the last words of all names, and the sets."""
+    """The possible names of targets: the last parts of all names, and the sets."""
     return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *TARGET_SETS)))
 
 
 def split_targets(names: Iterable[str]) -> Iterator[str]:
-    """Targets as people write them, split at commas: `q_proj,v_proj`."""
+    """Split targets at commas: `q_proj,v_proj`."""
     return (word for name in names for x in name.split(",") if (word := x.strip()))

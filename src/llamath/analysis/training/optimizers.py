@@ -1,10 +1,9 @@
-"""What optimisers keep of each weight, in bytes, as torch and bitsandbytes allocate it.
+"""The optimizer states of each weight in bytes, as torch and bitsandbytes allocate them.
 
-States are in float32, or, where weights in 16 bits have no master copy, in their type, as torch has it.
-AdamW: two moments (Loshchilov and Hutter 2017, arXiv:1711.05101). Its 8-bit form: a byte for each, and a float32 for each block
-of 256 (Dettmers et al. 2021, arXiv:2110.02861); weights of fewer than 4,096 numbers stay in float32. Adafactor: a row and a column of
-second moments for a matrix (Shazeer and Stern 2018, arXiv:1804.04235). Muon: one momentum for the matrices of the layers, AdamW for all
-else (Jordan et al. 2024).
+States are in float32, or, for 16-bit weights without a master copy, in the dtype of the weights, as in torch. AdamW: two moments
+(Loshchilov and Hutter 2017, arXiv:1711.05101). 8-bit AdamW: one byte per moment and a float32 scale per block of 256 (Dettmers et al. 2021,
+arXiv:2110.02861); weights of fewer than 4,096 elements stay in float32. Adafactor: row and column second moments of a matrix (Shazeer and
+Stern 2018, arXiv:1804.04235). Muon: one momentum for the matrices of the layers, AdamW for everything else (Jordan et al. 2024).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ BLOCK_SIZE, MIN_8BIT_ELEMENTS, FP32 = 256, 4096, 4
 
 
 class Optimizer(NamedTuple):
-    """One optimiser: what one copy of a weight costs, its states being numbers of so many bytes, and how that is written."""
+    """An optimizer: the bytes of its states for one copy of a weight, given the bytes per element, and the printed formula."""
 
     name: str
     title: str
@@ -49,7 +48,7 @@ def _muon(x: WeightShard, size: int) -> int:
 
 
 def is_muon_matrix(x: WeightShard) -> bool:
-    """Whether Muon moves it: a matrix inside the layers, and no convolution."""
+    """Whether Muon updates a weight: matrices inside the layers, except convolutions."""
     return x.role == "matmul" and len(x.shape) == 2 and x.group != "head" and not x.pattern.endswith("conv.weight")
 
 

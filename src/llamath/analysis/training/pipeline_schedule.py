@@ -1,7 +1,7 @@
-"""What the stages of a pipeline keep of a forward pass: how many microbatches are on their way, and what of them each GPU holds.
+"""The activations that each pipeline stage holds: how many microbatches are in flight, and what each GPU keeps of them.
 
-1F1B (Narayanan et al. 2021, arXiv:2104.04473): stage i of p has p − i microbatches under way; interleaved, with v runs of layers each,
-2·(p − i − 1) + (v − 1)·p + 1 of them, each through one run: 1 + (p − 1)/(p·v) times the layers of a model, on the first stage.
+1F1B (Narayanan et al. 2021, arXiv:2104.04473): stage i of p has p − i microbatches in flight; interleaved with v chunks per stage, it has
+2·(p − i − 1) + (v − 1)·p + 1 of them, each for one chunk: 1 + (p − 1)/(p·v) times the layers of the model on the first stage.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from .saved_activations import (
 )
 
 UNEVEN_UNDER_EP = ("experts", "inputs of experts", "outputs of experts")
-"""What depends on how many tokens go to the experts of a rank."""
+"""Activations whose size depends on how many tokens are routed to the experts of a rank."""
 
 
 class SavedCopies(NamedTuple):
-    """Something kept, so many times over, by one GPU."""
+    """A saved tensor and the number of copies that one GPU keeps."""
 
     saved: SavedTensor
     times: int
 
 
 class StageActivations(NamedTuple):
-    """What a stage keeps, and what it works on beside that."""
+    """The activations of a stage: kept for the backward pass, recomputed for one layer, and saved by the loss."""
 
     kept: tuple[SavedCopies, ...]
-    recomputed: tuple[SavedCopies, ...]  # of the layer that is computed again
+    recomputed: tuple[SavedCopies, ...]  # of the recomputed layer
     loss: tuple[SavedCopies, ...]
 
 
 def in_flight_microbatches(stage: PipelineStage, layout: Layout) -> list[int]:
-    """How many microbatches each run of a stage's layers has seen and not yet had back, when they are most."""
+    """Return the maximum number of in-flight microbatches of each chunk of a stage."""
     p, v, left = layout.pp, layout.interleave, layout.pp - stage.index - 1
     slots = min(left + 1, layout.count) if v == 1 else min(2 * left + (v - 1) * p + 1, layout.count * v)
     rounds, rest = divmod(slots, p)
@@ -52,7 +52,7 @@ def in_flight_microbatches(stage: PipelineStage, layout: Layout) -> list[int]:
 
 
 def stage_activations(tree: Decoder, stage: PipelineStage, layout: Layout, k: Kernels) -> StageActivations:
-    """What a stage keeps at its fullest moment, under the layout's recomputation."""
+    """Return the activations of a stage at its peak, under the layout's recomputation policy."""
     d, flights = Dim.const(tree.width), in_flight_microbatches(stage, layout)
     kept: list[SavedCopies] = []
     whole: dict[int, list[SavedTensor]] = {}
@@ -72,24 +72,24 @@ def stage_activations(tree: Decoder, stage: PipelineStage, layout: Layout, k: Ke
 
 
 def _without_frozen(found: list[SavedTensor], k: Kernels) -> list[SavedTensor]:
-    """Without what only frozen weights would need."""
+    """Drop tensors that only the gradients of frozen weights would need."""
     return [x for x in found if not (x.for_weight_gradient and k.adapter_paths)]
 
 
 def _remaining(inner: list[SavedTensor], d: Dim, k: Kernels, recompute: str) -> list[SavedTensor]:
-    """What of a layer stays until the backward pass."""
+    """Return what a layer keeps until the backward pass."""
     if recompute == "full":
         return [SavedTensor("inputs of layers", d, k.width, "sequence")]
     return [x for x in inner if not (x.is_score and recompute == "selective")]
 
 
 def _recomputed(inner: list[SavedTensor], recompute: str) -> list[SavedCopies]:
-    """What of a layer comes back when it is computed again."""
+    """Return what a layer saves again when it is recomputed."""
     return [SavedCopies(x, 1) for x in inner if recompute == "full" or (x.is_score and recompute == "selective")]
 
 
 def saved_bytes(x: SavedTensor, layout: Layout, context: int) -> int:
-    """What one GPU keeps of it, for one microbatch and one layer."""
+    """Return the bytes of a saved tensor on one GPU, for one microbatch and one layer."""
     return -(-int(x.elements) * x.bytes * _tokens(x, layout, context) // _ranks(x, layout))
 
 
@@ -98,7 +98,7 @@ def _tokens(x: SavedTensor, layout: Layout, context: int) -> int:
 
 
 def _ranks(x: SavedTensor, layout: Layout) -> int:
-    """Over how many ranks tensor parallelism spreads it."""
+    """The number of tensor-parallel ranks that shard the tensor."""
     if x.sharding == "sequence":
         return layout.tp if layout.sequence_parallel else 1
     if x.sharding == "gathered":
@@ -107,24 +107,24 @@ def _ranks(x: SavedTensor, layout: Layout) -> int:
 
 
 def total_bytes(shares: Iterable[SavedCopies], layout: Layout, context: int) -> int:
-    """All of them together."""
+    """Return the bytes of all copies."""
     return sum(x.times * saved_bytes(x.saved, layout, context) for x in shares)
 
 
 def activation_lines(shares: Iterable[SavedCopies], layout: Layout, context: int) -> Iterator[MemoryLine]:
-    """The same by what it is, each with its formula."""
+    """Yield a memory line for each kind of tensor, with its formula."""
     groups: dict[str, list[SavedCopies]] = {}
     for x in shares:
         groups.setdefault(x.saved.what, []).append(x)
     for what, same in groups.items():
         if size := total_bytes(same, layout, context):
             uneven = layout.ep > 1 and what in UNEVEN_UNDER_EP
-            said = _formula(same, layout, context) + (", if each expert gets as many tokens" if uneven else "")
-            yield MemoryLine(what=what, bytes=size, formula=said, exact=not uneven and not any(x.saved.estimated for x in same))
+            formula = _formula(same, layout, context) + (", with tokens spread evenly over experts" if uneven else "")
+            yield MemoryLine(what=what, bytes=size, formula=formula, exact=not uneven and not any(x.saved.estimated for x in same))
 
 
 def _formula(same: list[SavedCopies], layout: Layout, context: int) -> str:
-    """Times · tokens · numbers · bytes, summed where they differ."""
+    """Copies · tokens · elements · bytes, summed where they differ."""
     made: dict[str, int] = {}
     for x, times in same:
         symbol, ranks = x.elements.symbol, _ranks(x, layout)

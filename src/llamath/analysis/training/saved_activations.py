@@ -1,9 +1,9 @@
-"""`activations`: the numbers that a forward pass keeps for the backward one, block by block.
+"""The activations that a forward pass saves for the backward pass, block by block.
 
-Every operation keeps what its derivative needs: a linear map its input, a norm its input, attention its queries, keys and values, a product
-both factors; a tensor that several need is kept once. Two implementations are stated. *eager* is transformers' code as it runs in torch:
-RMSNorm in float32, step by step, and SwiGLU as three operations. *fused* is a kernel for each norm, for SwiGLU and for softmax, as in
-Megatron: then a layer with dropout keeps s·b·d·(34 + 5·H·s/d) bytes (Korthikanti et al. 2022, arXiv:2205.05198).
+Every operation saves what its derivative needs: a linear layer its input, a norm its input, attention its queries, keys and values, a
+product both factors; a tensor that several operations need is saved once. Two implementations are described. *Eager* is transformers' code
+in torch: RMSNorm in float32, step by step, and SwiGLU as three operations. *Fused* has one kernel each for norms, SwiGLU and softmax, as in
+Megatron: a layer with dropout then saves s·b·d·(34 + 5·H·s/d) bytes (Korthikanti et al. 2022, arXiv:2205.05198).
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ from ...core.record_type import Record
 from ...core.tree import Block, Stack, fold
 
 FP32, INDEX, MASK = 4, 8, 1
-"""Bytes of what is kept in float32 whatever the model's type, of an index, and of one number of a dropout mask."""
+"""Bytes of an element that is saved in float32 regardless of the dtype, of an index, and of a dropout mask."""
 OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu"})
-"""Activations whose derivative needs the result alone."""
+"""Activation functions whose derivative needs only the output."""
 DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
-"""Activations that transformers writes out, and how many numbers their steps keep besides what comes in and goes out."""
+"""Activation functions that transformers composes of several operations, with the number of tensors saved in between."""
 
 
 class Kernels(Record):
-    """Which implementation runs, and in which type."""
+    """The implementation that runs, and its dtype."""
 
-    flash: bool = True  # attention that never writes its scores, but one sum for each query (Dao et al. 2022, arXiv:2205.14135)
+    flash: bool = True  # no materialized scores, only one log-sum-exp per query (Dao et al. 2022, arXiv:2205.14135)
     fused: bool = True
-    dropout: bool = False  # after attention's scores, after attention and after the MLP, as classic transformers have it
-    width: int = 2  # bytes of an activation
-    context: int = 1  # how many keys a query meets
-    fused_qkv: bool = False  # q, k and v are slices of one product: a slice that is kept keeps the whole
-    adapter_paths: frozenset[str] = frozenset()  # matrices with adapters, by path; if there are any, the weights themselves are frozen
+    dropout: bool = False  # on attention scores, attention output and MLP output, as in classic transformers
+    width: int = 2  # bytes per activation
+    context: int = 1  # keys per query
+    fused_qkv: bool = False  # q, k and v are slices of one tensor: saving one slice saves all
+    adapter_paths: frozenset[str] = frozenset()  # matrices with adapters; if there are any, all other weights are frozen
     rank: int = 0  # of the adapters
 
 
 class SavedTensor(NamedTuple):
-    """So many numbers for each token, and what divides them over ranks."""
+    """A saved tensor: its elements per token, and how they are sharded."""
 
     what: str
     elements: Dim
     bytes: int
-    sharding: Literal["sequence", "tensor", "gathered"] = "tensor"  # gathered: on every rank that has a part of the same expert
-    max_parts: int = 0  # into how many parts tensor parallelism divides it at the most; 0: any
-    is_score: bool = False  # of attention's scores: selective recomputation does without
-    shared_by_batch: bool = False  # the same for every sequence of a batch
-    estimated: bool = False  # an estimate
-    for_weight_gradient: bool = False  # kept for the gradient of a weight alone: not where that weight is frozen
+    sharding: Literal["sequence", "tensor", "gathered"] = "tensor"  # gathered: on every rank that holds a shard of the same expert
+    max_parts: int = 0  # the largest number of shards under tensor parallelism; 0: any
+    is_score: bool = False  # attention scores, which selective recomputation does not save
+    shared_by_batch: bool = False  # saved once for all sequences of a batch
+    estimated: bool = False
+    for_weight_gradient: bool = False  # needed only for the gradient of a weight, so not saved if that weight is frozen
 
 
 @singledispatch
 def saved_by_block(block: Block, k: Kernels) -> list[SavedTensor]:
-    """What a mixer or MLP keeps, but for its input; of one without a rule of its own, what its linear maps read and write."""
+    """Return what a mixer or MLP saves besides its input; without a specific rule, the inputs and outputs of its linear layers."""
     linears = [x for _, x in block.children if isinstance(x, Linear)]
     return [SavedTensor("mixer states", _out(x) if x is not linears[-1] else 2 * _in(x), k.width, estimated=True) for x in linears]
 
 
 def saved_by_norm(block: Block | Stack | None, n: int, k: Kernels, heads: int = 1) -> list[SavedTensor]:
-    """A norm of vectors of n numbers, `heads` of them for each token."""
+    """Return what a norm over n elements saves, applied to `heads` vectors per token."""
     one = next(iter(block), None) if isinstance(block, Stack) else block
     if not isinstance(one, Norm):
         return []
@@ -134,7 +134,7 @@ def _(block: LatentAttention, k: Kernels) -> list[SavedTensor]:
 
 
 def _scores(H: Dim, k: Kernels, softcap: float | None) -> Iterator[SavedTensor]:
-    """What attention keeps between its two products."""
+    """Yield what attention saves between its two products."""
     if k.flash:
         yield SavedTensor("sums of softmax", H, FP32)
         return
@@ -202,7 +202,7 @@ def _(block: PerLayerInput, k: Kernels) -> list[SavedTensor]:
 
 
 def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
-    """A whole layer: its norms, what its branches read, and what they keep inside."""
+    """Return what a whole layer saves: in its norms, the inputs of its branches, and inside the branches."""
     made: list[SavedTensor] = []
     norms = [getattr(block, name) for name in block.fields if isinstance(getattr(block, name), Norm)]
     read = 0
@@ -226,14 +226,14 @@ def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
 
 
 def saved_by_embedding(tree: Decoder, k: Kernels) -> list[SavedTensor]:
-    """What the embedding keeps."""
+    """Return what the embedding saves."""
     d = Dim.const(tree.width)
     made = [SavedTensor("token ids", Dim.const(1), INDEX, "sequence", for_weight_gradient=True), *saved_by_norm(tree.embed_norm, d, k)]
     return made + [SavedTensor("dropout masks", d, MASK, "sequence")] * k.dropout
 
 
 def rotary_tables(tree: Decoder, k: Kernels) -> list[SavedTensor]:
-    """The tables of cosines and sines, where no kernel makes them as it goes."""
+    """Return the tables of cosines and sines, unless a fused kernel computes them on the fly."""
     if k.fused:
         return []
     ropes = {rope: rope.dim for x, _ in tree.layers.distinct() if (rope := getattr(getattr(x, "attn", None), "rope", None)) is not None}
@@ -241,7 +241,7 @@ def rotary_tables(tree: Decoder, k: Kernels) -> list[SavedTensor]:
 
 
 def saved_by_head(tree: Decoder, k: Kernels) -> list[SavedTensor]:
-    """What the last norm and the head keep."""
+    """Return what the final norm and the head save."""
     d = Dim.const(tree.width)
     made = saved_by_norm(tree.norm, d, k)
     if tree.head is None:
@@ -251,7 +251,7 @@ def saved_by_head(tree: Decoder, k: Kernels) -> list[SavedTensor]:
 
 
 def saved_by_loss(tree: Decoder, k: Kernels) -> list[SavedTensor]:
-    """What cross-entropy keeps of the logits: the logarithms of all probabilities, in float32."""
+    """Return what cross-entropy saves: the log-probabilities in float32."""
     if tree.head is None:
         return []
     V = _out(tree.head)
@@ -259,7 +259,7 @@ def saved_by_loss(tree: Decoder, k: Kernels) -> list[SavedTensor]:
 
 
 def saved_by_adapters(block: Block, k: Kernels, prefix: str = "layers.{l}.") -> list[SavedTensor]:
-    """What adapters inside a layer keep, as peft has them in float32: the input of A, in 16 bits a copy for each, and that of B."""
+    """Return what adapters inside a layer save, with peft's float32 adapters: the inputs of A (a copy each in 16 bits) and of B."""
     made: list[SavedTensor] = []
     inputs: set[tuple[str, int]] = set()
     for x in fold(block, depth=1):

@@ -1,7 +1,7 @@
-"""`training`: what a training step needs on each GPU: weights, gradients, master copy, optimiser states, activations, logits and loss.
+"""The memory of a training step on each GPU: weights, gradients, master copy, optimizer states, activations, logits and loss.
 
-Mixed precision with AdamW takes 16 bytes a parameter before any activation: weights 2, gradients 2, master copy 4, two moments 4 each;
-ZeRO shares them among data-parallel ranks, one kind after the other (Rajbhandari et al. 2019, arXiv:1910.02054).
+Mixed precision with AdamW takes 16 bytes per parameter before any activation: weights 2, gradients 2, master copy 4, two moments 4 each.
+ZeRO shards these over data-parallel ranks, one kind after the other (Rajbhandari et al. 2019, arXiv:1910.02054).
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 MAX_BATCH = 2**40
 DEFAULT_CONTEXT = 4096
-"""The tokens of a sequence, unless it is said, or the model's context where that is shorter."""
+"""The default sequence length, unless the model's context is shorter."""
 
 
 class TrainRequest(Record):
-    """What is asked: everything is optional."""
+    """The options of a training step; all are optional."""
 
-    dtype: str = "bf16"  # of weights and activations; under adapters also a scheme of quantisation
+    dtype: str = "bf16"  # of weights and activations; with adapters also a quantization scheme
     optimizer: str = "adamw"
     gradients: str = ""  # their dtype; empty: that of the weights
-    master: bool | None = None  # a copy of the weights in float32; None: where they are in 16 bits
+    master: bool | None = None  # a float32 copy of the weights; None: for 16-bit weights
     context: int | None = None
     layout: Layout = Layout()
     dropout: bool = False
     fused: bool = False
-    rank: int = 0  # of adapters; 0: every weight is trained
+    rank: int = 0  # of LoRA adapters; 0: every weight is trained
     targets: tuple[str, ...] = ()
-    saved: tuple[str, ...] = ()  # matrices trained whole beside the adapters
+    saved: tuple[str, ...] = ()  # fully trained matrices, as peft's modules_to_save
 
 
 class StageReport(Record):
-    """What one GPU of one stage needs, in bytes."""
+    """The bytes that one GPU of one pipeline stage needs."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("stage=stage.index", "layers=stage.layers", "*parts")
 
@@ -82,14 +82,14 @@ class StageReport(Record):
 
 
 class AdapterTotals(Record):
-    """What adapters train of the whole model."""
+    """The trainable parameters of LoRA adapters."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("trainable", "share", "bytes", "rank=lora.rank", "targets")
 
     lora: LoraAdapters
     trainable: int
-    all_parameters: int  # the model's parameters and theirs, of which peft says the share
-    bytes: int  # of the adapters themselves
+    all_parameters: int  # of the model and the adapters, as peft counts them
+    bytes: int  # of the adapters
 
     @property
     def share(self) -> float:
@@ -111,7 +111,7 @@ class TrainingLimit(Record):
 
 
 class TrainReport(Report):
-    """Every stage of a pipeline, and what they have in common."""
+    """The memory of every pipeline stage of a training step."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source", "context", "gpus=request.layout.gpus"),
@@ -141,7 +141,7 @@ class TrainReport(Report):
 
     @property
     def total(self) -> int:
-        """The bytes on a GPU of the fullest stage."""
+        """The bytes on a GPU of the largest stage."""
         return self.largest_stage.total
 
     @property
@@ -155,7 +155,7 @@ class TrainReport(Report):
         return f"{self.model.name}, {what} on {gpus}, {sequences}: {format_bytes(self.total)} per GPU{verdict}"
 
     def html_tables(self) -> Iterable[str]:
-        """The lines of the fullest stage."""
+        """The lines of the largest stage."""
         full = self.largest_stage
         rows = [*((x.what, x.bytes, format_giga(x.bytes, 2**30), x.formula) for x in full.lines)]
         total = ("total", full.total, format_giga(full.total, 2**30), "")
@@ -163,7 +163,7 @@ class TrainReport(Report):
 
     @property
     def largest_stage(self) -> StageReport:
-        """The stage whose GPUs need most."""
+        """The stage whose GPUs need the most memory."""
         return max(self.stages, key=lambda x: x.total)
 
 
@@ -175,7 +175,7 @@ def training(model: Model, request: TrainRequest | None = None, within: int | No
 
 
 class TrainingJob:
-    """A model under one request, so that what all stages share is worked out once; `at` asks about another layout."""
+    """A model with one training request; everything that does not depend on the stage is computed once."""
 
     def __init__(self, model: Model, request: TrainRequest) -> None:
         self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
@@ -184,7 +184,7 @@ class TrainingJob:
         self.packer, self.optimizer = parse_weight_format(request.dtype), _find_optimizer(request.optimizer)
         if not request.rank and (self.packer.matrix_bytes is not None or self.packer.gguf_file_type):
             hint = "lora r=16 trains adapters on them (QLoRA)"
-            raise LlamathError(f"weights in {self.packer.name} are not trained themselves", hint=hint)
+            raise LlamathError(f"weights in {self.packer.name} cannot be trained directly", hint=hint)
         self.size = DTYPES[self.packer.compute_dtype].bytes
         self.kernels = Kernels(
             flash=self.layout.flash,
@@ -198,7 +198,7 @@ class TrainingJob:
         )
 
     def with_layout(self, layout: Layout) -> TrainingJob:
-        """The same over other GPUs."""
+        """Return the same job with another layout."""
         job = TrainingJob(self.model, self.request.replace(layout=layout))
         job.weight_sizes = self.weight_sizes
         return job
@@ -212,7 +212,7 @@ class TrainingJob:
         return TrainingLimit(within=within, fits=total <= within, max_batch=largest_fitting(fits, MAX_BATCH))
 
     def report(self, every: bool = True) -> TrainReport:
-        """All stages; or without `every` those among which the fullest is: of several with the same layers the first, and the last."""
+        """Return the report of all stages, or with `every=False` only of the stages that can be the largest."""
         check_layout(self.tree, self.layout, self.context)
         found = pipeline_stages(self.tree, self.layout)
         return TrainReport(
@@ -233,13 +233,13 @@ class TrainingJob:
 
     @cached_property
     def lora(self) -> LoraAdapters | None:
-        """The adapters, if it is they that are trained."""
+        """The LoRA adapters, if there are any."""
         request = self.request
         return build_adapters(self.tree, request.rank, request.targets, self.model.family.hf, request.saved) if request.rank else None
 
     @property
     def adapter_totals(self) -> AdapterTotals | None:
-        """What they add up to."""
+        """The totals of the adapters."""
         if self.lora is None:
             return None
         n = self.lora.parameters
@@ -247,11 +247,11 @@ class TrainingJob:
 
     @cached_property
     def weight_sizes(self) -> dict[str, tuple[int, int]]:
-        """Pattern → (bytes, numbers) of one copy of a weight as it is kept."""
+        """Pattern → (bytes, elements) of one copy of each weight."""
         return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in weight_storage(self.tree, self.packer).weights}
 
     def persistent_state(self, stage: PipelineStage) -> PersistentState:
-        """What a GPU of this stage holds and trains."""
+        """Return what a GPU of this stage stores and trains."""
         found = weight_shards(self.tree, stage, self.layout)
         gradient = (
             ADAPTER_BYTES
@@ -272,7 +272,7 @@ class TrainingJob:
         )
 
     def stage(self, stage: PipelineStage) -> StageReport:
-        """The report of one stage."""
+        """Return the report of one stage."""
         resident, flow = self.persistent_state(stage), stage_activations(self.tree, stage, self.layout, self.kernels)
         groups = persistent_lines(resident, self.layout)
         groups["logits"] = list(self._loss_lines(flow))
@@ -288,7 +288,7 @@ class TrainingJob:
         return StageReport(stage=stage, lines=everything, activation_lines=tuple(groups["activations"]), letters=letters, **sums)
 
     def layers(self, stage: PipelineStage) -> list[list[WeightShard]]:
-        """The pieces of each kind of layer, one of each."""
+        """Return the weight shards of one layer of each kind."""
         made = []
         for block in {id(x): x for run in stage.runs for x, _ in slice_layers(self.tree.layers, *run)}.values():
             alone = self.tree.replace(layers=Stack(((block,), 1)))
@@ -296,14 +296,14 @@ class TrainingJob:
         return made
 
     def _activation_lines(self, flow: StageActivations, freed: int) -> Iterator[MemoryLine]:
-        """What the backward pass needs; a layer that is computed again finds what the loss has `freed` by then."""
+        """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
         yield from activation_lines(flow.kept, self.layout, self.context)
         if (size := total_bytes(flow.recomputed, self.layout, self.context)) > freed:
-            said = f"{size:,} of the largest layer" + (f", beyond the {freed:,} that the loss has given back by then" if freed else "")
-            yield MemoryLine(what="computed again", bytes=size - freed, formula=said)
+            note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
+            yield MemoryLine(what="recomputed layer", bytes=size - freed, formula=note)
 
     def activation_bytes(self, stage: PipelineStage) -> int:
-        """What the lines of activations, logits and loss come to, without the lines."""
+        """Return the bytes of activations, logits and loss without building the lines."""
         flow = stage_activations(self.tree, stage, self.layout, self.kernels)
         kept, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
         freed = loss + self._num_logits(flow) * self.logit_gradient_bytes
@@ -311,28 +311,30 @@ class TrainingJob:
 
     @property
     def logit_gradient_bytes(self) -> int:
-        """Bytes of the gradients of a logit: in float32 that of the loss and that of the softmax, unless one is made of the other."""
+        """Bytes of the gradients per logit: those of loss and softmax in float32, computed in place by a fused loss."""
         return 4 if self.request.fused else 8
 
     def _num_logits(self, flow: StageActivations) -> int:
-        """How many logits one GPU has at a time."""
+        """Return the number of logits on one GPU."""
         return total_bytes(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
 
     def _loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
-        """The logits, what cross-entropy keeps of them, and their gradients."""
+        """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""
         yield from activation_lines(flow.loss, self.layout, self.context)
         if numbers := self._num_logits(flow):
             yield MemoryLine(
-                what="logits", bytes=numbers * self.size, formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the outputs are held"
+                what="logits",
+                bytes=numbers * self.size,
+                formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the model's output is referenced",
             )
-            said = "in place" if self.request.fused else "of loss and softmax, both in fp32"
+            note = "in place" if self.request.fused else "of loss and softmax, both in fp32"
             times = self.logit_gradient_bytes
-            formula = f"T·V·{times} = {numbers:,}·{times}, {said}"
+            formula = f"T·V·{times} = {numbers:,}·{times}, {note}"
             yield MemoryLine(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
 
 
 def has_fused_qkv(model: Model) -> bool:
-    """Whether queries, keys and values are one matrix in the model's own code, as they are in its files."""
+    """Whether the reference implementation stores queries, keys and values as one matrix."""
     try:
         q, v = (model.family.hf.stored_name(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
     except UnnamedWeight:
@@ -341,14 +343,14 @@ def has_fused_qkv(model: Model) -> bool:
 
 
 def training_dtype(model: Model) -> str:
-    """The plain type that a model is trained in: what its configuration says, or what its packed weights compute in."""
+    """Return the dtype that a model is trained in: the config's dtype, or the compute dtype of packed weights."""
     return {"F32": "fp32", "F16": "fp16"}.get(parse_weight_format(declared_dtype(model)).compute_dtype, "bf16")
 
 
 def _find_optimizer(name: str) -> Optimizer:
     if (found := OPTIMIZERS.get(name.lower())) is None:
         near = nearest(name, OPTIMIZERS)
-        raise LlamathError(f"no optimiser is called {safe(repr(name), 40)}", hint=f"known: {', '.join(near or OPTIMIZERS)}")
+        raise LlamathError(f"unknown optimizer {safe(repr(name), 40)}", hint=f"known: {', '.join(near or OPTIMIZERS)}")
     return found
 
 
@@ -361,8 +363,8 @@ def _check_request(request: TrainRequest) -> None:
     if request.gradients and (
         parse_weight_format(request.gradients).matrix_bytes is not None or parse_weight_format(request.gradients).gguf_file_type
     ):
-        raise LlamathError(f"gradients are not kept in {request.gradients}", hint="bf16, fp16 or fp32")
+        raise LlamathError(f"gradients cannot be stored in {request.gradients}", hint="bf16, fp16 or fp32")
     if layout.zero not in range(4):
-        raise LlamathError(f"ZeRO has stages 0 to 3, not {layout.zero}")
+        raise LlamathError(f"the ZeRO stage should be 0 to 3, found {layout.zero}")
     if request.rank < 0:
-        raise LlamathError(f"the rank of an adapter should be a positive integer, not {request.rank}")
+        raise LlamathError(f"the LoRA rank should be a positive integer, found {request.rank}")

@@ -1,4 +1,4 @@
-"""What stays on a GPU from step to step: weights, gradients, the master copy, the optimiser's states, shared as ZeRO says."""
+"""The memory that persists from step to step: weights, gradients, master copy and optimizer states, sharded by ZeRO."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .optimizers import Optimizer
 
 MASTER_BYTES = 4
 ADAPTER_BYTES = 4
-"""Bytes of an adapter's number: peft keeps them in float32 beside a model in 16 bits."""
+"""Bytes per adapter parameter: peft keeps adapters in float32, even for a 16-bit model."""
 
 Bytes = Callable[[WeightShard], int]
-"""What one copy of a piece takes."""
+"""The bytes of one copy of a shard."""
 
 
 class PersistentState(NamedTuple):
-    """What a GPU holds and trains, and how."""
+    """What a GPU stores and trains."""
 
     shards: list[WeightShard]  # of the model
-    adapters: list[WeightShard] | None  # what is trained beside it; None: the model itself is
-    weight_sizes: dict[str, tuple[int, int]]  # pattern → (bytes, numbers) of one copy of a weight
-    gradient_bytes: int  # bytes of one
+    adapters: list[WeightShard] | None  # trained instead of the model; None: the model is trained
+    weight_sizes: dict[str, tuple[int, int]]  # pattern → (bytes, elements) of one copy of a weight
+    gradient_bytes: int  # per element
     master: bool
     optimizer: Optimizer
-    state_bytes: int = 4  # bytes of a number in its states
+    state_bytes: int = 4  # per element of the optimizer states
 
 
 def persistent_lines(held: PersistentState, layout: Layout) -> dict[str, list[MemoryLine]]:
-    """The lines of each kind."""
+    """Return the memory lines of each kind."""
     trained = [x for x in held.shards if not x.buffer] if held.adapters is None else held.adapters
 
     def each(what: str, found: Sequence[WeightShard], size: Bytes, said: str, stage: int) -> MemoryLine:
@@ -46,7 +46,7 @@ def persistent_lines(held: PersistentState, layout: Layout) -> dict[str, list[Me
         "weights": weights,
         "gradients": [each("gradients", trained, lambda x: held.gradient_bytes * prod(x.shape), f"N·{held.gradient_bytes}", 2)],
         "master": [each("master weights", trained, lambda x: MASTER_BYTES * prod(x.shape), f"N·{MASTER_BYTES}", 1)] if held.master else [],
-        "optimizer": [each(f"optimiser states, {title}", trained, lambda x: held.optimizer.states(x, held.state_bytes), moments, 1)],
+        "optimizer": [each(f"optimizer states, {title}", trained, lambda x: held.optimizer.states(x, held.state_bytes), moments, 1)],
     }
 
 
@@ -57,11 +57,11 @@ def _weight_bytes(x: WeightShard, kept: dict[str, tuple[int, int]]) -> int:
 
 def _weight_formula(held: PersistentState) -> str:
     rates = {size / numbers for size, numbers in held.weight_sizes.values()}
-    return f"N·{rates.pop():g}" if len(rates) == 1 else "Σ over the weights, as each is kept"
+    return f"N·{rates.pop():g}" if len(rates) == 1 else "Σ over the weights as stored"
 
 
 def _line(what: str, found: Sequence[WeightShard], size: Bytes, said: str, layout: Layout) -> MemoryLine:
-    """All copies together, shared among replicas: dense weights among more ranks than experts."""
+    """One line for all copies; ZeRO shards dense weights over more ranks than experts."""
     sums = {dealt: sum(size(x) * x.copies for x in found if x.is_expert == dealt) for dealt in (False, True)}
     numbers = {dealt: sum(x.elements for x in found if x.is_expert == dealt) for dealt in (False, True)}
     ranks = {False: layout.replicas if layout.zero else 1, True: layout.expert_replicas if layout.zero else 1}
@@ -72,29 +72,29 @@ def _line(what: str, found: Sequence[WeightShard], size: Bytes, said: str, layou
 
 
 def zero3_gather_buffers(held: PersistentState, layers: Sequence[Sequence[WeightShard]], layout: Layout) -> list[MemoryLine]:
-    """Under ZeRO-3, the layer that is being worked on and the next, whole again."""
+    """Return the gathered weights of two layers under ZeRO-3: the current layer and the prefetched next one."""
     if layout.zero < 3 or layout.replicas == 1 or not layers:
         return []
     largest = max(sum(_weight_bytes(x, held.weight_sizes) * x.copies for x in layer) for layer in layers)
-    said = "two layers at once, whole: one at work, the next on its way"
-    return [MemoryLine(what="gathered weights", bytes=2 * largest, formula=said, exact=False)]
+    note = "two whole layers: the current one and the prefetched next one"
+    return [MemoryLine(what="gathered weights", bytes=2 * largest, formula=note, exact=False)]
 
 
 def adapter_shards(lora: LoraAdapters, found: Sequence[WeightShard]) -> list[WeightShard]:
-    """A and B of each adapted matrix as one GPU has them, and copies of the matrices that are trained whole."""
+    """Return one GPU's shards of A and B for each target, and of the fully trained matrices."""
     made = [y for matrix in lora.targets for x in _shards_of(matrix, found) for y in _adapter_pair(matrix, x, lora.rank)]
     whole = [_full_copy(matrix, x) for matrix in lora.modules_to_save for x in _shards_of(matrix, found)]
     return made + whole
 
 
 def _shards_of(matrix: LinearMatrix, found: Sequence[WeightShard]) -> list[WeightShard]:
-    """The pieces that a matrix begins with."""
+    """The shards of the first part of a matrix."""
     same = [x for x in found if x.pattern == f"{matrix.paths[0]}.weight"]
     return [x for x in same if len(matrix.paths) > 1 or prod(x.full_shape) == matrix.elements]
 
 
 def _adapter_pair(matrix: LinearMatrix, x: WeightShard, rank: int) -> list[WeightShard]:
-    """A `[r, in]` is cut where the matrix's inputs are, B `[out, r]` where its outputs are."""
+    """A `[r, in]` is sharded like the inputs of the matrix, B `[out, r]` like its outputs."""
     inputs = 0 if x.role == "lookup" else 1
     into, out = (_shard_size(n, x, axis) for n, axis in ((matrix.in_features, inputs), (matrix.out_features, 1 - inputs)))
     return [x._replace(shape=shape, role="matmul") for shape in ((rank, into), (out, rank))]

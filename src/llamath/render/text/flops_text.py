@@ -1,4 +1,4 @@
-"""The FLOPs on a terminal: products, passes, the conventions beside the exact count, FLOPs per byte, and an MFU where a speed is given."""
+"""FLOPs as text: products, passes, conventions next to the exact count, FLOPs per byte, and MFU for a given throughput."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def conventions_text(report: FlopsReport) -> str:
     """Each convention with its formula, what it says and where it is from."""
     lines: list[str] = []
     for x in report.conventions:
-        lines += [bold(f"{x.name}: {x.title}"), *wrap(f"{x.train.symbol} = {int(x.train):,} a token"), *wrap(x.says)]
+        lines += [bold(f"{x.name}: {x.title}"), *wrap(f"{x.train.symbol} = {int(x.train):,} per token"), *wrap(x.says)]
         lines += [*wrap(x.source), ""]
     return "\n".join(lines[:-1])
 
@@ -47,8 +47,8 @@ def _flops(n: int) -> str:
 
 def _attention(report: FlopsReport) -> str:
     if not report.request.masked:
-        return "attention over all pairs of a query and a key, as plain matrix products work them out (--attention causal: those seen)"
-    return "attention over the pairs of a query and a key that its mask lets through (--attention full: all of them)"
+        return "attention over all query-key pairs, as plain matrix products compute them (--attention causal: masked pairs only)"
+    return "attention over the query-key pairs that the mask admits (--attention full: all pairs)"
 
 
 def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
@@ -100,22 +100,22 @@ def _legend(model: Model, report: FlopsReport) -> str:
 
 def _passes(report: FlopsReport) -> list[str]:
     t, B = report.training, report.request.batch
-    rows = [("pass", "FLOPs", "a token")]
+    rows = [("pass", "FLOPs", "per token")]
     rows.append(_pass("prefill, head on the last token", report.prefill.total, report.tokens))
     rows.append(_pass("forward, head on every token", report.forward.total, report.tokens))
     if report.request.masked:
-        rows.append(_pass("  the same with full attention", report.full.total, report.tokens))
+        rows.append(_pass("  with full attention", report.full.total, report.tokens))
     rows.append(_pass(f"decode, token {report.request.context:,}", report.decode.total, B))
     if report.decode_otherwise.total != report.decode.total:
-        way = "in the latent space" if report.request.unpacked else "keys and values unpacked"
-        rows.append(_pass(f"  the same, {way}", report.decode_otherwise.total, B))
-    rows.append(_pass("training: forward + 2·forward back", t.model, report.tokens))
+        way = "absorbed latent attention" if report.request.unpacked else "decompressed keys and values"
+        rows.append(_pass(f"  with {way}", report.decode_otherwise.total, B))
+    rows.append(_pass("training: forward + 2·forward backward", t.model, report.tokens))
     if t.recomputed:
         rows.append(_pass(f"  recomputed ({report.request.recompute})", t.recomputed, report.tokens))
     if t.rescored:
-        rows.append(_pass("  scores again, fused attention", t.rescored, report.tokens))
+        rows.append(_pass("  scores recomputed by FlashAttention", t.rescored, report.tokens))
     if t.hardware != t.model:
-        rows.append(_pass("  worked out in all", t.hardware, report.tokens))
+        rows.append(_pass("  hardware FLOPs", t.hardware, report.tokens))
     lines = align(rows, right=(1, 2))
     return [bold(lines[0]), *lines[1:]]
 
@@ -125,13 +125,13 @@ def _pass(name: str, flops: int, tokens: int) -> tuple[str, str, str]:
 
 
 def _conventions(report: FlopsReport) -> list[str]:
-    rows = [("training", "a token, as counted by", "FLOPs", "÷ exact")]
-    formulas = {"exact": "3 · forward", "full": "attention over all pairs", "hardware": "and what is repeated"}
+    rows = [("convention", "FLOPs per training token", "FLOPs", "÷ exact")]
+    formulas = {"exact": "3 · forward", "full": "attention over all pairs", "hardware": "with recomputation"}
     formulas |= {x.name: x.train.symbol if len(x.train.symbol) < 39 else x.title for x in report.conventions}
     for name, (_, worth) in flops_by_convention(report).items():
         rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact_per_token):.4f}"))
     lines = align(rows, right=(2, 3))
-    return [bold(lines[0]), *lines[1:], dim("formulas, what each counts, and sources: --conventions")]
+    return [bold(lines[0]), *lines[1:], dim("formulas and sources: --conventions")]
 
 
 def _intensity(report: FlopsReport) -> list[str]:
@@ -141,12 +141,12 @@ def _intensity(report: FlopsReport) -> list[str]:
     ]
     weights, kept = report.dtypes
     lines = align(rows, right=(1, 2))
-    return [bold(lines[0]), *lines[1:], dim(f"weights in {weights}, cache in {kept}; activations not counted")]
+    return [bold(lines[0]), *lines[1:], dim(f"weights {weights}, KV cache {kept}; activations are not counted")]
 
 
 def _used(speed: Throughput, found: Sequence[Utilization]) -> list[str]:
     peak = _flops(speed.peak)[:-1]
-    head = f"{float(speed.tokens):,.0f} tokens a second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
-    rows = [("as counted by", "FLOP/s a GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
+    head = f"{float(speed.tokens):,.0f} tokens per second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
+    rows = [("convention", "FLOP/s per GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
     lines = align(rows, right=(1, 2))
     return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]

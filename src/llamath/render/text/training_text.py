@@ -1,4 +1,4 @@
-"""What a training step needs on each GPU, on a terminal and for programs."""
+"""The memory of a training step as text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..table import align, bold, dim, terminal_width, wrap
 from .memory_text import memory_lines
 
 Fitting = tuple[int, int | None]
-"""So many bytes, and the most sequences at once that fit in them: None stands for any number, 0 for none."""
+"""(bytes, largest batch that fits); None stands for any batch, 0 for none."""
 
 
 def training_text(model: Model, report: TrainReport, fitting: Fitting | None = None) -> str:
-    """The lines of the fullest stage, its activations one by one, the stages, and what adapters train."""
+    """Return the report as text: memory of the largest stage, its saved activations, the stages, and the adapters."""
     request, full = report.request, report.largest_stage
-    where = "the fullest GPU" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
+    where = "each GPU of the largest stage" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
     what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapter_totals else f"training in {request.dtype}"
     head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {format_bytes(full.total)} on {where}"
     lines = [bold(line) for line in wrap(head, "")]
@@ -41,36 +41,36 @@ def training_text(model: Model, report: TrainReport, fitting: Fitting | None = N
 def _setting(report: TrainReport) -> str:
     layout, request = report.request.layout, report.request
     sequences = f"{layout.microbatch:,} sequence{'s' if layout.microbatch > 1 else ''} of {report.context:,} tokens"
-    way = "fused kernels" if request.fused else "transformers' own code"
-    attention = "flash attention" if layout.flash else "attention that writes its scores"
-    again = {"none": "nothing computed again", "selective": "attention's scores computed again", "full": "every layer computed again"}
+    kernels = "fused kernels" if request.fused else "eager kernels"
+    attention = "FlashAttention" if layout.flash else "eager attention"
+    recomputed = {"none": "no recomputation", "selective": "attention scores recomputed", "full": "full recomputation"}
     drop = ", dropout" if request.dropout else ""
-    return f"{sequences} at a time; {layout_text(layout)}; {way}{drop}, {attention}, {again[layout.recompute]}"
+    return f"microbatch of {sequences}; {layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}"
 
 
 def layout_text(layout: Layout) -> str:
-    """A layout in one line: `64 GPUs = TP 8 × PP 4 × DP 2, ZeRO-1`."""
+    """Return a layout in one line: `64 GPUs = TP 8 × PP 4 × DP 2, ZeRO-1`."""
     named = (("TP", layout.tp), ("PP", layout.pp), ("CP", layout.cp), ("DP", layout.dp))
     axes = " × ".join(f"{name} {n}" for name, n in named if n > 1)
     text = f"{layout.gpus:,} GPUs = {axes}" if axes else "1 GPU"
     text += f", EP {layout.ep}" if layout.ep > 1 else ""
     text += f", expert TP {layout.etp}" if layout.etp is not None else ""
-    text += f", {layout.interleave} runs of layers a stage" if layout.interleave > 1 else ""
+    text += f", VPP {layout.interleave}" if layout.interleave > 1 else ""
     text += f", {layout.count} microbatches" if layout.pp > 1 else ""
     return text + (f", ZeRO-{layout.zero}" if layout.zero else "")
 
 
 def _short(stage: StageReport) -> list[MemoryLine]:
-    """The lines with the activations as one."""
-    said = "what the backward pass needs of the forward pass: see below"
-    one = MemoryLine(what="activations", bytes=stage.activations, formula=said, exact=all(x.exact for x in stage.activation_lines))
+    """Return the lines with all activations as one."""
+    note = "saved for the backward pass, see below"
+    one = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
     first = stage.lines.index(stage.activation_lines[0])
     rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
     return [*stage.lines[:first], one, *rest]
 
 
 def _kept(stage: StageReport) -> Iterator[str]:
-    rows = [("kept for the backward pass", "GB", "times·tokens·numbers·bytes")]
+    rows = [("saved activations", "GB", "copies·tokens·elements·bytes")]
     rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
     table = align([row[:2] for row in rows], right=(1,))
     for i, (line, row) in enumerate(zip(table, rows, strict=True)):
@@ -91,18 +91,18 @@ def _adapted(x: AdapterTotals) -> str:
     names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
     share = float(Fraction(100 * x.trainable, x.all_parameters))
     whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
-    beside = f"; trained whole beside them: {whole}" if whole else ""
+    fully_trained = f"; fully trained: {whole}" if whole else ""
     return (
-        f"trains {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
-        f"r·(in + out) with r = {x.lora.rank} for each {names}{beside}"
+        f"trainable: {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
+        f"r·(in + out) with r = {x.lora.rank} for each {names}{fully_trained}"
     )
 
 
 def _stages(report: TrainReport) -> Iterator[str]:
-    """The first stage, the last, and the fullest, if that is another."""
+    """The first, the last and the largest stage."""
     first, last, full = report.stages[0], report.stages[-1], report.largest_stage
     chosen = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
-    rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimiser", "activations", "logits", "total GB")]
+    rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimizer", "activations", "logits", "total GB")]
     for x in chosen:
         parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
         rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))

@@ -46,7 +46,7 @@ FROM = {"weights": "3", "gradients": "2", "master": "1", "optimizer": "1"}
 CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
     "optimizer": ("Optimiser", [(x.name, x.title) for x in OPTIMIZERS.values()]),
-    "zero": ("ZeRO", [("0", "0: nothing is shared"), ("1", "1: optimiser states"), ("2", "2: gradients too"), ("3", "3: weights too")]),
+    "zero": ("ZeRO", [("0", "0: none"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
     "recompute": ("Computed again", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
     "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
     "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
@@ -140,7 +140,7 @@ def _kept(job: TrainingJob, stage: PipelineStage, again: Recompute, freed: Form)
         works.append(_sum(stage_activations(alone, stage.replace(runs=((0, 1),)), layout, job.kernels).recomputed))
     if any(x != "0" for x in works):
         most: Form = works[0] if len(works) == 1 else ["max", *works]
-        yield _line("computed again", ["max", "0", ["-", most, freed]], "of the largest layer, beyond what the loss has given back by then")
+        yield _line("recomputed layer", ["max", "0", ["-", most, freed]], "of the largest layer, minus what the loss has freed")
 
 
 def _lines(shares: Iterable[SavedCopies]) -> Iterator[Line]:
