@@ -1,6 +1,6 @@
-"""Run as a script: a conversion killed before each of its system calls in turn, then run again; says how many there were.
+"""A script that kills a conversion before each of its system calls in turn, runs it again, and prints how many calls there were.
 
-Forks, so nothing with threads may be imported here.
+It forks, so that it imports nothing that starts threads.
 """
 
 from __future__ import annotations
