@@ -23,7 +23,7 @@ from llamath.run.debug.activations import Activations, capture_activations
 from llamath.run.debug.compare_runs import compare_activations, permutation_hint
 from llamath.run.weights.stored_layouts import reorder_rows
 from support.checkpoints import SMALL, Q, copied, saved
-from support.gguf_files import configs
+from support.gguf_files import load_tiny_configs
 from support.oracle import pair
 
 pytestmark = pytest.mark.transformers
@@ -238,7 +238,7 @@ def test_a_tolerance(hf: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", ["mixtral-plain", "deepseek_v3-plain", "gpt2-plain", "qwen3_next-plain", "gemma3-plain"])
 def test_families_with_other_parts(label: str, tmp_path: Path) -> None:
-    both = pair(configs()[label])
+    both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path / "a")
     other = copied(tmp_path / "a", tmp_path / "b", lambda _: None)
     assert asked(tmp_path / "a", other).exit_code == 0

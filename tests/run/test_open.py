@@ -23,8 +23,7 @@ from llamath.core.errors import LlamathError
 from llamath.run import memory_budget as room
 from llamath.run import open_model
 from support.checkpoints import IDS, SMALL, TYPES, Q, copied, saved
-from support.gguf_files import CONVERTED, configs, shapes
-from support.gguf_files import _writer as writer
+from support.gguf_files import CONVERTED, load_tiny_configs, open_gguf_writer, tensor_shapes
 from support.oracle import logits, off, pair
 
 pytestmark = pytest.mark.transformers
@@ -130,7 +129,7 @@ FOLDERS = [
 @torch.no_grad()
 @pytest.mark.parametrize("label", FOLDERS)
 def test_a_folder_of_any_family(label: str, tmp_path: Path) -> None:
-    both = pair(configs()[label])
+    both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path)
     found, ids = open_model(str(tmp_path)), both.ids(20)
     assert torch.equal(found.module(ids), both.ours(ids))
@@ -171,7 +170,7 @@ def written(label: str, theirs: Any, path: Path) -> Path:
     """A GGUF file as llama.cpp's converter would write it: names by the gguf package, metadata as it wrote them."""
     entry = CONVERTED[label]
     names = gguf.get_tensor_name_map({name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[entry["arch"]], 4)
-    file = writer(path, entry["arch"], entry["keys"], entry["tokens"])
+    file = open_gguf_writer(path, entry["arch"], entry["keys"], entry["tokens"])
     for name, tensor in theirs.state_dict().items():
         for own, x in converted(name, tensor.numpy(), entry["arch"], theirs.config):
             found = own if own.startswith("blk.") else names.get_name(own, (".weight", ".bias"))
@@ -199,7 +198,7 @@ GGUFS = [
 @torch.no_grad()
 @pytest.mark.parametrize("label", GGUFS)
 def test_a_gguf_file_of_any_family(label: str, tmp_path: Path) -> None:
-    both = pair(configs()[label])
+    both = pair(load_tiny_configs()[label])
     ids = both.ids(20)
     found = open_model(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
     assert off(found, logits(both.theirs, ids)) < 1e-5
@@ -285,8 +284,8 @@ def test_a_type_that_is_not_computed_with(tmp_path: Path) -> None:
 
 def written_iq(path: Path) -> Path:
     entry = CONVERTED["llama-plain"]
-    file = writer(path, "llama", entry["keys"], 99)
-    for name, shape in shapes(entry).items():
+    file = open_gguf_writer(path, "llama", entry["keys"], 99)
+    for name, shape in tensor_shapes(entry).items():
         if name == "token_embd.weight":
             file.add_tensor(name, np.zeros((99, 18), np.uint8), raw_dtype=gguf.GGMLQuantizationType.IQ4_NL)
         else:
@@ -502,7 +501,7 @@ def test_eight_bit_floats_with_scales(hf: Callable[..., Path], blocks: tuple[int
 def test_four_bit_floats_are_what_transformers_unpacks(tmp_path: Path) -> None:
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-    both = pair({**configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32})  # `down` is square
+    both = pair({**load_tiny_configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32})  # `down` is square
     both.theirs.save_pretrained(tmp_path)
     unpacked: dict[str, Tensor] = {}
 
