@@ -12,7 +12,7 @@ from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .core.errors import LlamathError, nearest, safe
+from .core.errors import LlamathError, UnknownModel, nearest, safe
 from .core.record_type import Record
 from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 from .hardware import Device
@@ -67,10 +67,20 @@ LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches"
 
 
 def count(model: ModelSource) -> CountReport:
-    """Count the parameters of a model, weight by weight, with the formula of the total."""
-    from .analysis.count.count_report import CountReport
+    """Count the parameters of a model, weight by weight, with the formula of the total.
 
-    return CountReport(model=load(model))
+    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
+    """
+    from .analysis.count.count_report import CountReport
+    from .checkpoint.open import names_checkpoint
+
+    try:
+        return CountReport(model=load(model))
+    except UnknownModel as error:
+        if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
+            hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
+            raise UnknownModel(str(error), hint=hint) from None
+        raise
 
 
 @overload

@@ -109,3 +109,11 @@ def test_does_not_fit_is_a_verdict() -> None:
     assert not llamath.fit("llama-3.1-405b", on="rtx-4090").fits
     assert llamath.fit("llama-3-8b", on="h100").fits
     assert not llamath.memory("llama-3.1-70b", on="rtx-4090").limit.fits  # type: ignore[union-attr]
+
+
+def test_count_of_an_unknown_family_points_to_inspect(embedded_copy: Path) -> None:
+    (embedded_copy / "config.json").write_text('{"model_type": "nobody"}')
+    with pytest.raises(llamath.UnknownModel) as found:
+        llamath.count(embedded_copy)
+    assert "llamath.inspect(path)" in found.value.hint
+    assert llamath.inspect(embedded_copy).total.parameters == llamath.count("embedded").total
