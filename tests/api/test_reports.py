@@ -33,6 +33,7 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
     "models qwen3": lambda: llamath.models("qwen3"),
     "gpus h100": lambda: llamath.gpus("h100"),
+    "inspect embedded": lambda: llamath.inspect("embedded"),
     "verify embedded": lambda: llamath.verify("embedded"),
 }
 COMMANDS = {"inspect": "ls"}
