@@ -252,7 +252,7 @@ def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -
         (("--context", "0"), "0 is too small"),
         (("--context", ""), "--context is given and empty"),
         (("--context", "-5"), "negative"),
-        (("--context", "1.5"), "no whole number of tokens"),
+        (("--context", "1.5"), "not a whole number of tokens"),
         (("--context", "4k,"), "is not a number of tokens"),
         (("--context", "9" * 20), "too large"),
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
