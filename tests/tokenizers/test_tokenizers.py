@@ -189,9 +189,7 @@ def llama_gguf(tmp_path_factory: pytest.TempPathFactory) -> tuple[sentencepiece.
 
 @settings(max_examples=200, deadline=None)
 @given(text=some_text)
-def test_sentencepiece_vocabulary_in_gguf(
-    llama_gguf: tuple[sentencepiece.SentencePieceProcessor, Tokenizer], text: str
-) -> None:
+def test_sentencepiece_vocabulary_in_gguf(llama_gguf: tuple[sentencepiece.SentencePieceProcessor, Tokenizer], text: str) -> None:
     theirs, ours = llama_gguf
     assert ours.encode(text) == [1, *theirs.encode(text)]
     assert ours.stop_ids == {2}
