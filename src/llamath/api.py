@@ -251,13 +251,12 @@ def memory(
     """Return the memory that inference or, with `train=True`, a training step needs, line by line with formulas.
 
     The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
-    `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the
-    lines at the longest. `on` is the GPU whose memory limits the context and the batch. In training, `batch` counts the sequences on each
-    GPU, `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+    `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
+    the context and the batch. In training, `batch` counts the sequences on each GPU, `layout` spreads the model over GPUs
+    (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
     """
     loaded = load(model)
-    if lora and not train:
-        raise LlamathError("lora is for training", hint=f"memory(model, train=True, lora={lora!r})")
+    _positive("batch", batch)
     if train:
         if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
             raise LlamathError(f"{unused} is for inference, not for train=True")
@@ -281,10 +280,10 @@ def memory(
             saved=adapters.saved,
         )
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
-    if unused := _given(layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master):
-        raise LlamathError(
-            f"{unused} is for training", hint="memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
-        )
+    changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager"}
+    if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
+        hint = "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
+        raise LlamathError(f"{unused} is for training", hint=hint)
     from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
     from .analysis.inference.inference_memory import memory as inference_memory
 
@@ -327,6 +326,7 @@ def flops(
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
 
+    _positive("batch", batch)
     request = FlopsRequest(
         context=None if context is None else _tokens("context", context),
         batch=batch,
@@ -386,6 +386,7 @@ def fit(
     from .analysis.inference.inference_memory import DEFAULT_CONTEXT, MemoryCalculator, MemoryRequest
 
     loaded = load(model)
+    _positive("batch", batch)
     tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
