@@ -1,4 +1,4 @@
-"""One engine in a process of its own: opens a model, reads a prompt, goes on from it, and prints what each took as one line of JSON."""
+"""One engine in its own process: opens a model, processes a prompt, generates, and prints the times as one line of JSON."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from readers import LlamaCpp, OpenVino, Reader, Rows, Task, export, quantise
+from readers import LlamaCpp, OpenVino, Reader, Rows, Task, export, quantize
 
 
 class Engine(NamedTuple):
-    """`go_on(rows, prompt, new)` reads a prompt in each row and returns the moments at which its tokens were there, by two clocks.
+    """An engine.
 
-    `says(rows)` is what it has to say after these tokens: the logits of each row.
+    `generate(rows, prompt, new)` returns when each new token was ready, by two clocks; `logits(rows)` the logits after given tokens.
     """
 
-    go_on: Callable[[int, int, int], list[tuple[float, float]]]
-    says: Callable[[Rows], list[list[float]]]
+    generate: Callable[[int, int, int], list[tuple[float, float]]]
+    logits: Callable[[Rows], list[list[float]]]
 
 
-AFTER = 8
-"""So many tokens are read one by one where logits are compared."""
+DECODED = 8
+"""Tokens processed one by one where logits are compared."""
 
 
 def now() -> tuple[float, float]:
-    """Seconds of the wall and of this process on all its processors."""
+    """Wall time, and CPU time of this process on all cores."""
     return time.perf_counter(), time.process_time()
 
 
 def peak() -> int:
-    """The most bytes that this process has held. (What getrusage says begins with the parent's.)"""
+    """Peak memory of this process in bytes; getrusage would include the parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) * 1024
 
@@ -46,7 +46,7 @@ def ids(rows: int, prompt: int) -> Rows:
     return [[(31 * i + 7 * row) % 30_000 + 10 for i in range(prompt)] for row in range(rows)]
 
 
-def llamath(task: Task, quick: bool) -> Engine:
+def llamath(task: Task, fused: bool) -> Engine:
     from llamath.run import Generation, GenerationLimits, Sampling, open_model, torch
     from llamath.run.cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 
@@ -55,21 +55,21 @@ def llamath(task: Task, quick: bool) -> Engine:
     if task.dtype == "int8":
         optimize_for_cpu(found.module, "int8", found.files.release_pages)
 
-    def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        if quick:
+    def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
+        if fused:
             maybe_pack(found.module, new, rows, found.files.release_pages)  # as `Llama` does
         pieces = Generation(found.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
         return [now() for piece in pieces if piece.row == rows - 1]
 
-    def says(rows: Rows) -> list[list[float]]:
+    def logits(rows: Rows) -> list[list[float]]:
         ids, cache = torch.tensor(rows), found.module.new_cache(len(rows[0]))
         with torch.inference_mode():
-            found.module(ids[:, :-AFTER], cache)
-            several = [found.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - AFTER, ids.shape[1])]
+            found.module(ids[:, :-DECODED], cache)
+            several = [found.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - DECODED, ids.shape[1])]
         x: list[list[float]] = several[-1][:, -1].tolist()
         return x
 
-    return Engine(go_on, says)
+    return Engine(generate, logits)
 
 
 def transformers(task: Task) -> Engine:
@@ -81,7 +81,7 @@ def transformers(task: Task) -> Engine:
     model = library.AutoModelForCausalLM.from_pretrained(task.folder, dtype=getattr(torch, task.dtype), attn_implementation="sdpa")
     model.eval()
 
-    def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
+    def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
         moments: list[tuple[float, float]] = []
 
         def mark(_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -94,55 +94,55 @@ def transformers(task: Task) -> Engine:
             model.generate(x, attention_mask=torch.ones_like(x), generation_config=how, logits_processor=[mark])
         return moments
 
-    def says(rows: Rows) -> list[list[float]]:
+    def logits(rows: Rows) -> list[list[float]]:
         with torch.inference_mode():
             x: list[list[float]] = model(torch.tensor(rows)).logits[:, -1].tolist()
         return x
 
-    return Engine(go_on, says)
+    return Engine(generate, logits)
 
 
-def asked(reader: Reader) -> Engine:
-    """The likeliest token is the next; what it has to say is of tokens of which the last are read one by one."""
+def reader_engine(reader: Reader) -> Engine:
+    """Greedy generation with a reader; logits are compared after decoding the last tokens one by one."""
 
-    def likeliest(logits: list[Any]) -> Rows:
+    def greedy(logits: list[Any]) -> Rows:
         return [[int(x.argmax())] for x in logits]
 
-    def go_on(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        reader.release_pages()
-        tokens = likeliest(reader.files_read(ids(rows, prompt), 0))
+    def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
+        reader.reset()
+        tokens = greedy(reader.logits_after(ids(rows, prompt), 0))
         moments = [now()]
         for i in range(new - 1):
-            tokens = likeliest(reader.files_read(tokens, prompt + i))
+            tokens = greedy(reader.logits_after(tokens, prompt + i))
             moments.append(now())
         return moments
 
-    def says(rows: Rows) -> list[list[float]]:
-        reader.release_pages()
-        start = len(rows[0]) - AFTER
-        found = reader.files_read([x[:start] for x in rows], 0)
+    def logits(rows: Rows) -> list[list[float]]:
+        reader.reset()
+        start = len(rows[0]) - DECODED
+        found = reader.logits_after([x[:start] for x in rows], 0)
         for i in range(start, len(rows[0])):
-            found = reader.files_read([[x[i]] for x in rows], i)
+            found = reader.logits_after([[x[i]] for x in rows], i)
         return [x.tolist() for x in found]
 
-    return Engine(go_on, says)
+    return Engine(generate, logits)
 
 
 def reference(task: Task) -> dict[str, float]:
-    """Write beside the folder what transformers has to say in float32."""
-    logits = transformers(task._replace(dtype="float32")).says(ids(2, 40))
-    Path(f"{task.folder}.logits").write_text(json.dumps(logits))
+    """Write the logits of transformers in float32 next to the folder."""
+    expected = transformers(task._replace(dtype="float32")).logits(ids(2, 40))
+    Path(f"{task.folder}.logits").write_text(json.dumps(expected))
     return {}
 
 
-def apart(task: Task, engine: Engine) -> float:
-    """How far its logits are from those of `reference`, as a share of their length: of the row where they are furthest."""
+def distance(task: Task, engine: Engine) -> float:
+    """The largest relative distance of a row's logits from those of `reference`."""
     known = json.loads(Path(f"{task.folder}.logits").read_text())
-    return max(math.dist(x, y) / math.hypot(*y) for x, y in zip(engine.says(ids(2, 40)), known, strict=True))
+    return max(math.dist(x, y) / math.hypot(*y) for x, y in zip(engine.logits(ids(2, 40)), known, strict=True))
 
 
 def stream(task: Task) -> dict[str, float]:
-    """How long it takes to read as many bytes as the weights have, nothing else, in huge pages where the system gives them."""
+    """The time to read as many bytes as the weights have, in huge pages where available."""
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
     import torch
 
@@ -161,40 +161,40 @@ ENGINES: dict[str, Callable[[Task], Engine]] = {
     "llamath": lambda task: llamath(task, True),
     "llamath, plain modules": lambda task: llamath(task, False),
     "transformers": transformers,
-    "llama.cpp": lambda task: asked(LlamaCpp(task)),
-    "OpenVINO": lambda task: asked(OpenVino(task)),
+    "llama.cpp": lambda task: reader_engine(LlamaCpp(task)),
+    "OpenVINO": lambda task: reader_engine(OpenVino(task)),
 }
 
 
-def measured(task: Task) -> dict[str, float]:
+def measure(task: Task) -> dict[str, float]:
     engine = ENGINES[task.engine](task)
     found: dict[str, float] = {"ready": time.monotonic() - task.began, "ready_cpu": time.process_time()}
     wall, cpu = now()
-    first, *_, last = engine.go_on(1, 512, task.tokens)
+    first, *_, last = engine.generate(1, 512, task.tokens)
     found |= {"first": first[0] - wall, "first_cpu": first[1] - cpu}
     found |= {"answer": found["ready"] + last[0] - wall, "answer_cpu": found["ready_cpu"] + last[1] - cpu}
     again = []
     for _ in range(2):
         wall, cpu = now()
-        first = engine.go_on(1, 512, 1)[0]
+        first = engine.generate(1, 512, 1)[0]
         again.append((first[0] - wall, first[1] - cpu))
     found["prefill"], found["prefill_cpu"] = map(min, zip(*again, strict=True))
     found["memory_first"] = peak()
     for rows in (1, 8):
-        moments = engine.go_on(rows, 16, task.tokens + 3)[2:]
+        moments = engine.generate(rows, 16, task.tokens + 3)[2:]
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(moments)]
         found[f"decode_{rows}"], found[f"decode_{rows}_cpu"] = map(statistics.median, zip(*steps, strict=True))
         found[f"decode_{rows}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
     found["memory"] = peak()
-    found["apart"] = apart(task, engine)
+    found["apart"] = distance(task, engine)
     return found
 
 
 def main() -> None:
     engine, folder, dtype, threads, tokens, began = sys.argv[1:]
     task = Task(engine, folder, dtype, int(threads), int(tokens), float(began))
-    beside = {"stream": stream, "quantise": quantise, "export": export, "reference": reference}
-    print(json.dumps(beside.get(engine, measured)(task)))
+    jobs = {"stream": stream, "quantize": quantize, "export": export, "reference": reference}
+    print(json.dumps(jobs.get(engine, measure)(task)))
 
 
 if __name__ == "__main__":

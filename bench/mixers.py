@@ -1,7 +1,7 @@
-"""Prompts in the mixers that carry a state, and in windows: by chunks and parts against token by token, one whole mask, and transformers.
+"""Prefill in recurrent mixers and sliding windows: chunks and mask blocks against token by token, a full mask, and transformers.
 
-States: the recurrence alone, of one layer of a known model's size, in one process, every form in turn. Windows: attention alone, each form
-in a process of its own, for its peak of memory. Times are the processor's on one thread, which other work on the machine changes little.
+Recurrences are measured alone, for one layer of a known model, all forms in turn in one process. Windows are measured as attention alone,
+each form in its own process for its peak memory. Times are CPU times on one thread, which other load changes little.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ WINDOWS = {
     "window of 4,096, 32,768 tokens": (32_768, 4096, None),
 }
 HEADS, KV_HEADS, SIZE = 16, 4, 64
-PARTS, WHOLE = "by parts", "one mask for all"
-MOST = 1 << 28
-"""A mask of more numbers than this took 18.9 GB, and is not asked for."""
+BLOCKS, FULL = "mask blocks", "full mask"
+MAX_MASK = 1 << 28
+"""Larger full masks are not measured: one took 18.9 GB."""
 
 
-def by(chunk: int, tokens: RecurrenceInputs) -> Tensor:
-    """The recurrence with chunks of this size."""
+def run_chunks(chunk: int, tokens: RecurrenceInputs) -> Tensor:
+    """Run the recurrence in chunks of this size."""
     y, _ = linear_recurrence(tokens, None, chunk_size=chunk)
     return y
 
@@ -56,7 +56,7 @@ def delta(tokens: int) -> dict[str, Form]:
 
 
 def mamba(tokens: int) -> dict[str, Form]:
-    """Mamba-2 of Nemotron-H 8B, for which transformers takes chunks of 128."""
+    """Mamba-2 of Nemotron-H 8B, with chunks of 128 in transformers."""
     from transformers.models.nemotron_h.modeling_nemotron_h import mamba2_chunk_scan
 
     c, b, v = torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 8, 128), torch.randn(1, tokens, 128, 64)
@@ -67,12 +67,12 @@ def mamba(tokens: int) -> dict[str, Form]:
 
 def forms(tokens: RecurrenceInputs, theirs: Form) -> dict[str, Form]:
     size = CHUNK
-    return {f"chunks of {size}": lambda: by(size, tokens), "token by token": lambda: by(1, tokens), "transformers": theirs}
+    return {f"chunks of {size}": lambda: run_chunks(size, tokens), "token by token": lambda: run_chunks(1, tokens), "transformers": theirs}
 
 
 @torch.no_grad()
-def rules(title: str, made: dict[str, Form], rounds: int) -> dict[str, object]:
-    """Medians over the rounds, each of which takes every form in turn; and how far apart they are."""
+def recurrences(title: str, made: dict[str, Form], rounds: int) -> dict[str, object]:
+    """Return medians over rounds, each of which runs every form in turn, and how far their outputs differ."""
     costs: dict[str, list[float]] = {}
     found = {name: form() for name, form in made.items()}
     for _ in range(rounds):
@@ -85,20 +85,20 @@ def rules(title: str, made: dict[str, Form], rounds: int) -> dict[str, object]:
         name: {"cpu_s": statistics.median(costs[name]), "apart": float((y - first).abs().max() / first.abs().max())}
         for name, y in found.items()
     }
-    return shown(title, rows, rounds)
+    return report(title, rows, rounds)
 
 
 def peak() -> int:
-    """The most bytes that this process has held since its peak was reset."""
+    """Peak memory of this process in bytes since it was reset."""
     return next(int(x.split()[1]) * 1024 for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
 
 
 @torch.no_grad()
 def window(title: str, form: str) -> None:
-    """One process: a prompt in one of the forms."""
+    """Measure one form in this process."""
     torch.set_num_threads(1)
     tokens, size, cap = WINDOWS[title]
-    if form == WHOLE:
+    if form == FULL:
         Mask.fits_one_block = lambda *_: True  # type: ignore[method-assign]
     drawn = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, tokens, SIZE, generator=drawn) for heads in (HEADS, KV_HEADS, KV_HEADS))
@@ -116,7 +116,7 @@ def window(title: str, form: str) -> None:
 def windows(title: str, rounds: int) -> dict[str, object]:
     found: dict[str, list[dict[str, float]]] = {}
     last: dict[str, Tensor] = {}
-    asked = (PARTS, WHOLE) if WINDOWS[title][0] ** 2 <= MOST else (PARTS,)
+    asked = (BLOCKS, FULL) if WINDOWS[title][0] ** 2 <= MAX_MASK else (BLOCKS,)
     for _ in range(rounds):
         for form in asked:
             done = subprocess.run([sys.executable, __file__, "--window", title, form], capture_output=True, text=True, check=True)
@@ -125,22 +125,22 @@ def windows(title: str, rounds: int) -> dict[str, object]:
             found.setdefault(form, []).append(got)
     rows = {form: {key: statistics.median(x[key] for x in all_) for key in all_[0]} for form, all_ in found.items()}
     for form in asked:
-        rows[form]["apart"] = float((last[form] - last[PARTS]).abs().max() / last[PARTS].abs().max())
-    return shown(title, rows, rounds)
+        rows[form]["apart"] = float((last[form] - last[BLOCKS]).abs().max() / last[BLOCKS].abs().max())
+    return report(title, rows, rounds)
 
 
-def shown(title: str, rows: dict[str, dict[str, float]], rounds: int) -> dict[str, object]:
+def report(title: str, rows: dict[str, dict[str, float]], rounds: int) -> dict[str, object]:
     base = next(iter(rows.values()))["cpu_s"]
     print(f"\n{title} (medians of {rounds})")
     for name, row in rows.items():
         row["cpu_ratio"] = row["cpu_s"] / base
         memory = f"{row['peak_mib']:10,.0f} MiB" if "peak_mib" in row else ""
-        print(f"  {name:18}{row['cpu_s']:9.3f} s CPU {row['cpu_ratio']:7.2f} ×{memory}   apart by {row.get('apart', 0):.1e}")
+        print(f"  {name:18}{row['cpu_s']:9.3f} s CPU {row['cpu_ratio']:7.2f} ×{memory}   difference {row.get('apart', 0):.1e}")
     return {"title": title, "rounds": rounds, "rows": {name: {x: float(f"{y:.3g}") for x, y in row.items()} for name, row in rows.items()}}
 
 
-def keep(result: dict[str, object]) -> None:
-    """Write a result in place of what there is under its title."""
+def store(result: dict[str, object]) -> None:
+    """Store a result, replacing the one with the same title."""
     path = RESULTS / "mixers.json"
     kept = {x["title"]: x for x in json.loads(path.read_text())["results"]} if path.exists() else {}
     kept[str(result["title"])] = result
@@ -151,17 +151,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="a part of the titles")
+    parser.add_argument("--only", default="", help="run benchmarks whose title contains this")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
     work: dict[str, Callable[[str], dict[str, object]]] = {
-        f"gated delta rule of Qwen3-Next 80B, {asked.tokens:,} tokens": lambda title: rules(title, delta(asked.tokens), asked.rounds),
-        f"Mamba-2 of Nemotron-H 8B, {asked.tokens:,} tokens": lambda title: rules(title, mamba(asked.tokens), asked.rounds),
+        f"gated delta rule of Qwen3-Next 80B, {asked.tokens:,} tokens": lambda title: recurrences(title, delta(asked.tokens), asked.rounds),
+        f"Mamba-2 of Nemotron-H 8B, {asked.tokens:,} tokens": lambda title: recurrences(title, mamba(asked.tokens), asked.rounds),
         **dict.fromkeys(WINDOWS, lambda title: windows(title, asked.rounds)),
     }
     for title in (x for x in work if asked.only in x):
-        keep(work[title](title) | {"date": time.strftime("%Y-%m-%d"), "machine": machine(1)})
+        store(work[title](title) | {"date": time.strftime("%Y-%m-%d"), "machine": machine(1)})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Engines that are asked for one token after another, llama.cpp and OpenVINO, and what writes the files that they read."""
+"""Engines without a generation loop of their own, llama.cpp and OpenVINO, and the conversion of checkpoints for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 Rows = list[list[int]]
-"""The tokens of some texts of one length."""
+"""Token ids of several sequences of the same length."""
 
 
 class Task(NamedTuple):
-    """What is asked of every engine, and when the process was started by the clock of the machine."""
+    """What to measure, and when the process was started (monotonic clock)."""
 
     engine: str
     folder: str
@@ -25,25 +25,25 @@ class Task(NamedTuple):
 
 
 class Reader(Protocol):
-    """An engine of which somebody else has to ask one token after another."""
+    """An engine that processes given tokens and returns logits."""
 
-    def release_pages(self) -> None: ...
+    def reset(self) -> None: ...
 
-    def files_read(self, rows: Rows, past: int) -> list[Any]:
-        """The logits after these tokens of each row, before which so many were read."""
+    def logits_after(self, rows: Rows, past: int) -> list[Any]:
+        """Return the logits after these tokens of each row, which follow `past` earlier ones."""
 
 
 class LlamaCpp:
-    """llama.cpp by its own functions, on the GGUF file beside the folder; in eight bits on its Q8_0.
+    """llama.cpp through its C API, on the GGUF file next to the folder; for int8 on the Q8_0 file.
 
-    Keys and values are kept in float16, as it does unless told.
+    Its KV cache is in float16, the default.
     """
 
     def __init__(self, task: Task) -> None:
         self.api: Any = importlib.import_module("llama_cpp")
         self.quiet = self.api.llama_log_callback(lambda *_: None)
         self.api.llama_log_set(self.quiet, None)
-        load, self.kept = self.api.llama_model_default_params(), self.wordless(self.api, task.folder)
+        load, self.kept = self.api.llama_model_default_params(), self.no_vocab_overrides(self.api, task.folder)
         load.kv_overrides = self.kept
         self.model = self.api.llama_model_load_from_file(file(task.folder, task.dtype), load)
         how = self.api.llama_context_default_params()
@@ -53,18 +53,18 @@ class LlamaCpp:
         self.words = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
 
     @staticmethod
-    def wordless(api: Any, folder: str) -> Any:
-        """What stands in for a tokenizer, which the file has not."""
+    def no_vocab_overrides(api: Any, folder: str) -> Any:
+        """Metadata overrides for a file without a tokenizer."""
         kept = (api.llama_model_kv_override * 3)()
         kept[0].key, kept[0].tag, kept[0].value.val_str = b"tokenizer.ggml.model", api.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
         words = json.loads(Path(folder, "config.json").read_text())["vocab_size"]
         kept[1].key, kept[1].tag, kept[1].value.val_i64 = b"llama.vocab_size", api.LLAMA_KV_OVERRIDE_TYPE_INT, words
         return kept
 
-    def release_pages(self) -> None:
+    def reset(self) -> None:
         self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
 
-    def files_read(self, rows: Rows, past: int) -> list[Any]:
+    def logits_after(self, rows: Rows, past: int) -> list[Any]:
         batch, n = self.api.llama_batch_init(sum(map(len, rows)), 0, 1), 0
         ends = []
         for row, tokens in enumerate(rows):
@@ -75,17 +75,17 @@ class LlamaCpp:
             ends.append(n - 1)
         batch.n_tokens = n
         if self.api.llama_decode(self.context, batch):
-            raise SystemExit("llama.cpp could not read these tokens")
+            raise SystemExit("llama.cpp could not process these tokens")
         self.api.llama_batch_free(batch)
         numpy: Any = importlib.import_module("numpy")
         return [numpy.ctypeslib.as_array(self.api.llama_get_logits_ith(self.context, x), (self.words,)) for x in ends]
 
 
 class OpenVino:
-    """OpenVINO's runtime on what `export` wrote beside the folder: compiled anew each time, with no cache of what was compiled.
+    """OpenVINO's runtime on the model that `export` wrote next to the folder, compiled anew each time, without a cache.
 
-    What is multiplied and remembered is in the dtype of the weights; beside weights of eight bits it is bfloat16, in groups of no size,
-    which is to say that nothing but weights is rounded to eight bits. Its threads may move, as everyone else's.
+    Products and the KV cache are in the dtype of the weights; with int8 weights in bfloat16, so that only weights are rounded to eight
+    bits. Threads are not pinned, as for the other engines.
     """
 
     def __init__(self, task: Task) -> None:
@@ -97,13 +97,13 @@ class OpenVino:
         model = library.Core().compile_model(f"{task.folder}.xml", "CPU", how)
         for name, value in how.items():
             if name != "PERFORMANCE_HINT" and model.get_property(name) != value:
-                raise SystemExit(f"OpenVINO has {name} at {model.get_property(name)}, not {value}")
+                raise SystemExit(f"OpenVINO's {name} is {model.get_property(name)}, expected {value}")
         self.request = model.create_infer_request()
 
-    def release_pages(self) -> None:
+    def reset(self) -> None:
         self.request.reset_state()
 
-    def files_read(self, rows: Rows, past: int) -> list[Any]:
+    def logits_after(self, rows: Rows, past: int) -> list[Any]:
         x = self.numpy.array(rows, dtype="int64")
         many, end = len(rows), past + x.shape[1]
         given = {
@@ -117,14 +117,14 @@ class OpenVino:
 
 
 def export(task: Task) -> dict[str, float]:
-    """Write the folder's weights as OpenVINO reads them: by optimum-intel, in eight bits by nncf, a scale for each row.
+    """Export the folder for OpenVINO with optimum-intel; int8 with nncf, one scale per row.
 
-    The head is asked for the last token's logits alone, as openvino-genai and the other engines do.
+    The head computes the last token's logits only, as openvino-genai and the other engines do.
     """
     library: Any = importlib.import_module("openvino")
     opset: Any = importlib.import_module("openvino.opset13")
     exporter: Any = importlib.import_module("optimum.exporters.openvino")
-    plain = importlib.import_module("optimum.intel").OVConfig()  # without one it would round what is larger than 1B to eight bits
+    plain = importlib.import_module("optimum.intel").OVConfig()  # the default config would quantize models larger than 1B to int8
     with tempfile.TemporaryDirectory() as place:
         exporter.main_export(task.folder, place, task="text-generation-with-past", ov_config=plain, device="cpu")
         model = library.Core().read_model(f"{place}/openvino_model.xml")
@@ -139,14 +139,14 @@ def export(task: Task) -> dict[str, float]:
 
 
 def file(folder: str, dtype: str) -> bytes:
-    """Where the weights are as GGUF."""
+    """Path of the GGUF file."""
     return f"{folder}{'.q8_0' if dtype == 'int8' else ''}.gguf".encode()
 
 
-def quantise(task: Task) -> dict[str, float]:
-    """Write the GGUF file beside the folder anew in Q8_0, by llama.cpp."""
+def quantize(task: Task) -> dict[str, float]:
+    """Quantize the GGUF file next to the folder to Q8_0 with llama.cpp."""
     api: Any = importlib.import_module("llama_cpp")
-    how, kept = api.llama_model_quantize_default_params(), LlamaCpp.wordless(api, task.folder)
+    how, kept = api.llama_model_quantize_default_params(), LlamaCpp.no_vocab_overrides(api, task.folder)
     how.ftype, how.nthread = api.LLAMA_FTYPE_MOSTLY_Q8_0, task.threads
     how.kv_overrides = ctypes.cast(kept, ctypes.POINTER(api.llama_model_kv_override))
     return {"failed": float(api.llama_model_quantize(file(task.folder, ""), file(task.folder, "int8"), how))}

@@ -1,4 +1,4 @@
-"""The same random weights run by several engines, each in its own process, in turn: ready, first token, decoding, peak memory."""
+"""Compares engines on the same random weights, each in its own process, in turn: startup, first token, decoding, peak memory."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ STORIES = {
 }
 DTYPES = ("float32", "bfloat16", "int8")
 CPP, VINO = "llama.cpp", "OpenVINO"
-FAR = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15}
-"""An engine whose logits are further from transformers' in float32, as a share of their length, runs another model."""
+MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15}
+"""An engine whose logits are further from those of transformers in float32 runs a different model."""
 KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8")
 
 
@@ -48,8 +48,8 @@ def configuration(shape: str) -> dict[str, object]:
     return dict(llamath.load("llama-3.2-1b").config.data) | {"architectures": ["LlamaForCausalLM"]}
 
 
-def make(folder: Path, shape: str, dtype: torch.dtype) -> int:
-    """A checkpoint of random numbers; its size in bytes."""
+def make_checkpoint(folder: Path, shape: str, dtype: torch.dtype) -> int:
+    """Write a checkpoint of random weights; return its size in bytes."""
     from safetensors.torch import save_file
 
     from llamath.run.weights.load_weights import group_by_stored_name
@@ -65,16 +65,16 @@ def make(folder: Path, shape: str, dtype: torch.dtype) -> int:
     return sum(x.nbytes for x in tensors.values())
 
 
-def as_gguf(folder: Path, dtype: str, asked: argparse.Namespace) -> None:
-    """The same weights for llama.cpp, in eight bits as its Q8_0."""
+def write_gguf(folder: Path, dtype: str, asked: argparse.Namespace) -> None:
+    """Convert a checkpoint for llama.cpp, int8 as Q8_0."""
     command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--to", "gguf"]
     subprocess.run(command, check=True, capture_output=True)
-    if dtype == "int8" and once("quantise", folder, dtype, asked.threads, 0, asked.llama_cpp)["failed"]:
+    if dtype == "int8" and once("quantize", folder, dtype, asked.threads, 0, asked.llama_cpp)["failed"]:
         raise SystemExit("llama.cpp could not write Q8_0")
 
 
 def installed(python: str, *packages: str) -> dict[str, str]:
-    """The versions of these that an interpreter has."""
+    """The versions of packages installed for a Python interpreter."""
     code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
     done = subprocess.run([python, "-c", code, *packages], check=True, capture_output=True, text=True)
     return dict(zip(packages, done.stdout.split(), strict=True))
@@ -92,22 +92,22 @@ def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int, pytho
 
 
 def side_by_side(engines: list[str], folder: Path, dtype: str, asked: argparse.Namespace, size: int) -> dict[str, dict[str, float]]:
-    """Medians over the rounds, each of which runs every engine once, in turn, and measures the memory's bandwidth in between."""
+    """Return medians over rounds; each round runs every engine once and measures the memory bandwidth."""
     found: dict[str, list[dict[str, float]]] = {}
     for i in range(asked.rounds):
         for engine in engines:
             python = {CPP: asked.llama_cpp, VINO: asked.openvino}.get(engine, sys.executable)
             cost = once(engine, folder, dtype, asked.threads, asked.tokens, python)
-            if cost["apart"] > FAR[dtype]:
-                raise SystemExit(f"{engine} runs another model: its logits are {cost['apart']:.2g} apart from transformers'")
+            if cost["apart"] > MAX_DISTANCE[dtype]:
+                raise SystemExit(f"{engine} runs a different model: its logits differ by {cost['apart']:.2g} from transformers'")
             found.setdefault(engine, []).append(cost)
         found.setdefault("stream", []).append(once("stream", folder, dtype, asked.threads, size))
         print(f"  round {i + 1} of {asked.rounds}", file=sys.stderr)
     return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in found.items()}
 
 
-def shown(title: str, found: dict[str, dict[str, float]], size: int, rounds: int) -> dict[str, object]:
-    """Print times and how often each engine's fits into the one's it is compared with; what is to be kept."""
+def report(title: str, found: dict[str, dict[str, float]], size: int, rounds: int) -> dict[str, object]:
+    """Print times and speedups; return the result to store."""
     against = "transformers" if "transformers" in found else next(iter(found))
     limit, base = found["stream"]["wall"], found[against]
     print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s)")
@@ -152,8 +152,8 @@ def machine(asked: argparse.Namespace) -> dict[str, object]:
     return found | (installed(asked.openvino, "openvino", "optimum-intel", "nncf") if asked.openvino else {})
 
 
-def keep(result: dict[str, object], where: dict[str, object]) -> None:
-    """Write a result with its machine, in place of what there is under its title."""
+def store(result: dict[str, object], where: dict[str, object]) -> None:
+    """Store a result with its machine, replacing the one with the same title."""
     path = RESULTS / "run.json"
     fresh = {result["title"]: result | {"date": time.strftime("%Y-%m-%d"), "machine": where}}
     old = json.loads(path.read_text())["results"] if path.exists() else []
@@ -170,27 +170,27 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--llama-cpp", metavar="PYTHON", help="an interpreter that has llama-cpp-python, to compare with it")
-    parser.add_argument("--openvino", metavar="PYTHON", help="one that has openvino, optimum-intel and nncf, to compare with OpenVINO")
+    parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter with llama-cpp-python, to compare")
+    parser.add_argument("--openvino", metavar="PYTHON", help="interpreter with openvino, optimum-intel and nncf, to compare")
     asked = parser.parse_args()
     where = machine(asked)
     for shape in asked.shapes:
         for dtype in asked.dtypes:
             kind = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
             with tempfile.TemporaryDirectory() as place:
-                size = make(Path(place) / "model", shape, kind)
+                size = make_checkpoint(Path(place) / "model", shape, kind)
                 engines = [x for x in asked.engines if dtype != "int8" or x == "llamath"]
                 if asked.llama_cpp:
                     engines.append(CPP)
-                    as_gguf(Path(place) / "model", dtype, asked)
+                    write_gguf(Path(place) / "model", dtype, asked)
                 if asked.openvino:
                     engines.append(VINO)
                     once("export", Path(place) / "model", dtype, asked.threads, 0, asked.openvino)
                 once("reference", Path(place) / "model", dtype, asked.threads, 0)
                 found = side_by_side(engines, Path(place) / "model", dtype, asked, size // (1 + (dtype == "int8")))
             long = f", {asked.tokens} tokens" if asked.tokens != parser.get_default("tokens") else ""
-            result = shown(f"{shape}, {dtype}{long}", found, size // (1 + (dtype == "int8")), asked.rounds)
-            keep(result, where)
+            result = report(f"{shape}, {dtype}{long}", found, size // (1 + (dtype == "int8")), asked.rounds)
+            store(result, where)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train the embedded model: a small Llama that knows a little world, written to `src/llamath/embedded` in Hugging Face's format.
+"""Train the embedded model: a small Llama trained on stories of a small world, written to `src/llamath/embedded` in Hugging Face's format.
 
     python tools/train_tiny.py             # train and write it
     python tools/train_tiny.py --evaluate  # measure what is there, and write its README
@@ -41,7 +41,7 @@ STEPS, TOKENS, RATE, WARM, STD, SEED = 4500, 2048, 3e-3, 100, 0.08, 1
 
 
 def rate(step: int, steps: int) -> float:
-    """Up in a line, level, and in the last quarter down in a line to nothing."""
+    """Learning-rate factor: linear warmup, constant, and linear decay to zero in the last quarter."""
     return RATE * min(1.0, (step + 1) / WARM, (steps - step) / (steps / 4))
 
 
@@ -56,7 +56,7 @@ def optimisers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
 
 
 class Training:
-    """A model on its way, which may be stopped and taken up again."""
+    """A training run that can be stopped and resumed."""
 
     def __init__(self, config: Mapping[str, Any], made: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
         self.module = run.initialize(run.build(llamath.load(config)), seed, STD)
@@ -64,7 +64,7 @@ class Training:
         self.batches = batches(texts(seed), made, tokens, config["max_position_embeddings"])
 
     def step(self, steps: int) -> float:
-        """Learn from one batch; of so many steps in all."""
+        """Train on one batch of a run of `steps` steps."""
         for group in (group for x in self.optimisers for group in x.param_groups):
             group["lr"] = rate(self.done, steps)
         ids, following = map(torch.tensor, padded(next(self.batches)))
@@ -79,12 +79,12 @@ class Training:
         return loss.item()
 
     def save(self, path: Path) -> None:
-        """Where it stands."""
+        """The state to resume from."""
         states = [x.state_dict() for x in self.optimisers]
         torch.save({"module": self.module.state_dict(), "optimisers": states, "done": self.done, "mean": self.mean}, path)
 
     def resume(self, path: Path) -> None:
-        """Go on from there, with the texts that come next."""
+        """Resume from a state, with the texts that follow."""
         found = torch.load(path)
         self.module.load_state_dict(found["module"])
         for x, state in zip(self.optimisers, found["optimisers"], strict=True):
@@ -95,7 +95,7 @@ class Training:
 
 
 def train(steps: int, keep: Path | None = None, every: int = 250) -> run.Decoder:
-    """The model after so many steps; with `keep` it goes on from the state there, if there is one, and leaves its own."""
+    """Train for a number of steps; with `keep`, resume from the state stored there, if any, and store it."""
     training, began = Training(CONFIG, tokenizer(CONFIG["vocab_size"])), time.monotonic()
     if keep is not None and keep.exists():
         training.resume(keep)
@@ -131,7 +131,7 @@ def main() -> None:
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """What the README says of the training."""
+    """The training figures in the README."""
     size = (folder / "model.safetensors").stat().st_size
     counts = Counter(x.lower() for text in islice(texts(SEED), 3000) for x in re.findall("[A-Za-z]+", text))
     words = sum(x > 4 for x in counts.values())  # words without a meaning come once or twice

@@ -12,7 +12,7 @@ from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .core.errors import LlamathError, nearest, safe
+from .core.errors import LlamathError, UnknownModel, nearest, safe
 from .core.record_type import Record
 from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 from .hardware import Device
@@ -67,10 +67,20 @@ LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches"
 
 
 def count(model: ModelSource) -> CountReport:
-    """Count the parameters of a model, weight by weight, with the formula of the total."""
-    from .analysis.count.count_report import CountReport
+    """Count the parameters of a model, weight by weight, with the formula of the total.
 
-    return CountReport(model=load(model))
+    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
+    """
+    from .analysis.count.count_report import CountReport
+    from .checkpoint.open import names_checkpoint
+
+    try:
+        return CountReport(model=load(model))
+    except UnknownModel as error:
+        if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
+            hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
+            raise UnknownModel(str(error), hint=hint) from None
+        raise
 
 
 @overload
@@ -241,13 +251,12 @@ def memory(
     """Return the memory that inference or, with `train=True`, a training step needs, line by line with formulas.
 
     The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
-    `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the
-    lines at the longest. `on` is the GPU whose memory limits the context and the batch. In training, `batch` counts the sequences on each
-    GPU, `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+    `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
+    the context and the batch. In training, `batch` counts the sequences on each GPU, `layout` spreads the model over GPUs
+    (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
     """
     loaded = load(model)
-    if lora and not train:
-        raise LlamathError("lora is for training", hint=f"memory(model, train=True, lora={lora!r})")
+    _positive("batch", batch)
     if train:
         if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
             raise LlamathError(f"{unused} is for inference, not for train=True")
@@ -271,10 +280,10 @@ def memory(
             saved=adapters.saved,
         )
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
-    if unused := _given(layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master):
-        raise LlamathError(
-            f"{unused} is for training", hint="memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
-        )
+    changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager"}
+    if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
+        hint = "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
+        raise LlamathError(f"{unused} is for training", hint=hint)
     from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
     from .analysis.inference.inference_memory import memory as inference_memory
 
@@ -317,6 +326,7 @@ def flops(
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
 
+    _positive("batch", batch)
     request = FlopsRequest(
         context=None if context is None else _tokens("context", context),
         batch=batch,
@@ -376,6 +386,7 @@ def fit(
     from .analysis.inference.inference_memory import DEFAULT_CONTEXT, MemoryCalculator, MemoryRequest
 
     loaded = load(model)
+    _positive("batch", batch)
     tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))

@@ -252,7 +252,7 @@ def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -
         (("--context", "0"), "0 is too small"),
         (("--context", ""), "--context is given and empty"),
         (("--context", "-5"), "negative"),
-        (("--context", "1.5"), "no whole number of tokens"),
+        (("--context", "1.5"), "not a whole number of tokens"),
         (("--context", "4k,"), "is not a number of tokens"),
         (("--context", "9" * 20), "too large"),
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
@@ -295,12 +295,12 @@ def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
     import torch
     import transformers
 
-    from support.live import Live
+    from support.live_bytes import LiveBytes
 
     made = transformers.AutoConfig.for_model(**config)
     model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="sdpa").to(getattr(torch, dtype)).eval()
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
-    with torch.no_grad(), Live([*model.parameters(), *model.buffers()]) as live:
+    with torch.no_grad(), LiveBytes([*model.parameters(), *model.buffers()]) as live:
         cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
     size = torch.finfo(getattr(torch, dtype)).bits // 8
     remembered = sum(x.keys.nbytes + x.values.nbytes for x in cache.layers)

@@ -71,6 +71,12 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.memory("gpt2", context=True), "context should be a number of tokens such as 8192 or '128k', found True"),
     (lambda: llamath.memory("gpt2", lora="r=8"), "lora is for training"),
     (lambda: llamath.memory("gpt2", layout="tp=2"), "layout is for training"),
+    (lambda: llamath.memory("gpt2", optimizer="sgd"), "optimizer is for training"),
+    (lambda: llamath.memory("gpt2", train=True, kv_dtype="fp8"), "kv_dtype is for inference, not for train=True"),
+    (lambda: llamath.memory("gpt2", batch=0), "batch should be a positive integer, found 0"),
+    (lambda: llamath.flops("gpt2", batch="4"), "batch should be a positive integer, found '4'"),
+    (lambda: llamath.flops("gpt2", tflops=400), "an MFU needs on and either tokens_per_second or tflops"),
+    (lambda: llamath.flops("gpt2", on="h100", tflops=-1), "the speed should be a positive number, found -1"),
     (lambda: llamath.memory("gpt2", train=True, layout="tq=2"), "layout should be pairs such as 'tp=8,pp=4', found 'tq=2'"),
     (lambda: llamath.memory("gpt2", train=True, lora="q,v"), "lora should be like 'r=16,targets=q,v', found 'q'"),
     (lambda: llamath.memory("gpt2", train=True, recompute="some"), "recompute should be 'none' or 'selective' or 'full', found 'some'"),
@@ -109,3 +115,11 @@ def test_does_not_fit_is_a_verdict() -> None:
     assert not llamath.fit("llama-3.1-405b", on="rtx-4090").fits
     assert llamath.fit("llama-3-8b", on="h100").fits
     assert not llamath.memory("llama-3.1-70b", on="rtx-4090").limit.fits  # type: ignore[union-attr]
+
+
+def test_count_of_an_unknown_family_points_to_inspect(embedded_copy: Path) -> None:
+    (embedded_copy / "config.json").write_text('{"model_type": "nobody"}')
+    with pytest.raises(llamath.UnknownModel) as found:
+        llamath.count(embedded_copy)
+    assert "llamath.inspect(path)" in found.value.hint
+    assert llamath.inspect(embedded_copy).total.parameters == llamath.count("embedded").total

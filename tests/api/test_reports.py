@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from click.testing import CliRunner
@@ -33,37 +34,43 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
     "models qwen3": lambda: llamath.models("qwen3"),
     "gpus h100": lambda: llamath.gpus("h100"),
+    "inspect embedded": lambda: llamath.inspect("embedded"),
     "verify embedded": lambda: llamath.verify("embedded"),
 }
 COMMANDS = {"inspect": "ls"}
+
+
+@cache
+def report(line: str) -> llamath.Report:
+    return REPORTS[line]()
 
 
 @pytest.mark.parametrize("line", REPORTS)
 def test_json_equals_the_json_of_the_command(line: str) -> None:
     command, *arguments = line.split()
     ran = CliRunner().invoke(cli, [COMMANDS.get(command, command), *arguments, "--json"], standalone_mode=False)
-    assert json.loads(json.dumps(REPORTS[line]().to_json())) == json.loads(ran.stdout)
+    assert json.loads(json.dumps(report(line).to_json())) == json.loads(ran.stdout)
 
 
 @pytest.mark.parametrize("line", REPORTS)
 def test_repr_is_one_short_line(line: str) -> None:
-    text = repr(REPORTS[line]())
+    text = repr(report(line))
     assert text.startswith("<") and "\n" not in text and 20 < len(text) < 300, text
 
 
 @pytest.mark.parametrize("line", REPORTS)
 def test_notebook_shows_a_table(line: str) -> None:
-    html = REPORTS[line]()._repr_html_()
+    html = report(line)._repr_html_()
     assert html.count("<table") == html.count("</table>") >= 1
     assert html.count("<tr>") == html.count("</tr>") >= 1
 
 
 def test_html_of_a_strangers_name_is_escaped() -> None:
     model = llamath.load("gpt2").replace(name="<img src=x>")
-    for report in (llamath.count(model), llamath.memory(model), llamath.names(model)):
-        assert "<img" not in report._repr_html_()
+    for found in (llamath.count(model), llamath.memory(model), llamath.names(model)):
+        assert "<img" not in found._repr_html_()
 
 
 def test_json_of_a_count_can_leave_out_the_weights() -> None:
-    report = llamath.count("llama-3-8b")
-    assert report.to_json(weights=False) == report.to_json() | {"weights": []}
+    found = llamath.count("llama-3-8b")
+    assert found.to_json(weights=False) == found.to_json() | {"weights": []}

@@ -132,7 +132,7 @@ def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> N
         assert len(list(hidden.glob("*.safetensors"))) == complete
     done = subprocess.run([sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
     assert len(json.loads(done.stdout)["kept"]) == complete
-    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(expected) and not hidden.exists()
+    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(expected) and not hidden.exists()
 
 
 def interrupt_at(size: int) -> Callable[[int, int], None]:
@@ -157,7 +157,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
     with pytest.raises(ConvertError, match="already contains"):
         convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
     whole = convert_checkpoint(str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000))
-    assert convert_kills.tree(tmp_path / "out") == convert_kills.tree(tmp_path / "whole")
+    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(tmp_path / "whole")
     assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
@@ -195,7 +195,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
     out = tmp_path / "out"
     out.mkdir()
     convert_checkpoint(str(source), str(out), options("meta"))  # an empty folder is no obstacle
-    before = convert_kills.tree(out)
+    before = convert_kills.read_tree(out)
     for kind in ("hf", "meta"):
         with pytest.raises(ConvertError, match=r"already contains consolidated\.00\.pth"):
             convert_checkpoint(str(source), str(out), options(kind))
@@ -205,7 +205,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
         convert_checkpoint(str(source), str(file), options("gguf"))
     with pytest.raises(ConvertError, match="is a file; expected a folder"):
         convert_checkpoint(str(source), str(file), options("hf"))
-    assert convert_kills.tree(out) == before and file.read_bytes() == b"mine"
+    assert convert_kills.read_tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
     convert_checkpoint(str(source), str(file), options("gguf", force=True))
     assert checkpoint.read_checkpoint(str(file)).format == "gguf"
@@ -227,7 +227,7 @@ def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
 def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(source, mine)
-    before = convert_kills.tree(mine)
+    before = convert_kills.read_tree(mine)
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
         with pytest.raises(ConvertError, match=r"is inside the source folder"):
@@ -237,7 +237,7 @@ def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     with pytest.raises(ConvertError, match="belongs to the source"):
         convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
-    assert convert_kills.tree(mine) == before
+    assert convert_kills.read_tree(mine) == before
     convert_checkpoint(str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf"))  # beside the file, asked for by name
 
 

@@ -14,7 +14,7 @@ import llamath
 from llamath.analysis.count.header_count import count_header
 from llamath.cli import cli
 from llamath.core.errors import ConfigError, FormatError, LlamathError, UnknownModel
-from support.gguf_files import CONVERTED, of, shapes, write, write_header
+from support.gguf_files import CONVERTED, gguf_shapes, tensor_shapes, write_gguf, write_gguf_header
 from support.headers import header_of, write_safetensors, write_sharded
 from support.hub_server import COMMIT, Hub
 
@@ -52,7 +52,7 @@ def config(folder: Path, data: dict[str, Any] = CONFIG, name: str = "config.json
 
 def tiny_gguf(path: Path) -> Path:
     entry = CONVERTED["llama-plain"]
-    return write(path, entry["arch"], entry["keys"], shapes(entry), entry["tokens"])
+    return write_gguf(path, entry["arch"], entry["keys"], tensor_shapes(entry), entry["tokens"])
 
 
 def single(folder: Path) -> Path:
@@ -100,10 +100,10 @@ def folder_with_config(folder: Path) -> Path:
 def split_gguf(folder: Path) -> Path:
     entry = CONVERTED["llama-plain"]
     folder.mkdir()
-    names = list(shapes(entry))
+    names = list(tensor_shapes(entry))
     for i, part in enumerate((names[:9], names[9:])):
         path = folder / f"tiny-{i + 1:05}-of-00002.gguf"
-        _split(path, entry["keys"] if i == 0 else {}, {name: shapes(entry)[name] for name in part}, i, len(names))
+        _split(path, entry["keys"] if i == 0 else {}, {name: tensor_shapes(entry)[name] for name in part}, i, len(names))
     return folder / "tiny-00001-of-00002.gguf"
 
 
@@ -175,13 +175,13 @@ def no_config(folder: Path) -> Path:
 
 def unknown_arch(folder: Path) -> Path:
     folder.mkdir()
-    return write_header(folder / "model.gguf", "martian", {"block_count": 3}, of(MODEL))
+    return write_gguf_header(folder / "model.gguf", "martian", {"block_count": 3}, gguf_shapes(MODEL))
 
 
 def contradiction(folder: Path) -> Path:
     entry = CONVERTED["llama-plain"]
     folder.mkdir()
-    return write(folder / "model.gguf", "llama", entry["keys"] | {"feed_forward_length": 57}, shapes(entry), 99)
+    return write_gguf(folder / "model.gguf", "llama", entry["keys"] | {"feed_forward_length": 57}, tensor_shapes(entry), 99)
 
 
 UNKNOWN: dict[str, tuple[Callable[[Path], Path], str]] = {
@@ -274,7 +274,7 @@ def test_a_broken_checkpoint_says_how_it_is_broken(tmp_path: Path) -> None:
 
 def test_a_gguf_that_is_elsewhere_is_a_model_by_its_header(pair: Any, tmp_path: Path) -> None:
     entry = CONVERTED["llama-grouped, biased, tied"]
-    local = write(tmp_path / "tiny.gguf", "llama", entry["keys"], shapes(entry), 99, entry["values"])
+    local = write_gguf(tmp_path / "tiny.gguf", "llama", entry["keys"], tensor_shapes(entry), 99, entry["values"])
     Hub(*pair, {"tiny.gguf": local.read_bytes(), "config.json": json.dumps(MARTIAN).encode()})
     model, here = llamath.load("hf://org/name/tiny.gguf"), llamath.load(local)
     assert model.parameters == here.parameters and model.name == "tiny.gguf"

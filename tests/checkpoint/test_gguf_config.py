@@ -28,9 +28,9 @@ from llamath.core.errors import LlamathError, UnknownModel
 from llamath.core.record_type import Record
 from llamath.core.tree import Stack
 from llamath.families.registry import FAMILIES, find_family
-from support.gguf_files import CONVERTED, configs, of, shapes, write, write_header
+from support.gguf_files import CONVERTED, gguf_shapes, load_tiny_configs, tensor_shapes, write_gguf, write_gguf_header
 
-CONFIGS = configs()
+CONFIGS = load_tiny_configs()
 EPS = "attention.layer_norm_rms_epsilon"
 
 WRONG = {
@@ -106,7 +106,7 @@ def tree(config: dict[str, Any]) -> Any:
 
 def converted(label: str, folder: Path) -> Path:
     entry = CONVERTED[label]
-    return write(folder / "model.gguf", entry["arch"], entry["keys"], shapes(entry), entry["tokens"], entry.get("values"))
+    return write_gguf(folder / "model.gguf", entry["arch"], entry["keys"], tensor_shapes(entry), entry["tokens"], entry.get("values"))
 
 
 @pytest.mark.parametrize("label", sorted(set(CONVERTED) - set(WRONG)))
@@ -117,7 +117,7 @@ def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> Non
     ours = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
     if label in DROPPED:
         del ours["output.weight"]
-    assert of(model) == ours
+    assert gguf_shapes(model) == ours
     assert model.parameters.total == sum(x.elements for x in read_checkpoint(str(tmp_path / "model.gguf")).tensors) - _aside(label)
     assert differing(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
     assert not any("assumed" in x or "not read" in x for x in model.notes), model.notes
@@ -204,8 +204,8 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
     family, whole = find_family(config["model_type"]), tree(config)
     assert family.gguf is not None
     tensors = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
-    model = llamath.load(write(tmp_path / "model.gguf", entry["arch"], said, tensors, 99))
-    assert of(model) == tensors
+    model = llamath.load(write_gguf(tmp_path / "model.gguf", entry["arch"], said, tensors, 99))
+    assert gguf_shapes(model) == tensors
     assert differing(whole, model.tree) - {"context", "mtp"} == set(lost.split())
 
 
@@ -240,7 +240,7 @@ def test_architectures_and_keys_exist_in_the_gguf_package() -> None:
     assert {name for x in (*KEY_MAPPINGS.values(), *ROPE_SCALING) for name in x.gguf} <= known
     for entry in CONVERTED.values():
         metadata = {"general.architecture": entry["arch"], **{f"{entry['arch']}.{key}": _read(x) for key, x in entry["keys"].items()}}
-        tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in shapes(entry).items()]
+        tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in tensor_shapes(entry).items()]
         header = GGUFHeader(metadata, tensors, "header")
         for mapping in KEY_MAPPINGS.values():
             with suppress(UnknownModel):
@@ -290,11 +290,11 @@ PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
 def test_published_headers_give_their_presets(name: str, tmp_path: Path) -> None:
     arch, said, total = PRESETS[name]
     preset = llamath.load(name)
-    tensors: dict[str, tuple[int, ...]] = of(preset) | ({"rope_freqs.weight": (32,)} if name == "llama-3.2-1b" else {})
+    tensors: dict[str, tuple[int, ...]] = gguf_shapes(preset) | ({"rope_freqs.weight": (32,)} if name == "llama-3.2-1b" else {})
     tokens = 0 if name == "qwen2.5-0.5b" else int(preset.tree.vocab)
-    model = llamath.load(write_header(tmp_path / "model.gguf", arch, said, tensors, tokens))
+    model = llamath.load(write_gguf_header(tmp_path / "model.gguf", arch, said, tensors, tokens))
     assert model.parameters.total == preset.parameters.total == total
-    assert of(model) == of(preset)
+    assert gguf_shapes(model) == gguf_shapes(preset)
     assert differing(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
     assert (model.tree.head is not None and model.tree.head.weight.tied == "embed.weight") == ("output.weight" not in tensors)
 
@@ -305,8 +305,8 @@ SMALL = CONVERTED["llama-plain"]
 def small(folder: Path, keys: dict[str, Any] | None = None, arch: str = "llama", drop: str = "", tokens: int = 99, **tensors: Any) -> Path:
     """The plain Llama, changed; a key that is None is left out."""
     kept = {key: x for key, x in (SMALL["keys"] | (keys or {})).items() if x is not None}
-    found = {name: shape for name, shape in shapes(SMALL).items() if not drop or drop not in name}
-    return write(folder / "model.gguf", arch, kept, found | {name.replace("_s_", "."): x for name, x in tensors.items()}, tokens)
+    found = {name: shape for name, shape in tensor_shapes(SMALL).items() if not drop or drop not in name}
+    return write_gguf(folder / "model.gguf", arch, kept, found | {name.replace("_s_", "."): x for name, x in tensors.items()}, tokens)
 
 
 REFUSED = {
@@ -400,9 +400,9 @@ def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
     heads, nope, value, latent = 4, 10, 12, 14
     keys = {key: x for key, x in entry["keys"].items() if not key.endswith("_mla")}
     keys |= {"attention.key_length": 16, "attention.value_length": value, "attention.head_count_kv": heads}
-    old = {name: shape for name, shape in shapes(entry).items() if "attn_k_b" not in name and "attn_v_b" not in name}
+    old = {name: shape for name, shape in tensor_shapes(entry).items() if "attn_k_b" not in name and "attn_v_b" not in name}
     old |= {f"blk.{i}.attn_kv_b.weight": [heads * (nope + value), latent] for i in range(3)}
-    model = llamath.load(write(tmp_path / "model.gguf", "deepseek2", keys, old, 99))
+    model = llamath.load(write_gguf(tmp_path / "model.gguf", "deepseek2", keys, old, 99))
     assert differing(tree(entry["config"]), model.tree) == {"context"}
     assert "9 tensors differ from llama.cpp's current format, with as many parameters in all" in "\n".join(model.notes)
 
@@ -410,10 +410,10 @@ def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
 def test_experts_in_separate_tensors_are_counted(tmp_path: Path) -> None:
     entry = CONVERTED["mixtral-plain"]
     old: dict[str, Any] = {}
-    for name, shape in shapes(entry).items():
+    for name, shape in tensor_shapes(entry).items():
         parts = {name.replace("_exps.", f".{e}."): shape[1:] for e in range(shape[0])} if "_exps." in name else {name: shape}
         old |= parts
-    model = llamath.load(write(tmp_path / "model.gguf", "llama", entry["keys"], old, 99))
+    model = llamath.load(write_gguf(tmp_path / "model.gguf", "llama", entry["keys"], old, 99))
     assert model.family.name == "mixtral" and differing(tree(entry["config"]), model.tree) == {"context"}
     assert any("as many parameters in all" in x for x in model.notes)
 
@@ -422,13 +422,13 @@ def test_multi_token_prediction_layers_are_not_counted(tmp_path: Path) -> None:
     entry = CONVERTED["glm4_moe-plain"]
     layers = entry["keys"]["block_count"] - entry["keys"]["nextn_predict_layers"]
     last = {f"blk.{layers}.{name}": shape for name, shape in {"nextn.eh_proj.weight": [32, 64], "attn_norm.weight": [32]}.items()}
-    model = llamath.load(write(tmp_path / "model.gguf", "glm4moe", entry["keys"], shapes(entry) | last, 99))
+    model = llamath.load(write_gguf(tmp_path / "model.gguf", "glm4moe", entry["keys"], tensor_shapes(entry) | last, 99))
     assert model.tree.layers.n == layers and any("are multi-token prediction layers and are not counted" in x for x in model.notes)
 
 
 def test_unknown_rotary_factors_are_reported() -> None:
     entry = CONVERTED["llama-grouped, biased, tied"]
-    tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4 * 6) for name, shape in shapes(entry).items()]
+    tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4 * 6) for name, shape in tensor_shapes(entry).items()]
     metadata = {"general.architecture": "llama", **{f"llama.{key}": x for key, x in entry["keys"].items()}}
     for values in (None, b"\0" * 24, b"\xff" * 24, b"\0\0\x80\x7f" * 6, b"\0\0\x80\x3f" * 6):
         notes: list[str] = []
@@ -467,7 +467,7 @@ def test_any_metadata_gives_a_config_or_a_refusal(data: st.DataObject) -> None:
     )  # fmt: skip
     keys = data.draw(st.dictionaries(st.sampled_from(sorted(entry["keys"])), odd, min_size=1, max_size=4))
     metadata = {"general.architecture": arch, **{f"{arch}.{key}": _read(x) for key, x in (entry["keys"] | keys).items()}}
-    tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in shapes(entry).items()]
+    tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in tensor_shapes(entry).items()]
     values = data.draw(st.binary(min_size=400, max_size=400))
     try:
         config = Config(config_from_gguf(metadata, tensors, notes=[], read_tensor=lambda x: values[: x.bytes]))

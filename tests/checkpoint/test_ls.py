@@ -184,7 +184,7 @@ def test_a_configuration_beside_it_says_how_it_is_packed(tmp_path: Path) -> None
     assert "224 weights packed as compressed-int" in before["notes"][0]
     assert (before["known"], before["bits_per_weight"]) == (False, None)
     text = ls(tmp_path)
-    assert f"parameters  {before['parameters']:,} at the least\n" in text
+    assert f"parameters  at least {before['parameters']:,}\n" in text
     assert "per weight\n" not in text.replace("bits per weight\n", "")
     groups = {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"config_groups": groups}}))

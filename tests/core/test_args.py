@@ -52,7 +52,7 @@ def test_the_vocabulary_comes_from_the_tokenizer_beside_it(tmp_path: Path) -> No
     (tmp_path / "params.json").write_text(json.dumps(PUBLISHED[0][0]))
     with pytest.raises(llamath.ConfigError, match="vocab_size is −1") as error:
         llamath.load(tmp_path)
-    assert "--vocab-size" in error.value.hint
+    assert "set vocab_size" in error.value.hint
     pieces = b"".join(b"\n\x05\n\x03" + f"{i:03}".encode()[-3:] for i in range(32000))
     (tmp_path / "tokenizer.model").write_bytes(pieces + b"\x12\x02\x08\x01")
     assert llamath.load(tmp_path).parameters.total == 6_738_415_616
@@ -140,7 +140,7 @@ def test_a_file_of_mistral_says_its_width_itself() -> None:
 
 @pytest.mark.parametrize("key", ["moe", "moe_args", "ffn_exp", "vision_num_cross_attention_layers"])
 def test_a_file_that_says_more_is_refused(key: str) -> None:
-    with pytest.raises(llamath.ConfigError, match=f"{key} says more") as error:
+    with pytest.raises(llamath.ConfigError, match=f"{key} stands for experts or images") as error:
         llamath.load(MISTRAL | {key: {"num_experts": 8} if key.startswith("moe") else 8})
     assert "config.json" in error.value.hint
 

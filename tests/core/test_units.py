@@ -67,7 +67,7 @@ def test_reads_what_is_written(reader: Callable[[str], int], text: str, value: i
 def test_refuses_what_could_be_anything(reader: Callable[[str], int], text: str) -> None:
     with pytest.raises(LlamathError) as refused:
         reader(text)
-    assert refused.value.hint.startswith("say ")
+    assert refused.value.hint.startswith("use ")
 
 
 def test_an_ambiguous_size_says_both_readings() -> None:

@@ -1,4 +1,4 @@
-"""The page on which a model is chosen: found, opened and compared by keyboard, and as hard to mislead as the others."""
+"""The page for choosing models: search, opening and comparing by keyboard, and robustness to hostile input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def visible(tab: Any) -> list[str]:
     return [x for x in tab.locator(".models li:not([hidden]) a").all_text_contents() if isinstance(x, str)]
 
 
-def test_the_data_are_the_catalogue() -> None:
+def test_model_list_equals_the_catalogue() -> None:
     text = chooser(OWN, True)
     found = re.search('id="data">(.*?)</script>', text)
     assert found is not None
@@ -61,13 +61,13 @@ def test_the_data_are_the_catalogue() -> None:
     assert not any(x in text for x in PAYLOADS[:2])
 
 
-def test_a_notice_is_text() -> None:
+def test_notice_is_shown_as_text() -> None:
     for x in PAYLOADS:
         text = notice(x, x, "../")
         assert len(re.findall("<(?!/)", text.partition("</style>")[2])) == 6
 
 
-def test_a_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
+def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
     tab.goto(place.address)
     assert len(visible(tab)) == 3 + len(list(presets()))
     tab.keyboard.press("/")
@@ -91,7 +91,7 @@ def test_a_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None
     tab.wait_for_url("**/choose")
 
 
-def test_two_are_compared(tab: Any, place: Place) -> None:
+def test_two_models_are_compared(tab: Any, place: Place) -> None:
     tab.goto(f"{place.address}model/gpt2")
     tab.click("text=Compare with…")
     tab.wait_for_url("**/choose#with=gpt2")
@@ -110,7 +110,7 @@ def test_two_are_compared(tab: Any, place: Place) -> None:
     assert tab.is_hidden(".beside") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
 
 
-def test_an_id_of_the_hub(tab: Any, place: Place) -> None:
+def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
     tab.goto(place.address)
     for text in ("x", "https://x.invalid/a", "../..", "a/b/c", "javascript:pwned()", "a/b?c"):
         tab.fill("#hub", text)
@@ -125,14 +125,14 @@ def test_an_id_of_the_hub(tab: Any, place: Place) -> None:
 
 
 @pytest.mark.parametrize("at", ["#with=<img src=x onerror=pwned()>", "#with=none", "#with=hub:a", "#with=~9", "#" + "x" * 5000, "#%"])
-def test_an_impossible_address_is_the_first_state(tab: Any, place: Place, at: str) -> None:
+def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str) -> None:
     tab.goto(f"{place.address}choose{at}")
     assert tab.is_hidden(".beside") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
     assert tab.locator("img, script:not([type])").count() == 0 and visible(tab)[1:3] == PAYLOADS[:2]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
-def test_axe_finds_nothing(browser: Any, place: Place, theme: Any, width: int) -> None:
+def test_no_accessibility_violations(browser: Any, place: Place, theme: Any, width: int) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     context = new_context(browser, color_scheme=theme, viewport={"width": width, "height": 800}, bypass_csp=True)

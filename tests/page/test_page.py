@@ -1,4 +1,4 @@
-"""The page: its numbers are the library's to the last digit, strangers' texts stay texts, and anybody can use it."""
+"""The exported page: numbers equal the library's, hostile text stays text, and everything is accessible."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def everything() -> dict[str, Any]:
     return payload(MODELS[:2]) | {"models": made}
 
 
-def test_forms_are_what_the_views_say(everything: dict[str, Any]) -> None:
+def test_forms_equal_the_reports(everything: dict[str, Any]) -> None:
     draw = random.Random(1)
     assert len(MODELS) > 30
     for model, data in zip(MODELS, everything["models"], strict=True):
@@ -117,7 +117,7 @@ def test_forms_are_what_the_views_say(everything: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
-def test_the_data_sum_to_the_totals(slug: str) -> None:
+def test_page_data_sum_to_totals(slug: str) -> None:
     model = llamath.load(slug)
     data = payload([model])["models"][0]
     total = model.parameters.total
@@ -130,12 +130,12 @@ def test_the_data_sum_to_the_totals(slug: str) -> None:
     assert json.loads(inert(data)) == data
 
 
-def test_the_assets_are_small() -> None:
+def test_assets_are_small() -> None:
     """All scripts and styles as they lie in the package."""
     assert sum(x.stat().st_size for x in Path(FOLDER).iterdir()) <= 150_000
 
 
-def test_export_writes_a_file_and_no_second_over_it(tmp_path: Path) -> None:
+def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
     path = str(tmp_path / "page.html")
     done = CliRunner().invoke(cli, ["export", "gpt2", "-o", path])
     assert done.exit_code == 0 and "wrote" in done.stderr and not done.stdout
@@ -146,14 +146,14 @@ def test_export_writes_a_file_and_no_second_over_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [["export"], ["export", "gpt2"], ["export", "a", "b", "c", "-o", "x"], ["export", "-", "-", "-o", "x"]])
-def test_a_wrong_question_is_exit_2(args: list[str]) -> None:
+def test_bad_input_exits_with_2(args: list[str]) -> None:
     assert CliRunner().invoke(cli, args).exit_code == 2
 
 
 # what follows needs Chromium
 
 
-def test_page_and_library_agree_digit_for_digit(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
+def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
     draw = random.Random(2)
     asks = []
     for i in [draw.randrange(len(MODELS)) for _ in range(120)]:
@@ -170,7 +170,7 @@ def bare(text: str) -> str:
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
-def test_the_controls_show_what_the_library_says(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: str) -> None:
     model, draw = MODELS[SAMPLE.index(slug)], random.Random(3)
     data = payload([model])
     with Tab(browser, tmp_path, page_of(data)) as tab:
@@ -194,7 +194,7 @@ def test_the_controls_show_what_the_library_says(browser: Any, tmp_path: Path, s
             assert text == ("any" if longest is None else f"{longest:,} tokens" if longest else "none")
 
 
-def test_a_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
+def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
     with Tab(browser, tmp_path, page([model])) as tab:
         tab.focus("[data-part=parameters]")
@@ -210,7 +210,7 @@ def test_a_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v2-lite", "qwen3-next-80b-a3b"])
-def test_derivations_come_to_what_they_say(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, slug: str) -> None:
     """The written numbers are worked out again, by Python."""
     words = {"⌊": "int(", "⌋": ")", "⌈": "-int(-(", "⌉": ")//1)", "·": "*", ",": "", " / ": "/"}
     with Tab(browser, tmp_path, page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8") as tab:
@@ -294,7 +294,7 @@ def poisoned(x: Any, words: Iterator[str], used: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("view", ["a", "b", "difference", "design"])
-def test_a_model_of_hostile_strings_changes_nothing(browser: Any, tmp_path: Path, view: str) -> None:
+def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, view: str) -> None:
     from itertools import cycle
 
     assert len(set(PAYLOADS)) >= 100
@@ -316,7 +316,7 @@ def test_a_model_of_hostile_strings_changes_nothing(browser: Any, tmp_path: Path
         assert tab.locator("script").count() == 2 and tab.locator("img, iframe, form, a").count() == 0
 
 
-def test_names_of_a_real_hostile_model_stay_text(browser: Any, tmp_path: Path) -> None:
+def test_hostile_tensor_names_are_shown_as_text(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("gpt2")
     hostile = model.replace(name="</title><script>document.title='x'</script>", source="<img src=x>", notes=tuple(PAYLOADS))
     with Tab(browser, tmp_path, page([hostile])) as tab:
@@ -336,13 +336,13 @@ def test_names_of_a_real_hostile_model_stay_text(browser: Any, tmp_path: Path) -
         "#%",
     ],
 )
-def test_an_impossible_address_is_the_first_state(browser: Any, tmp_path: Path, at: str) -> None:
+def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
     with Tab(browser, tmp_path, page([llamath.load("gpt2")]), at) as tab:
         assert tab.input_value("#context") == "1024" and tab.input_value("#batch") == "1"
         assert tab.text_content("h1") == "GPT-2 small"
 
 
-def test_the_state_lives_in_the_address(browser: Any, tmp_path: Path) -> None:
+def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
     text = page([llamath.load("llama-3-8b"), llamath.load("gpt2")])
     with Tab(browser, tmp_path, text) as tab:
         tab.click("[data-view=a]")
@@ -358,7 +358,7 @@ def test_the_state_lives_in_the_address(browser: Any, tmp_path: Path) -> None:
         assert tab.locator("td + td").count() > 0 and "attn.q" in tab.text_content("main")
 
 
-def test_everything_by_keyboard(browser: Any, tmp_path: Path) -> None:
+def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
         tab.keyboard.press("/")
         assert tab.evaluate("document.activeElement.id") == "find"
@@ -398,7 +398,7 @@ SMALL = """() => [...document.querySelectorAll("button, select, input, a, summar
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
-def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any, width: int) -> None:
+def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any, width: int) -> None:
     """In every state; nor does a phone's page have to be moved sideways, nor is anything too small for a finger."""
     from axe_playwright_python.sync_playwright import Axe
 
@@ -416,7 +416,7 @@ def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any, width: int)
         assert not Axe().run(tab).response["violations"]
 
 
-def test_at_twice_the_size_nothing_is_cut_off(browser: Any, tmp_path: Path) -> None:
+def test_nothing_is_cut_off_at_200_percent(browser: Any, tmp_path: Path) -> None:
     """A window of 1280 points at 200 %."""
     text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
     with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
@@ -426,13 +426,13 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Any, tmp_path: Path) -> N
             assert tab.evaluate("document.documentElement.scrollWidth") <= 640, name
 
 
-def test_nothing_moves_for_whom_that_is_too_much(browser: Any, tmp_path: Path) -> None:
+def test_reduced_motion_disables_animations(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
         moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
         assert tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches") and tab.evaluate(moving) == 0
 
 
-def test_a_print_has_the_numbers_and_no_controls(browser: Any, tmp_path: Path) -> None:
+def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
         tab.emulate_media(media="print")
         assert tab.is_visible("[data-part=parameters]") and tab.is_visible("svg.bar >> nth=0")
@@ -444,7 +444,7 @@ def test_a_print_has_the_numbers_and_no_controls(browser: Any, tmp_path: Path) -
         assert tab.evaluate(hidden) == 0 and tab.pdf()[:5] == b"%PDF-"
 
 
-def test_axe_finds_nothing_in_an_open_derivation(browser: Any, tmp_path: Path) -> None:
+def test_open_derivation_has_no_accessibility_violations(browser: Any, tmp_path: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), bypass_csp=True) as tab:
@@ -454,7 +454,7 @@ def test_axe_finds_nothing_in_an_open_derivation(browser: Any, tmp_path: Path) -
             tab.keyboard.press("Escape")
 
 
-def test_the_policy_lets_nothing_else_in(browser: Any, tmp_path: Path) -> None:
+def test_content_security_policy_blocks_everything_else(browser: Any, tmp_path: Path) -> None:
     tab = Tab(browser, tmp_path, page([llamath.load("gpt2")]))
     assert tab.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
     assert (

@@ -1,4 +1,4 @@
-"""The page's block, areas and verdicts: shapes, FLOPs, bytes and findings are the library's, told to anybody, whatever a file says."""
+"""Block diagram, treemap and findings of the page: shapes, FLOPs, bytes and findings equal the library's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def walked(model: Model, name: str, context: int, batch: int) -> Walkthrough:
     st.one_of(st.none(), st.integers(1, 3000)),
     st.booleans(),
 )
-def test_pairs_are_those_of_the_reach(context: int, window: int | None, chunk: int | None, causal: bool) -> None:
+def test_attended_pairs_equal_the_attention_window(context: int, window: int | None, chunk: int | None, causal: bool) -> None:
     reach = AttentionWindow(size=window, chunk=None if window else chunk, causal=causal if chunk is None or window else True)
     assert evaluate(pairs(reach, True), {"T": context}) == reach.num_attended_pairs(ForwardPass.prefill(context))
     if reach.causal:
@@ -68,7 +68,7 @@ def test_pairs_are_those_of_the_reach(context: int, window: int | None, chunk: i
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
-def test_steps_are_the_walks(slug: str) -> None:
+def test_block_steps_equal_the_walkthrough(slug: str) -> None:
     model = model_of(slug)
     for name, stages in data_of(slug)["models"][0]["passes"].items():
         for context, batch in SETTINGS:
@@ -84,7 +84,7 @@ def test_steps_are_the_walks(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
-def test_areas_come_to_the_views_totals(slug: str) -> None:
+def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
     model, data = model_of(slug), data_of(slug)["models"][0]
     layers = [data["layers"]["kinds"][i] for i in data["layers"]["order"]]
     outside = [x for x in data["tiles"] if not x["path"].startswith("layers.")]
@@ -128,7 +128,7 @@ OVERLAPS = """() => {
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
-def test_the_diagram_shows_the_walk(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_diagram_shows_the_walkthrough(browser: Any, tmp_path: Path, slug: str) -> None:
     model, draw = model_of(slug), random.Random(slug)
     with Tab(browser, tmp_path, page_of(data_of(slug)), "#shapes=numbers", width=1280) as tab:
         passes = tab.eval_on_selector_all("#choice-pass option", "xs => xs.map((x) => x.value)")
@@ -153,7 +153,7 @@ def test_the_diagram_shows_the_walk(browser: Any, tmp_path: Path, slug: str) -> 
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
-def test_the_diagram_on_a_phone(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_diagram_fits_a_phone(browser: Any, tmp_path: Path, slug: str) -> None:
     for shapes in ("letters", "numbers"):
         with Tab(browser, tmp_path, page_of(data_of(slug)), f"#shapes={shapes}&context=131072&batch=64", width=320) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth") <= 320
@@ -206,7 +206,7 @@ def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v3", "lfm2-350m"])
-def test_areas_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
     model = model_of(slug)
     n = int(model.tree.layers.n)
     with Tab(browser, tmp_path, page_of(data_of(slug)), "#context=5000&batch=3&kv=bf16") as tab:
@@ -229,7 +229,7 @@ def test_areas_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
         assert re.fullmatch(r"[^\W\d][^\n]*(\n= [^\n]+){1,2}", said), said  # a letter that is given is not told twice
 
 
-def test_numbers_of_a_row_are_reached_by_arrows(browser: Any, tmp_path: Path) -> None:
+def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of(data_of("mixtral-8x7b")), "#find=experts") as tab:
         tab.focus("tr:has(th.path) .number[data-column='2']")
         told = []
@@ -271,7 +271,7 @@ def places(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
     yield checkpoint(folder / "whole"), checkpoint(folder / "not <b>whole", hostile=True)
 
 
-def test_a_checkpoint_brings_its_bytes(places: tuple[Path, Path]) -> None:
+def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
     for place in places:
         data = payload([opened(str(place))])["models"][0]
         found = verify_checkpoint(str(place))
@@ -292,7 +292,7 @@ def test_a_checkpoint_brings_its_bytes(places: tuple[Path, Path]) -> None:
     assert [x["what"] for x in own["verdicts"] if not x["ok"]] == ["names", "shapes"]
 
 
-def test_what_is_no_checkpoint_has_no_verdict(places: tuple[Path, Path], tmp_path: Path) -> None:
+def test_config_alone_has_no_findings(places: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((places[0] / "config.json").read_text())
     for name in (str(tmp_path), str(tmp_path / "config.json"), str(places[0] / "config.json"), "gpt2"):
         assert payload([opened(name)])["models"][0]["checkpoint"] is None
@@ -303,7 +303,7 @@ def test_what_is_no_checkpoint_has_no_verdict(places: tuple[Path, Path], tmp_pat
         opened(str(tmp_path / "nothing.gguf"))
 
 
-def test_verdicts_open_what_was_found(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
+def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
     with Tab(browser, tmp_path, page([opened(str(places[1]))]), "#map=bytes&by=layer") as tab:
         assert "not what its configuration says" in tab.text_content(".checkpoint")
         marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
@@ -321,7 +321,7 @@ def test_verdicts_open_what_was_found(browser: Any, tmp_path: Path, places: tupl
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_in_blocks_and_verdicts(browser: Any, tmp_path: Path, places: tuple[Path, Path], theme: Any) -> None:
+def test_blocks_and_findings_have_no_accessibility_violations(browser: Any, tmp_path: Path, places: tuple[Path, Path], theme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     for place, at, width in ((str(places[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):

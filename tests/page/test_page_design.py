@@ -1,4 +1,4 @@
-"""The page's design view: at any dimensions it shows what the library counts, refuses what the library refuses, and gives its configuration."""
+"""The page's design view: it counts and refuses dimensions like the library, and shows their configuration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def settings(draw: random.Random, found: dict[str, Any]) -> str:
     return ".".join(f"{x}{min(n, 2**32 - 1)}" for x, n in at.items()) + tied
 
 
-def test_every_setting_is_what_the_library_counts_or_refuses(browser: Any, tmp_path: Path) -> None:
+def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_path: Path) -> None:
     draw, made, refused = random.Random(11), 0, 0
     for pair in PAIRS:
         data = payload([llamath.load(x) for x in pair])
@@ -62,7 +62,7 @@ def test_every_setting_is_what_the_library_counts_or_refuses(browser: Any, tmp_p
     assert made > 250 and refused > 50
 
 
-def test_the_command_line_counts_the_configuration_that_is_shown(browser: Any, tmp_path: Path) -> None:
+def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), "#view=design&sizes=L126.d16384.F53248.H128&target=405B") as tab:
         assert tab.text_content("[data-part=designed]") == "405,853,388,800"
         assert "+853,388,800 parameters, +2,107.1 ppm" in tab.text_content("[data-part=away]")
@@ -75,7 +75,7 @@ def test_the_command_line_counts_the_configuration_that_is_shown(browser: Any, t
         assert symbols.startswith("V·d + L·(2·d") and numbers.startswith("128,256·16,384 + 126·(2·16,384") and total == "405,853,388,800"
 
 
-def test_sliders_fields_and_the_box_move_it_and_the_address(browser: Any, tmp_path: Path) -> None:
+def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Path) -> None:
     text = page([llamath.load("llama-3-8b")])
     with Tab(browser, tmp_path, text) as tab:
         tab.click("[data-view=design]")
@@ -104,7 +104,7 @@ def test_sliders_fields_and_the_box_move_it_and_the_address(browser: Any, tmp_pa
 @pytest.mark.parametrize(
     "at", ["sizes=<img>", "sizes=L0", "sizes=L99999999999", "sizes=L1.", "target=javascript:1", "sizes=__proto__1.constructor2", "like=b"]
 )
-def test_an_impossible_address_is_the_first_state(browser: Any, tmp_path: Path, at: str) -> None:
+def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
     model = llamath.load("llama-3-8b")
     with Tab(browser, tmp_path, page([model]), f"#view=design&{at}") as tab:
         assert tab.text_content("[data-part=designed]") == f"{model.parameters.total:,}"
@@ -113,7 +113,7 @@ def test_an_impossible_address_is_the_first_state(browser: Any, tmp_path: Path, 
 COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+9 7b 2T 3G 1_000_000 -5 1.5 2.5k x 1E2 999999999999999999".split()
 
 
-def test_targets_are_read_as_the_library_reads_them(browser: Any, tmp_path: Path) -> None:
+def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
     with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
         said = tab.evaluate("([texts, total]) => texts.map((x) => asked.quantity(x, total) || null)", [COUNTS, str(total)])
@@ -129,7 +129,7 @@ def test_targets_are_read_as_the_library_reads_them(browser: Any, tmp_path: Path
         assert found[1].replace(",", "").replace("−", "-") == f"{'+' if tenths > 0 else ''}{Decimal(tenths) / 10:.1f} ppm", text
 
 
-def test_families_offer_what_the_library_bears_out() -> None:
+def test_sliders_match_what_the_library_accepts() -> None:
     """Each family of the catalogue and each tiny configuration: at random points the form is the count, or a rule says that there is none."""
     draw, known, points = random.Random(3), dict[str, Any](), 0
     models = [*map(llamath.load, slugs()), *(llamath.load(x.values[0]) for x in tiny_configs()[::3])]
@@ -154,14 +154,14 @@ def test_families_offer_what_the_library_bears_out() -> None:
     assert points > 60 and len(without) < 4, (points, without)
 
 
-def test_a_family_that_is_no_form_says_so(browser: Any, tmp_path: Path) -> None:
+def test_family_without_a_form_is_named(browser: Any, tmp_path: Path) -> None:
     data = payload([llamath.load("gpt2")])
     data["models"][0]["design"] = {"letters": [], "why": "no form"}
     with Tab(browser, tmp_path, page_of(data), "#view=design") as tab:
         assert "GPT-2 small: no form" in tab.text_content("main")
 
 
-def test_a_hostile_configuration_stays_text(browser: Any, tmp_path: Path) -> None:
+def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) -> None:
     words = "</script><script>pwned()</script>", "<img src=x onerror=pwned()>", "\u202e\u2028`${pwned()}"
     data = {**llamath.load("llama-3-8b").config.data, **{f"_{x}": [x, {x: x}] for x in words}}
     model = llamath.load(data).replace(name=words[1])
@@ -172,7 +172,7 @@ def test_a_hostile_configuration_stays_text(browser: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any) -> None:
+def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     text = page([llamath.load("deepseek-v3"), llamath.load("llama-3-8b")])

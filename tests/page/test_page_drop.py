@@ -1,4 +1,4 @@
-"""Files dropped on the page: names, shapes and sums as the library's readers have them, and hostile ones refused by both."""
+"""Files dropped on the page: names, shapes and totals equal the library's, and both refuse hostile files."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def written(folder: Path, files: Iterator[tuple[str, bytes]]) -> list[Path]:
     return made
 
 
-def test_sound_files_are_what_the_library_reads(tab: Any, tmp_path: Path) -> None:
+def test_dropped_files_are_read_like_the_library(tab: Any, tmp_path: Path) -> None:
     paths = written(tmp_path, sound())
     for path, said in zip(paths, asked(tab, paths), strict=True):
         manifest = read(path)
@@ -221,7 +221,7 @@ def rows_of(manifest: Manifest) -> list[tuple[str, ...]]:
     return [(x.name, x.dtype, *map(str, (x.elements, x.bytes, *x.shape))) for x in manifest.tensors]
 
 
-def test_a_file_is_shown_with_its_sums(tab: Any, tmp_path: Path) -> None:
+def test_dropped_file_is_shown_with_totals(tab: Any, tmp_path: Path) -> None:
     files = {name: data for name, data in sound() if name in ("layers.safetensors", "blocks.gguf")}
     for path in written(tmp_path, iter(files.items())):
         said, manifest = drop(tab, path), read(path)
@@ -235,7 +235,7 @@ def test_a_file_is_shown_with_its_sums(tab: Any, tmp_path: Path) -> None:
         tab.click("text=Close the file")
 
 
-def test_hostile_files_are_refused_by_both(tab: Any, tmp_path: Path) -> None:
+def test_hostile_files_are_refused_by_page_and_library(tab: Any, tmp_path: Path) -> None:
     paths = written(tmp_path, hostile())
     assert len(paths) > 120
     for path, said in zip(paths, asked(tab, paths), strict=True):
@@ -247,7 +247,7 @@ def test_hostile_files_are_refused_by_both(tab: Any, tmp_path: Path) -> None:
             assert read(path) is None, path.name
 
 
-def test_a_hostile_file_changes_nothing(tab: Any, tmp_path: Path) -> None:
+def test_hostile_file_leaves_the_page_unchanged(tab: Any, tmp_path: Path) -> None:
     before = tab.inner_text("#page")
     picked = ("header12.safetensors", "entry1.safetensors", "short30.gguf", "config8.json")
     for path in written(tmp_path, (x for x in hostile() if x[0] in picked)):
@@ -260,7 +260,7 @@ def test_a_hostile_file_changes_nothing(tab: Any, tmp_path: Path) -> None:
     assert "<img src=x onerror=pwned()>" in str(drop(tab, path)["rows"]) and tab.locator("img").count() == 0
 
 
-def test_a_huge_file_costs_its_header_alone(tab: Any, tmp_path: Path) -> None:
+def test_only_the_header_of_a_huge_file_is_read(tab: Any, tmp_path: Path) -> None:
     path = tmp_path / "huge.safetensors"
     header = json.dumps({"w": {"dtype": "BF16", "shape": [5 * 10**10], "data_offsets": [0, 10**11]}}).encode()
     with open(path, "wb") as file:
@@ -271,7 +271,7 @@ def test_a_huge_file_costs_its_header_alone(tab: Any, tmp_path: Path) -> None:
     path.unlink()
 
 
-def test_damaged_headers_have_one_verdict(tab: Any, tmp_path: Path) -> None:
+def test_page_and_library_agree_on_damaged_headers(tab: Any, tmp_path: Path) -> None:
     """Bytes of sound headers changed at random: page and library refuse the same ones, and read the same from the others."""
     draw, good = random.Random(8), [x for x in sound() if len(x[1]) < 4000]
     files = []
@@ -294,7 +294,7 @@ def test_damaged_headers_have_one_verdict(tab: Any, tmp_path: Path) -> None:
     assert taken > 10
 
 
-def test_a_configuration_of_the_family_opens_its_design(tab: Any, tmp_path: Path) -> None:
+def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> None:
     counted = 0
     for slug in [x for x in slugs() if llamath.load(x).family.name == "llama"][:8]:
         model = llamath.load(slug)
@@ -324,7 +324,7 @@ def test_a_configuration_of_the_family_opens_its_design(tab: Any, tmp_path: Path
         assert said["wrong"] and "llamath export" in said["wrong"], changes
 
 
-def test_dropping_and_choosing_by_keyboard(tab: Any, tmp_path: Path) -> None:
+def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
     (path,) = written(tmp_path, iter([("a.safetensors", packed('{"model.layers.0.x":' + entry() + "}", 16))]))
     with tab.expect_file_chooser() as chooser:
         tab.focus("text=Open a file")
@@ -351,7 +351,7 @@ def test_dropping_and_choosing_by_keyboard(tab: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Any, tmp_path: Path, theme: Any) -> None:
+def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     paths = written(tmp_path, (x for x in (*sound(), ("bad.gguf", b"GGUF")) if x[0] in ("layers.safetensors", "bad.gguf")))

@@ -1,4 +1,4 @@
-"""Every number on the page opens what it comes from, by click and by keyboard; what does not is given, and listed here with why."""
+"""Every number on the page opens its derivation, by click and by keyboard; exceptions are listed here with reasons."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[s
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"])
-def test_every_number_of_a_model_opens(browser: Any, tmp_path: Path, name: str) -> None:
+def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     data = data_of(name)
     with Tab(browser, tmp_path, page_of(data)) as tab:
         left = [y for within, states in STATES.items() for at in states for y in closed(tab, data, at, within)]
@@ -149,7 +149,7 @@ def test_every_number_of_a_model_opens(browser: Any, tmp_path: Path, name: str) 
     assert not left, left
 
 
-def test_every_number_of_two_models_opens(browser: Any, tmp_path: Path) -> None:
+def test_every_number_of_two_models_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     data = data_of("two")
     with Tab(browser, tmp_path, page_of(data)) as tab:
         left = [y for at in (*BOTH, *DESIGN) for y in closed(tab, data, at, "")]
@@ -157,14 +157,14 @@ def test_every_number_of_two_models_opens(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hostile", [False, True])
-def test_every_number_of_a_checkpoint_opens(browser: Any, tmp_path: Path, hostile: bool) -> None:
+def test_every_number_of_a_checkpoint_has_a_derivation(browser: Any, tmp_path: Path, hostile: bool) -> None:
     data = payload([opened(str(checkpoint(tmp_path / "model", hostile)))])
     with Tab(browser, tmp_path, page_of(data)) as tab:
         left = [y for at in ("#view=a", "#map=bytes&by=layer", "#map=bytes&by=kind") for y in closed(tab, data, at, "")]
     assert not left, left
 
 
-def test_every_number_of_a_dropped_file_opens(browser: Any, tmp_path: Path) -> None:
+def test_every_number_of_a_dropped_file_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     data = data_of("gpt2")
     with Tab(browser, tmp_path, page_of(data)) as tab:
         tab.set_input_files("#file-input", str(checkpoint(tmp_path / "model") / "model.safetensors"))
@@ -173,7 +173,7 @@ def test_every_number_of_a_dropped_file_opens(browser: Any, tmp_path: Path) -> N
     assert not left, left
 
 
-def test_all_of_it_by_keyboard(browser: Any, tmp_path: Path) -> None:
+def test_derivations_are_reachable_by_keyboard(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of(data_of("llama-3-8b")), "#context=5000") as tab:
         for opener in OPENERS:
             found = tab.locator(opener).first
@@ -184,13 +184,13 @@ def test_all_of_it_by_keyboard(browser: Any, tmp_path: Path) -> None:
             assert found.evaluate("x => x === document.activeElement"), opener
 
 
-def test_what_stands_beside_a_number_opens_the_same(browser: Any, tmp_path: Path) -> None:
+def test_neighboring_units_open_the_same_derivation(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of(data_of("llama-3-8b"))) as tab:
         tab.click("tr:has([data-part=cache]) td >> nth=2")
         assert "2³⁰" in tab.text_content("dialog[open]") and "cache / all" in tab.text_content("dialog[open]")
 
 
-def test_what_is_open_is_printed(browser: Any, tmp_path: Path) -> None:
+def test_open_derivations_are_printed(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of(data_of("gpt2"))) as tab:
         tab.click("[data-part=cache]")
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -201,7 +201,7 @@ def test_what_is_open_is_printed(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b"])
-def test_the_bytes_of_a_weight_are_its_formulas(name: str) -> None:
+def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
     """What a weight is kept as, worked out for its shape, is what the library says that it takes."""
     one = data_of(name)["models"][0]
     codecs = {x["name"]: x["codecs"] for x in one["sizes"]["dtypes"]}
@@ -218,7 +218,7 @@ def test_the_bytes_of_a_weight_are_its_formulas(name: str) -> None:
     assert len(seen) > 8
 
 
-def test_sums_and_letters_are_what_they_say() -> None:
+def test_sums_and_letters_evaluate_to_their_values() -> None:
     for name in ("llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"):
         one = data_of(name)["models"][0]
         for kind in one["layers"]["kinds"]:

@@ -1,4 +1,4 @@
-"""Copying and saving from the page: its texts are the command line's to the letter, and its pictures stand alone."""
+"""Copying and saving from the page: text equals the command line's output, and pictures are self-contained."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def printed(*args: str) -> str:
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"])
-def test_the_page_copies_what_count_prints(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) -> None:
     with Tab(browser, tmp_path, page([llamath.load(slug)])) as tab:
         assert copied(tab, "[aria-label='Copy as text']") == printed("count", slug)
         assert copied(tab, "[aria-label='Copy as Markdown']") == printed("count", slug, "--markdown")
@@ -44,14 +44,14 @@ def test_the_page_copies_what_count_prints(browser: Any, tmp_path: Path, slug: s
         assert "Copied" in tab.text_content(".saying")
 
 
-def test_the_difference_copies_what_diff_prints(browser: Any, tmp_path: Path) -> None:
+def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
     pair = ("llama-2-7b", "llama-3-8b")
     with Tab(browser, tmp_path, page([llamath.load(x) for x in pair])) as tab:
         for form, option in (("text", []), ("Markdown", ["--markdown"]), ("JSON", ["--json"])):
             assert copied(tab, f"[aria-label='Copy as {form}']") == printed("diff", *pair, *option), form
 
 
-def test_a_part_copies_its_tables_as_they_are_shown(browser: Any, tmp_path: Path) -> None:
+def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), "#context=4096&batch=2") as tab:
         cells = tab.evaluate("[...document.querySelectorAll('section[aria-labelledby=memory] td.n')].map(x => x.textContent)")
         for form in ("text", "Markdown"):
@@ -65,7 +65,7 @@ def test_a_part_copies_its_tables_as_they_are_shown(browser: Any, tmp_path: Path
         assert "attn_norm" in text and "embed.weight" not in text
 
 
-def test_markdown_of_hostile_cells_is_one_row_each(browser: Any, tmp_path: Path) -> None:
+def test_hostile_cells_stay_one_markdown_row(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
     data = payload([model])
     data["models"][0]["sections"][0]["rows"][0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
@@ -75,7 +75,7 @@ def test_markdown_of_hostile_cells_is_one_row_each(browser: Any, tmp_path: Path)
     assert len({x.count("|") for x in rows}) == 1 and "<img" not in text and "](" not in text
 
 
-def test_without_a_clipboard_the_text_is_shown_selected(browser: Any, tmp_path: Path) -> None:
+def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
         tab.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')); null")
         tab.click("[aria-label='Copy as text']")
@@ -122,7 +122,7 @@ KNOWN = "svg g title desc rect text tspan line path circle ellipse polygon polyl
 
 
 @pytest.mark.parametrize(("at", "parts"), [("#view=a", ["where", "memory"]), ("#view=difference", ["causes", "differences"]), ("#view=design", ["dimensions"]), ("#view=a&focus=1", ["where"])])  # fmt: skip
-def test_pictures_stand_alone(browser: Any, tmp_path: Path, at: str, parts: list[str]) -> None:
+def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str, parts: list[str]) -> None:
     text = page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
     with Tab(browser, tmp_path, text, at) as tab:
         found = [(part, *x) for part in parts for x in downloads(tab, part)]
@@ -135,7 +135,7 @@ def test_pictures_stand_alone(browser: Any, tmp_path: Path, at: str, parts: list
         assert words and all(x.split()[0] in shown for x in words if x.strip()), part
 
 
-def test_a_saved_picture_looks_as_it_did(browser: Any, tmp_path: Path) -> None:
+def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
         ((_, svg), *_) = downloads(tab, "where")
         colour = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
@@ -148,7 +148,7 @@ def test_a_saved_picture_looks_as_it_did(browser: Any, tmp_path: Path) -> None:
     assert boxes[0][0] == colour and boxes[0][1] > 50
 
 
-def test_hostile_names_make_sound_pictures(browser: Any, tmp_path: Path) -> None:
+def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:
     data = payload([llamath.load("gpt2")])
     data["models"][0]["name"] = "</text><script>pwned()</script>\u0000\u0008\ufffe../../x"
     with Tab(browser, tmp_path, page_of(data)) as tab:
@@ -157,7 +157,7 @@ def test_hostile_names_make_sound_pictures(browser: Any, tmp_path: Path) -> None
             sound(svg)
 
 
-def test_the_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
+def test_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page([llamath.load("gpt2")]), "#view=design&sizes=L20") as tab:
         text = copied(tab, "text=Copy config.json")
         with tab.expect_download() as given:

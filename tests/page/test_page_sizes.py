@@ -1,4 +1,4 @@
-"""The page's sizes: training, layouts and speed under every slider are the library's to the last digit, and the pictures say so."""
+"""Memory and speed on the page: training, layouts and speed under every slider equal the library's, also in the charts."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def everything() -> dict[str, Any]:
     return payload(MODELS[:2]) | {"models": made}
 
 
-def test_training_is_what_the_views_say(everything: dict[str, Any]) -> None:
+def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
     draw = random.Random(11)
     for model, data in zip(MODELS, everything["models"], strict=True):
         for _ in range(4):
@@ -132,7 +132,7 @@ def test_training_is_what_the_views_say(everything: dict[str, Any]) -> None:
             assert {k: str(n) for k, n in said.items()} | {"total": str(sum(said.values()))} == step(model, at), (model.name, at)
 
 
-def test_speed_is_what_the_views_say(everything: dict[str, Any]) -> None:
+def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
     draw = random.Random(12)
     device = find_device(CARD)
     for i, data in enumerate(everything["models"]):
@@ -158,7 +158,7 @@ def test_speed_is_what_the_views_say(everything: dict[str, Any]) -> None:
 # what follows needs Chromium
 
 
-def test_page_and_library_agree_digit_for_digit_in_every_mode(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
+def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
     draw = random.Random(13)
     asks: list[tuple[int, Settings]] = []
     for i, data in enumerate(everything["models"]):
@@ -185,7 +185,7 @@ def bare(text: str) -> str:
     return text.replace(",", "")
 
 
-def test_training_is_set_and_shown(browser: Any, tmp_path: Path) -> None:
+def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3.1-8b")
     at = {"context": "4098", "batch": "3", "precision": "bf16", "optimizer": "adamw8bit", "zero": "3", "trainers": "16", "tp": "4"}
     at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
@@ -214,7 +214,7 @@ def test_training_is_set_and_shown(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gemma-3-27b"])
-def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug: str) -> None:
     model = llamath.load(slug)
     sizes = MemoryCalculator(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
     with Tab(browser, tmp_path, page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
@@ -239,7 +239,7 @@ def test_crossings_and_ceilings_are_those_of_fit(browser: Any, tmp_path: Path, s
         assert "H200" in label and "decode ≤" in label and "bound by" in label
 
 
-def test_two_models_lie_over_each_other(browser: Any, tmp_path: Path) -> None:
+def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
     models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
     with Tab(browser, tmp_path, page(models), "#context=8192&kv=fp8") as tab:
         assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1

@@ -1,4 +1,4 @@
-"""`llamath serve`: only whoever has the launch's token, says the right host and comes from no other site is answered, and nothing falls over."""
+"""`llamath serve`: only requests with the token, the right host and the same origin are answered, and no request causes a failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def the_page(up: str, *slugs: str) -> str:
     return page_of(payload([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
 
 
-def test_the_page_is_the_one_that_is_exported_but_for_links_to_others(place: Place) -> None:
+def test_served_page_equals_exported_page_except_for_links(place: Place) -> None:
     status, headers, text = place.ask()
     assert status == 200 and text == the_page("", "gpt2").replace('"ids":["gpt2"]', '"ids":["~1"]')
     assert (
@@ -52,13 +52,13 @@ def test_the_page_is_the_one_that_is_exported_but_for_links_to_others(place: Pla
     assert not {x for x in headers if x.startswith("access-control") or x in ("set-cookie", "server")}
 
 
-def test_presets_by_slug_and_own_models_by_number(place: Place) -> None:
+def test_presets_are_named_by_slug_and_models_by_number(place: Place) -> None:
     assert place.ask(f"{place.path}model/llama-3-8b")[2] == the_page("../", "llama-3-8b")
     assert "DeepSeek" in place.ask(f"{place.path}models/llama-3-8b/deepseek-v2-lite")[2]
     assert "GPT-2" in place.ask(f"{place.path}models/llama-3-8b/~1")[2]
 
 
-def test_a_preset_is_the_preset_also_beside_a_file_of_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preset_wins_over_a_folder_of_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpt2").mkdir()
     monkeypatch.chdir(tmp_path)
     assert preset("gpt2").parameters.total == 124_439_808
@@ -88,7 +88,7 @@ def test_a_preset_is_the_preset_also_beside_a_file_of_its_name(tmp_path: Any, mo
         "hub:meta-llama:Llama-3.1-8B",
     ],
 )
-def test_no_path_and_no_address_is_taken(place: Place, name: str) -> None:
+def test_paths_and_addresses_are_not_accepted(place: Place, name: str) -> None:
     assert place.ask(f"{place.path}model/{name}")[0] == 404
     assert (
         place.ask(f"{place.path}?model={name}")[2]
@@ -98,30 +98,30 @@ def test_no_path_and_no_address_is_taken(place: Place, name: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "127.0.0.1:1", "localhost", "x@127.0.0.1", "[::1]:1", ""])
-def test_another_host_is_refused(place: Place, host: str) -> None:
+def test_other_host_headers_are_refused(place: Place, host: str) -> None:
     assert place.ask(Host=host)[0] in (400, 421)
 
 
-def test_every_name_of_this_machine_is_its_own(place: Place) -> None:
+def test_every_name_of_this_machine_is_accepted(place: Place) -> None:
     for name in ("127.0.0.1", "localhost", "LOCALHOST", "[::1]"):
         assert place.ask(Host=f"{name}:{place.port}")[0] == 200
 
 
-def test_another_origin_is_refused(place: Place) -> None:
+def test_other_origins_are_refused(place: Place) -> None:
     for origin in ("http://evil.test", "null", "https://127.0.0.1", f"http://localhost:{place.port}"):
         assert place.ask(Origin=origin)[0] == 403
     assert place.ask(Origin=f"http://127.0.0.1:{place.port}")[0] == 200
     assert place.ask(Sec_Fetch_Site="cross-site")[0] == 403 and place.ask(Sec_Fetch_Site="same-site")[0] == 403
 
 
-def test_without_the_token_there_is_nothing(place: Place) -> None:
+def test_requests_without_token_are_not_found(place: Place) -> None:
     other = f"{place.path[:-2]}{'y' if place.path[-2] == 'x' else 'x'}/"
     for path in ("/", "/model/gpt2", "/x/", other, place.path.upper(), place.path.rstrip("/"), f"/{place.path}"):
         status, _, text = place.ask(path)
         assert status == 404 and "GPT" not in text
 
 
-def test_only_reading_and_no_body(place: Place) -> None:
+def test_only_get_and_head_without_body_are_accepted(place: Place) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"):
         assert place.ask(method=method)[0] in (400, 405)
     assert place.ask(method="GET", body=b"x" * 1000)[0] == 413
@@ -129,7 +129,7 @@ def test_only_reading_and_no_body(place: Place) -> None:
     assert place.ask("/" + "a" * 100_000)[0] in (400, 404, 414, 431)
 
 
-def test_strange_requests_and_no_failure(place: Place) -> None:
+def test_random_requests_cause_no_server_error(place: Place) -> None:
     draw = random.Random(5)
     alphabet = [*"abz019/.%-_~?#&=;:@!$'()*+,", "%00", "%2f", "%ff", "..", "models", "model", "gpt2", "%F0%9F%A6%99", place.path, "%0d%0a"]
     wire = http.client.HTTPConnection("127.0.0.1", place.port, timeout=300)
@@ -146,7 +146,7 @@ def test_strange_requests_and_no_failure(place: Place) -> None:
     assert max(statuses) < 500 and 404 in statuses and 200 in statuses, statuses
 
 
-def test_broken_requests_and_no_failure(place: Place) -> None:
+def test_broken_requests_cause_no_server_error(place: Place) -> None:
     draw = random.Random(6)
     for _ in range(40):
         with socket.create_connection(("127.0.0.1", place.port), timeout=300) as wire:
@@ -156,7 +156,7 @@ def test_broken_requests_and_no_failure(place: Place) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
-def test_a_rebound_name_sees_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's page, whose name has come to mean this machine, asks in its own name, in this machine's, and for a frame."""
     from playwright.sync_api import sync_playwright
 
@@ -186,7 +186,7 @@ def test_a_rebound_name_sees_nothing(place: Place, monkeypatch: pytest.MonkeyPat
         browser.close()
 
 
-def test_each_launch_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_launch_has_a_new_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
     said: list[Ready] = []
     for _ in range(2):
@@ -195,7 +195,7 @@ def test_each_launch_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(set(secrets)) == 4 and {len(x) for x in secrets} == {32}
 
 
-def test_the_way_in_for_a_browser_leads_in_once(place: Place) -> None:
+def test_browser_address_works_once(place: Place) -> None:
     path = "/" + place.once.rsplit("/", 1)[1]
     assert place.ask(path, Host="evil.test")[0] == 421 and place.ask(path, Origin="http://evil.test")[0] == 403
     assert place.ask(path, method="POST")[0] == 405 and place.ask(f"{path}x")[0] == 404
@@ -204,7 +204,7 @@ def test_the_way_in_for_a_browser_leads_in_once(place: Place) -> None:
     assert place.ask(path)[0] == 404
 
 
-def test_every_address_of_the_machine_may_be_asked_by_number_and_no_name_that_is_not_its_own() -> None:
+def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
     door = door_of("0.0.0.0", 8000)
     name = socket.gethostname().lower()
     for host in ("127.0.0.1:8000", "192.0.2.7:8000", "[2001:db8::1]:8000", "localhost:8000", f"{name}:8000"):
@@ -237,7 +237,7 @@ def test_every_address_of_the_machine_may_be_asked_by_number_and_no_name_that_is
         (True, {"SSH_CONNECTION": "a b"}, False),
     ],
 )
-def test_a_browser_is_opened_where_somebody_sits(
+def test_browser_is_opened_only_in_interactive_sessions(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, said: dict[str, str], opens: bool
 ) -> None:
     for name in ("CI", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
@@ -251,7 +251,7 @@ def test_a_browser_is_opened_where_somebody_sits(
 
 
 @pytest.mark.parametrize(("option", "opened"), [("--browser", 1), ("--no-browser", 0), (None, 0)])
-def test_what_is_opened_leads_in_once_and_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int) -> None:
+def test_one_time_address_is_opened_and_address_is_printed(monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int) -> None:
     seen: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
     monkeypatch.setattr("llamath.cli.serve.show", seen.append)
@@ -260,7 +260,7 @@ def test_what_is_opened_leads_in_once_and_the_address_is_printed(monkeypatch: py
     assert not any(x in done.output for x in seen)
 
 
-def test_a_browser_for_the_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_browsers_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(webbrowser, "open", seen.append)
     monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("lynx"))
@@ -270,14 +270,14 @@ def test_a_browser_for_the_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     assert Place.wait_for(lambda: bool(seen)) and seen == ["y"]
 
 
-def test_without_the_extra_the_hint_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named_in_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra) as found:
         serve([], "127.0.0.1", 0, print)
     assert "llamath[web]" in found.value.hint
 
 
-def test_what_cannot_be_listened_on_is_a_sentence() -> None:
+def test_unusable_address_is_a_clear_error() -> None:
     with listening("127.0.0.1", 0) as held, pytest.raises(LlamathError):
         listening("127.0.0.1", held.getsockname()[1])
     with pytest.raises(LlamathError):

@@ -1,4 +1,4 @@
-"""`llamath serve --hub`: configurations by `owner/name`, read from the hub in bounds, and never anything else; without --hub, nothing."""
+"""`llamath serve --hub`: only configurations are read from the Hub, within limits; without --hub nothing is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(site: Site, name: str, config: Any) -> None:
     Hub(site, site, {"config.json": text}, name)
 
 
-def test_a_configuration_is_read_and_no_weights(hub: tuple[Site, Place]) -> None:
+def test_only_the_configuration_is_downloaded(hub: tuple[Site, Place]) -> None:
     endpoint, place = hub
     total = llamath.load(CONFIG).parameters.total
     code, _, text = place.ask(f"{place.path}model/hub:org:name")
@@ -69,14 +69,14 @@ def test_a_configuration_is_read_and_no_weights(hub: tuple[Site, Place]) -> None
         "hub:-org:name",
     ],
 )
-def test_what_is_no_id_asks_nobody(hub: tuple[Site, Place], name: str) -> None:
+def test_invalid_repository_ids_cause_no_request(hub: tuple[Site, Place], name: str) -> None:
     endpoint, place = hub
     asked = len(endpoint.seen)
     assert place.ask(f"{place.path}model/{name}")[0] in (400, 404)
     assert len(endpoint.seen) == asked
 
 
-def test_what_the_hub_lacks_or_withholds_is_said(hub: tuple[Site, Place]) -> None:
+def test_hub_errors_are_reported(hub: tuple[Site, Place]) -> None:
     endpoint, place = hub
     assert place.ask(f"{place.path}model/hub:org:absent")[0] == 404
     api = "/api/models/org/{}/revision/main"
@@ -108,7 +108,7 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_configuration_is_a_sentence(hub: tuple[Site, Place], name: str) -> None:
+def test_hostile_configuration_is_a_clear_error(hub: tuple[Site, Place], name: str) -> None:
     endpoint, place = hub
     add(endpoint, f"bad/{name}", HOSTILE[name])
     code, _, text = place.ask(f"{place.path}model/hub:bad:{name}")

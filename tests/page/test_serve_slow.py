@@ -136,7 +136,7 @@ def test_malformed_requests_are_refused_and_disconnected(place: Place, raw: byte
     assert place.ask()[0] == 200
 
 
-def test_a_body_is_not_waited_for(place: Place) -> None:
+def test_request_body_is_not_awaited(place: Place) -> None:
     for method, more in (
         ("POST", "Content-Length: 1000000000\r\n"),
         ("GET", "Transfer-Encoding: chunked\r\n"),

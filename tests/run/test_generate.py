@@ -1,4 +1,4 @@
-"""Texts go on token by token as transformers' greedy ones, in any company; and end where, and for the reason, that they should."""
+"""Greedy generation matches transformers in any batch, and ends where and for the reason it should."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
 from support.oracle import blind, pair
 from support.reference_data import tiny_configs
-from support.speakers import CONFIG, speaker, words
+from support.tiny_checkpoint import CONFIG, tiny_checkpoint, words
 
 NEW = 12
 
@@ -38,7 +38,7 @@ def ids(
 
 
 def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
-    """transformers' own, alone."""
+    """Greedy generation by transformers, without a batch."""
     row = torch.tensor([prompt])
     how = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
     return theirs.generate(row, attention_mask=torch.ones_like(row), **how)[0, len(prompt) :].tolist()
@@ -46,7 +46,7 @@ def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("config", tiny_configs())
-def test_greedy_texts_are_transformers_own(config: dict[str, Any]) -> None:
+def test_greedy_generation_matches_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     context = both.ours.spec.context or 99
     long, short = both.ids(min(40, context - NEW)).tolist()  # beyond every window
@@ -63,7 +63,7 @@ def test_greedy_texts_are_transformers_own(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.transformers
-def test_longrope_crosses_its_original_context_as_transformers_does() -> None:
+def test_longrope_switch_matches_transformers() -> None:
     long = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 6.0]}
     scaling = {"rope_scaling": long, "original_max_position_embeddings": 16, "max_position_embeddings": 64, "rope_theta": 500.0}
     config = {
@@ -107,7 +107,7 @@ def test_cache_grows_when_new_tokens_are_unlimited(config: dict[str, Any]) -> No
     ],
     ids=["llama", "window", "learned positions", "states"],
 )
-def test_a_text_is_the_same_in_any_company(config: dict[str, Any]) -> None:
+def test_sequence_does_not_depend_on_its_batch(config: dict[str, Any]) -> None:
     module = tiny(**config)
     how = Sampling(temperature=1.0, top_k=40, repetition_penalty=1.2, seed=11)
     prompts = [[5, 6, 7], list(range(5, 45)), [8], [9, 10, 11, 12]]
@@ -119,14 +119,14 @@ def test_a_text_is_the_same_in_any_company(config: dict[str, Any]) -> None:
     assert ids(module, prompts, how, max_tokens=50, stop_ids=ends) == together
 
 
-def test_learned_positions_end_for_each_row_on_its_own() -> None:
+def test_learned_positions_limit_each_row() -> None:
     module = tiny(model_type="gpt2", max_position_embeddings=32)
     found = ids(module, [list(range(5, 34)), [5, 6]], context=32)
     assert [len(x) for x in found] == [3, 30]
 
 
-def test_why_a_text_is_over(tmp_path: Path) -> None:
-    llama = Llama.open(speaker(tmp_path))
+def test_finish_reasons(tmp_path: Path) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path))
     whole = llama.generate("The cat", max_tokens=20)
     assert whole.finish == "length"
     assert len(whole.ids) == 20
@@ -146,8 +146,8 @@ def test_why_a_text_is_over(tmp_path: Path) -> None:
     assert full.tokens_per_second > 0
 
 
-def test_a_stream_is_the_whole_text(tmp_path: Path) -> None:
-    llama = Llama.open(speaker(tmp_path))
+def test_streamed_pieces_make_up_the_text(tmp_path: Path) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path))
     for seed in range(5):
         how = Sampling(temperature=1.0, seed=seed)
         pieces = list(llama.stream("A dog", sampling=how, max_tokens=40, logprobs=2))
@@ -160,7 +160,7 @@ def test_a_stream_is_the_whole_text(tmp_path: Path) -> None:
         assert all(len(x.top) == 2 for x in pieces)
 
 
-def test_logprobs_are_those_of_one_pass() -> None:
+def test_logprobs_match_a_single_pass() -> None:
     module = tiny()
     prompt = [5, 6, 7]
     pieces = list(Generation(module, [prompt], Sampling(temperature=1.0, seed=1), GenerationLimits(max_tokens=9, logprobs=0)))
@@ -171,8 +171,8 @@ def test_logprobs_are_those_of_one_pass() -> None:
     assert [x.logprob for x in pieces] == pytest.approx(own, abs=1e-4)
 
 
-def test_an_interruption_leaves_what_there_is(tmp_path: Path) -> None:
-    llama = Llama.open(speaker(tmp_path))
+def test_interrupt_keeps_the_text_so_far(tmp_path: Path) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path))
     whole = llama.generate("The cat", max_tokens=20)
     calls = iter(range(9))
 
@@ -209,18 +209,18 @@ def test_an_interruption_leaves_what_there_is(tmp_path: Path) -> None:
         ([[5]], {"logprobs": -1}, "logprobs must be 0 or more"),
     ],
 )
-def test_what_cannot_go_on_is_refused(prompts: list[list[int]], limits: dict[str, Any], said: str) -> None:
+def test_invalid_requests_are_rejected(prompts: list[list[int]], limits: dict[str, Any], said: str) -> None:
     with pytest.raises(LlamathError, match=said):
         ids(tiny(), prompts, **limits)
 
 
-def test_a_model_without_a_head_says_nothing() -> None:
+def test_model_without_head_cannot_generate() -> None:
     tree = find_family("llama")(Config(CONFIG)).replace(head=None)
     with pytest.raises(LlamathError, match="no output head"):
         ids(build(tree), [[5]])
 
 
-def test_what_is_not_a_number_is_named() -> None:
+def test_nonfinite_logits_are_explained() -> None:
     module = tiny()
     with torch.no_grad():
         module.get_parameter("layers.1.mlp.up.weight")[3, 4] = float("nan")
@@ -232,8 +232,8 @@ def test_what_is_not_a_number_is_named() -> None:
     assert "float16 ends" in error.value.hint
 
 
-def test_a_batch_that_memory_has_no_room_for_is_refused_with_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    llama = Llama.open(speaker(tmp_path))
+def test_batch_larger_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path))
     assert llama.model is not None
     monkeypatch.setattr(rooms, "free_bytes", lambda _: 1000)
     with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 need [\d,]+ bytes") as error:
@@ -245,7 +245,7 @@ def test_a_batch_that_memory_has_no_room_for_is_refused_with_the_number(tmp_path
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("of cuda"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_memory_that_runs_out_all_the_same_is_said(error: Exception) -> None:
+def test_out_of_memory_is_an_error(error: Exception) -> None:
     def full(*_: object) -> None:
         raise error
 
@@ -256,7 +256,7 @@ def test_memory_that_runs_out_all_the_same_is_said(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
-def test_a_tokenizer_of_another_model_is_refused(rows: int, fits: bool) -> None:
+def test_tokenizer_of_another_model_is_rejected(rows: int, fits: bool) -> None:
     ours = Tokenizer(words(), "tokenizer.json")
     assert ours.vocab_size == 316
     if fits:
@@ -266,8 +266,8 @@ def test_a_tokenizer_of_another_model_is_refused(rows: int, fits: bool) -> None:
             check_tokenizer(ours, rows)
 
 
-def test_an_earlier_reading_is_read_on_from(tmp_path: Path) -> None:
-    llama = Llama.open(speaker(tmp_path))
+def test_generation_resumes_from_a_prefix(tmp_path: Path) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path))
     passes: list[int] = []
     llama.module.register_forward_pre_hook(lambda _, given: passes.append(given[0].shape[1]))
     first = llama.start([[5, 6, 7, 8]], limits=GenerationLimits(max_tokens=6))
@@ -300,7 +300,7 @@ def test_an_earlier_reading_is_read_on_from(tmp_path: Path) -> None:
         {"model_type": "lfm2", "conv_L_cache": 3, "block_dim": 32, "layer_types": ["conv", "full_attention"]},
     ],
 )
-def test_what_is_forgotten_is_read_again(config: dict[str, Any]) -> None:
+def test_overwritten_prefix_is_recomputed(config: dict[str, Any]) -> None:
     module = tiny(**config)
     first = Generation(module, [[5, 6, 7, 8]], Sampling(), GenerationLimits(max_tokens=8))
     assert list(first)

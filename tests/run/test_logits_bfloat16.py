@@ -1,4 +1,4 @@
-"""In bfloat16 a model is no further from float32 than transformers' own is, family by family."""
+"""In bfloat16, every family is as close to float32 as transformers' implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.transformers
 
 @pytest.mark.parametrize("config", tiny_configs())
 @torch.no_grad()
-def test_bfloat16_is_as_near_to_float32_as_transformers_is(config: dict[str, Any]) -> None:
+def test_bfloat16_is_as_accurate_as_transformers(config: dict[str, Any]) -> None:
     exact, both = pair(config), pair(config, "bfloat16")
     ids = both.ids(30, rows=16)
     wanted = logits(exact.theirs, ids)

@@ -1,4 +1,4 @@
-"""Logits are transformers' own: every family, with its options there and not there; in one pass, by the cache, in padded batches."""
+"""Logits match transformers for every family and its options: in one pass, with a cache, and in padded batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def config(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def test_logits_are_transformers_own(config: dict[str, Any]) -> None:
+def test_logits_match_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     ids = both.ids(LONG)
     assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
@@ -42,7 +42,7 @@ def rope(layer: Any) -> object:
 
 
 @torch.no_grad()
-def test_reading_on_is_reading_at_once(config: dict[str, Any]) -> None:
+def test_cached_passes_match_one_pass(config: dict[str, Any]) -> None:
     both = pair(config)
     ids = both.ids(LONG)
     end = ids.shape[1]
@@ -61,7 +61,7 @@ def test_reading_on_is_reading_at_once(config: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_padded_rows_are_as_if_alone(config: dict[str, Any]) -> None:
+def test_padding_does_not_change_a_row(config: dict[str, Any]) -> None:
     both = pair(config)
     ids = both.ids(LONG, rows=3)
     end, pads = ids.shape[1], torch.tensor([0, 3, 17])
@@ -78,7 +78,7 @@ def test_padded_rows_are_as_if_alone(config: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_the_last_logits_alone() -> None:
+def test_last_only_returns_the_last_logits() -> None:
     both = pair(LLAMA)
     ids = both.ids(9)
     assert alike(both.ours(ids, None, None, True), both.ours(ids)[:, -1:], both, ids)

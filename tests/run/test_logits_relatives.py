@@ -1,4 +1,4 @@
-"""Models that transformers has no class of their own for: a relative's class computes the same, or a wrapper's that holds them."""
+"""Models without a class of their own in transformers match a related class, or a wrapper that contains them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unproven(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", RELATIVES)
 @torch.no_grad()
-def test_a_relative_computes_the_same(name: str) -> None:
+def test_related_class_computes_the_same(name: str) -> None:
     both = pair(RELATIVES[name])
     ours = build(llamath.load(unproven(name)))
     load_weights(ours, both.ours.state_dict().items())
@@ -63,7 +63,7 @@ def test_mistral4(label: str) -> None:
 
 @pytest.mark.parametrize("label", ["plain", "biased, tied"])
 @torch.no_grad()
-def test_muse_glimmer_in_its_wrapper(label: str) -> None:
+def test_muse_glimmer_in_a_wrapper(label: str) -> None:
     text = unproven(f"muse_glimmer-{label}")
     eyes = EYES | {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
     outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
@@ -74,7 +74,7 @@ def test_muse_glimmer_in_its_wrapper(label: str) -> None:
 
 @pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 @torch.no_grad()
-def test_qwens_text_model_in_its_wrapper(outer: str) -> None:
+def test_qwen_text_model_in_a_wrapper(outer: str) -> None:
     text = SMALL | {"model_type": f"{outer}_text", "num_key_value_heads": 2, "max_position_embeddings": 64}
     text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
     both = pair({"model_type": outer, "text_config": text | ({"head_dim": 8} if outer == "qwen3_vl" else {}), "vision_config": QWEN_EYES})
@@ -83,7 +83,7 @@ def test_qwens_text_model_in_its_wrapper(outer: str) -> None:
 
 
 @torch.no_grad()
-def test_falcon_rounds_what_alibi_adds_to_bfloat16() -> None:
+def test_falcon_rounds_alibi_to_bfloat16() -> None:
     twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2
     both = pair({"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "alibi": True, "bias": True} | twelve)
     ids = both.ids(40)

@@ -1,4 +1,4 @@
-"""Every scaling of rotary positions, before and past the original context, against transformers."""
+"""Every rotary scaling, below and beyond the original context, matches transformers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_logits_past_the_original_context(name: str, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [24, 60, 90])
-def test_dynamic_angles_grow_with_the_sequence(tokens: int) -> None:
+def test_dynamic_rope_depends_on_the_length(tokens: int) -> None:
     both = pair(LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 3.0}})
     assert type(both.ours.layers[0].attn.spec.rope) is DynamicRope
     ids = both.ids(tokens)
@@ -62,7 +62,7 @@ def test_dynamic_angles_grow_with_the_sequence(tokens: int) -> None:
 
 
 @torch.no_grad()
-def test_reading_on_with_dynamic_angles_is_what_transformers_does() -> None:
+def test_cached_dynamic_rope_matches_transformers() -> None:
     both = pair(LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 3.0}})
     ids, cache = both.ids(60), both.ours.new_cache(60)
     logits(both.theirs, ids[:, :9])
@@ -75,7 +75,7 @@ def test_reading_on_with_dynamic_angles_is_what_transformers_does() -> None:
 
 
 @torch.no_grad()
-def test_padding_does_not_count_towards_the_length() -> None:
+def test_padding_does_not_count_as_length() -> None:
     both = pair(LLAMA | {"rope_scaling": LONG | {"original_max_position_embeddings": 32}})
     ids, pads = both.ids(40), torch.tensor([0, 20])  # one row past the original context, one not
     found = both.ours(ids, None, pads)
@@ -84,7 +84,7 @@ def test_padding_does_not_count_towards_the_length() -> None:
 
 
 @torch.no_grad()
-def test_longrope_says_when_all_must_be_read_again() -> None:
+def test_longrope_switch_is_detected() -> None:
     ours = pair(LLAMA | {"rope_scaling": LONG | {"original_max_position_embeddings": 32}}).ours
     cache = ours.new_cache(64)
     assert not ours.crosses_long_rope_switch(cache, 40)  # nothing is remembered yet

@@ -1,4 +1,4 @@
-"""The module is the tree: on the meta device, in every dtype, with what is shared shared; and it can be trained."""
+"""The module matches the tree: on the meta device, in every dtype, with tied weights; and it can be trained."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tiny(**changes: Any) -> run.Decoder:
 
 
 def unproven() -> list[Any]:
-    """Families that transformers has no class for."""
+    """Families without a class in transformers."""
     folder = TINY.with_name("tiny_unproven")
     return [
         pytest.param(config, id=f"{path.stem}-{label}")
@@ -47,7 +47,7 @@ def unproven() -> list[Any]:
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
-def test_parameters_and_names_are_the_trees(config: dict[str, Any]) -> None:
+def test_parameters_match_the_tree(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
     made = run.build(tree, torch.bfloat16, "meta")
     leaves = list(walk(tree))
@@ -57,7 +57,7 @@ def test_parameters_and_names_are_the_trees(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
-def test_a_configuration_alone_runs_on_the_meta_device(config: dict[str, Any]) -> None:
+def test_config_runs_on_the_meta_device(config: dict[str, Any]) -> None:
     made = run.build(find_family(config["model_type"])(Config(config)), device="meta")
     out = config["vocab_size"] if made.head is None else made.head.weight.shape[0]
     assert made(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
@@ -65,7 +65,7 @@ def test_a_configuration_alone_runs_on_the_meta_device(config: dict[str, Any]) -
 
 @pytest.mark.parametrize("config", unproven())
 @torch.no_grad()
-def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str, Any]) -> None:
+def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
     made = run.initialize(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
     ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), made.new_cache(30)
     whole = made(ids)
@@ -80,7 +80,7 @@ def test_what_transformers_has_no_class_for_agrees_with_itself(config: dict[str,
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not blind(x.values[0])])
 @torch.no_grad()
-def test_the_cache_takes_what_was_predicted(config: dict[str, Any]) -> None:
+def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
     made = run.build(tree, torch.bfloat16, "meta")
     cache = made.new_cache(40)
@@ -88,7 +88,7 @@ def test_the_cache_takes_what_was_predicted(config: dict[str, Any]) -> None:
     assert cache.nbytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
 
 
-def test_a_tied_head_is_the_embedding_itself() -> None:
+def test_tied_head_shares_the_embedding() -> None:
     made = tiny()
     assert made.head is not None and made.head.weight is made.embed.weight
     run.load_weights(made, {name: x.clone() for name, x in made.state_dict().items() if name != "head.weight"}.items())
@@ -96,7 +96,7 @@ def test_a_tied_head_is_the_embedding_itself() -> None:
     assert tiny(tie_word_embeddings=False).head.weight is not made.embed.weight
 
 
-def test_weights_are_mapped_where_their_type_is_the_modules() -> None:
+def test_weights_of_the_same_dtype_are_not_copied() -> None:
     made, x = tiny(), torch.randn(99, 32)
     run.load_weights(made, [("embed.weight", x)])
     assert made.embed.weight.data_ptr() == x.data_ptr()
@@ -104,7 +104,7 @@ def test_weights_are_mapped_where_their_type_is_the_modules() -> None:
     assert made.embed.weight.dtype == torch.float32
 
 
-def test_it_learns() -> None:
+def test_training_reduces_the_loss() -> None:
     made = tiny()
     descent = torch.optim.AdamW(made.parameters(), lr=3e-3)
     losses = []
@@ -118,7 +118,7 @@ def test_it_learns() -> None:
 
 
 @pytest.mark.transformers
-def test_gradients_are_transformers_own() -> None:
+def test_gradients_match_transformers() -> None:
     both = pair(LLAMA)
     for model in (both.ours, both.theirs):
         out = model(IDS)
@@ -129,21 +129,21 @@ def test_gradients_are_transformers_own() -> None:
         assert torch.allclose(both.ours.get_parameter(name).grad, x, rtol=1e-4, atol=1e-6), name
 
 
-def test_initial_norms_change_nothing() -> None:
+def test_initial_norms_are_the_identity() -> None:
     made = run.initialize(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
     x = torch.randn(2, 3, made.spec.width)
     assert torch.allclose(made.norm(x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4)
 
 
 @torch.no_grad()
-def test_more_tokens_than_learned_positions_are_refused() -> None:
+def test_more_tokens_than_positions_are_rejected() -> None:
     made = run.initialize(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
     assert made(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
     with pytest.raises(LlamathError, match="position embeddings for 8 tokens, found 9 tokens"):
         made(IDS, None, torch.tensor([3, 5, 6]))
 
 
-def test_printing_a_module_shows_letters_and_numbers() -> None:
+def test_repr_shows_symbols_and_sizes() -> None:
     text = repr(tiny())
     assert "(q): Linear(weight (H·h, d) = (32, 32))" in text
     assert "(head): Linear(weight is embed.weight)" in text

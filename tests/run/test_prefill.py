@@ -1,4 +1,4 @@
-"""Long prompts are read chunk by chunk and part by part: the numbers are those of the equations, of the whole mask, and of transformers."""
+"""Long prompts in chunks and mask blocks match the recurrence's equations, full masks, and transformers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_memories import attention, model
+from test_kv_cache import attention, model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -54,7 +54,7 @@ def by_the_equations(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | Non
 @pytest.mark.parametrize("decay", [0.0, 0.1, 30.0])
 @given(tokens=st.integers(1, 14), chunk=st.sampled_from([1, 3, 4, 64]))
 @settings(max_examples=12, deadline=None)
-def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk: int) -> None:
+def test_chunked_recurrence_matches_the_equations(delta: bool, decay: float, tokens: int, chunk: int) -> None:
     q, k, v = random(2, tokens, 2, 5), random(2, tokens, 2, 5), random(2, tokens, 6, 3)
     k = k / k.norm(dim=-1, keepdim=True)
     g, s = -decay * random(2, tokens, 6).abs(), random(2, tokens, 6).sigmoid() if delta else None
@@ -64,7 +64,7 @@ def test_chunks_are_the_recurrence(delta: bool, decay: float, tokens: int, chunk
         torch.testing.assert_close(x, wanted, **EXACT)
 
 
-def test_a_long_decay_costs_no_digits() -> None:
+def test_long_decay_loses_no_precision() -> None:
     q, k, v, g = random(1, 64, 1, 8), random(1, 64, 1, 8), random(1, 64, 1, 8), -random(1, 64, 1).abs()
     g[:, ::3] *= 40
     wanted, _ = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g), None)
@@ -99,7 +99,7 @@ def masks(draw: st.DrawFn, sight: AttentionPattern) -> Mask:
 @pytest.mark.parametrize("name", SIGHTS)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_parts_make_up_the_mask(name: str, data: st.DataObject) -> None:
+def test_mask_blocks_make_up_the_mask(name: str, data: st.DataObject) -> None:
     mask = data.draw(masks(SIGHTS[name]))
     whole = mask._block(slice(None), slice(None)).mask  # not the triangle, where that is all
     assert whole is not None
@@ -123,7 +123,7 @@ WEIGHINGS = {
 @pytest.mark.parametrize("kind", WEIGHINGS)
 @pytest.mark.parametrize("name", SIGHTS)
 @pytest.mark.parametrize("pads", [None, [0, 11]])
-def test_attention_by_parts_is_attention(kind: str, name: str, pads: list[int] | None, small: None) -> None:
+def test_blockwise_attention_matches_full_attention(kind: str, name: str, pads: list[int] | None, small: None) -> None:
     scores, mask = WEIGHINGS[kind], steps(29, 0, pads).mask(SIGHTS[name], 0)
     q, k, v = random(2, 4, 29, 6), random(2, 2, 29, 6), random(2, 2, 29, 3)
     found = attend(q, k, v, mask, scores)
@@ -147,7 +147,7 @@ class Largest(TorchDispatchMode):
     "facts", [{"window": AttentionWindow(size=32)}, {"window": AttentionWindow(chunk=32)}, {}], ids=["window", "chunk", "all"]
 )
 @torch.no_grad()
-def test_nothing_is_as_large_as_queries_times_keys(facts: dict[str, Any]) -> None:
+def test_no_tensor_has_all_queries_times_keys(facts: dict[str, Any]) -> None:
     made, tokens = model(attention(**facts)), 2048
     with Largest() as largest:
         made(torch.zeros(1, tokens, dtype=torch.long))
@@ -161,7 +161,7 @@ PLAIN = [x for x in tiny_configs() if str(x.id).removesuffix("-plain") in FAMILI
 @pytest.mark.transformers
 @pytest.mark.parametrize("config", PLAIN)
 @torch.no_grad()
-def test_long_prompts_are_read_as_transformers_read_them(config: dict[str, Any], small: None) -> None:
+def test_long_prompts_match_transformers(config: dict[str, Any], small: None) -> None:
     both = pair(config)
     ids = both.ids(150, rows=2)
     end = ids.shape[1]

@@ -1,4 +1,4 @@
-"""`llamath run` and `llamath chat` as somebody types them: texts on stdout, figures on stderr, and a way out at any time."""
+"""`llamath run` and `llamath chat`: text on stdout, statistics on stderr, and an interrupt at any time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llamath import embedded, run
 from llamath.cli import main
 from llamath.run import memory_budget as rooms
 from llamath.run.session import Llama
-from support.speakers import CHATML, speaker
+from support.tiny_checkpoint import CHATML, tiny_checkpoint
 
 
 class Answer(NamedTuple):
@@ -35,17 +35,17 @@ Typed = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speaker(tmp_path_factory.mktemp("models") / "plain")
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "plain")
 
 
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speaker(tmp_path_factory.mktemp("models") / "talker", template=CHATML)
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "talker", template=CHATML)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """As torchrun starts the first of two processes; the devices that they were to meet on."""
+    """The environment of the first of two ranks under torchrun; the devices that process groups were requested for."""
     met: list[str] = []
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -56,7 +56,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """The command line in this process."""
+    """Runs the command line in this process."""
 
     def answer(*words: object, stdin: bytes = b"") -> Answer:
         monkeypatch.setattr(sys, "argv", ["llamath", *map(str, words)])
@@ -71,7 +71,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return answer
 
 
-def test_a_text_goes_on(typed: Typed, plain: Path) -> None:
+def test_run_continues_a_text(typed: Typed, plain: Path) -> None:
     found = typed("run", plain, "The cat", "--max-tokens", 12)
     assert found.status == 0
     assert found.out == Llama.open(plain).generate("The cat", max_tokens=12).text + "\n"
@@ -79,7 +79,7 @@ def test_a_text_goes_on(typed: Typed, plain: Path) -> None:
     assert found.err.endswith("maximum length; greedy\n")
 
 
-def test_json_has_the_figures(typed: Typed, plain: Path) -> None:
+def test_json_output(typed: Typed, plain: Path) -> None:
     found = json.loads(typed("run", plain, "The cat", "--max-tokens", 5, "--json", "--top-logprobs", 2).out)
     assert {"text", "tokens", "finish", "prompt_tokens", "tokens_per_second", "ids", "logprobs"} == found.keys()
     whole = Llama.open(plain).generate("The cat", max_tokens=5, logprobs=2)
@@ -89,7 +89,7 @@ def test_json_has_the_figures(typed: Typed, plain: Path) -> None:
     assert all(x["top"][0]["id"] == x["id"] and x["top"][0]["logprob"] == x["logprob"] for x in found["logprobs"])
 
 
-def test_drawn_texts_come_again_with_their_seed(typed: Typed, plain: Path) -> None:
+def test_seed_reproduces_a_sample(typed: Typed, plain: Path) -> None:
     how = ("--max-tokens", 20, "--temperature", 1, "--top-k", 50, "--min-p", 0.01, "--repetition-penalty", 1.1)
     first = typed("run", plain, "The cat", *how, "--json")
     second = typed("run", plain, "The cat", *how)
@@ -100,8 +100,8 @@ def test_drawn_texts_come_again_with_their_seed(typed: Typed, plain: Path) -> No
     assert "temperature 1, top-p 0.5, seed" in typed("run", plain, "The cat", "--top-p", 0.5, "--max-tokens", 1).err
 
 
-def test_the_publishers_settings_are_taken_unless_others_are_given(typed: Typed, tmp_path: Path) -> None:
-    place = speaker(tmp_path)
+def test_generation_config_sets_sampling_defaults(typed: Typed, tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path)
     (place / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": 1}')
     assert "temperature 0.6, top-p 0.9 (generation_config.json), seed" in typed("run", place, "The cat", "--max-tokens", 2).err
     assert "temperature 0.9, top-p 0.9, seed 4" in typed("run", place, "The cat", "--max-tokens", 2, "--temperature", 0.9, "--seed", 4).err
@@ -110,14 +110,14 @@ def test_the_publishers_settings_are_taken_unless_others_are_given(typed: Typed,
     assert "generation_config.json: top_p must be from 0 to 1, found 9" in typed("run", place, "The cat").err
 
 
-def test_quiet_is_the_text_alone(typed: Typed, plain: Path) -> None:
+def test_quiet_prints_only_the_text(typed: Typed, plain: Path) -> None:
     found = typed("run", plain, "The cat", "--max-tokens", 3, "--quiet")
     assert found.err == ""
     assert found.out == typed("run", plain, "The cat", "--max-tokens", 3).out
 
 
-def test_a_template_that_nobody_knows_is_told_of(typed: Typed, tmp_path: Path) -> None:
-    place = speaker(tmp_path, template="<<{{ messages[0].content }}>>")
+def test_unknown_chat_template_is_a_note(typed: Typed, tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path, template="<<{{ messages[0].content }}>>")
     text = (place / "tokenizer.json").read_text()
     (place / "tokenizer.json").write_text(text.replace("<|im_start|>", "<|jm_start|>"))
     found = typed("run", place, "The cat", "--max-tokens", 3)
@@ -125,14 +125,14 @@ def test_a_template_that_nobody_knows_is_told_of(typed: Typed, tmp_path: Path) -
     assert "its chat template is unknown" in typed("chat", place).err
 
 
-def test_a_stop_string_ends_a_text(typed: Typed, plain: Path) -> None:
+def test_stop_string_ends_generation(typed: Typed, plain: Path) -> None:
     whole = typed("run", plain, "The cat", "--max-tokens", 12).out
     found = typed("run", plain, "The cat", "--max-tokens", 12, "--stop", whole[2:5], "--stop", "never")
     assert found.out == whole[:2] + "\n"
     assert "stop string" in found.err
 
 
-def test_prompts_from_a_pipe_and_from_a_file(typed: Typed, plain: Path, tmp_path: Path) -> None:
+def test_prompts_from_stdin_and_batch_file(typed: Typed, plain: Path, tmp_path: Path) -> None:
     alone = [typed("run", plain, x, "--max-tokens", 6, "--json") for x in ("The cat", "A dog ran")]
     assert typed("run", plain, "-", "--max-tokens", 6, stdin=b"The cat\n").out == json.loads(alone[0].out)["text"] + "\n"
     lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
@@ -151,7 +151,7 @@ def test_prompts_from_a_pipe_and_from_a_file(typed: Typed, plain: Path, tmp_path
     assert one == two
 
 
-def test_a_prompt_is_answered_where_a_template_says_so(typed: Typed, talker: Path) -> None:
+def test_prompt_is_answered_with_a_chat_template(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
     wanted = llama.chat([("system", "Be brief."), ("user", "The cat")], max_tokens=6)
     found = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--system", "Be brief.").out)
@@ -164,7 +164,7 @@ def test_a_prompt_is_answered_where_a_template_says_so(typed: Typed, talker: Pat
     assert "not with --system" in typed("run", talker, "The cat", "--raw", "--system", "Be brief.").err
 
 
-def test_logprobs_are_a_line_for_each_token(typed: Typed, plain: Path) -> None:
+def test_logprobs_print_one_line_per_token(typed: Typed, plain: Path) -> None:
     lines = typed("run", plain, "The cat", "--max-tokens", 4, "--top-logprobs", 2).out.splitlines()
     assert len(lines) == 4
     assert all(float(line.split()[0]) < 0 and '"' in line for line in lines)
@@ -199,7 +199,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_a_sentence_and_exit_code_2(case: str, typed: Typed, plain: Path) -> None:
+def test_bad_input_exits_with_2(case: str, typed: Typed, plain: Path) -> None:
     words, stdin, said = BAD[case]
     found = typed("run", *(plain if x == "." else x for x in words), stdin=stdin)
     assert found.status == 2
@@ -208,7 +208,7 @@ def test_bad_input_is_a_sentence_and_exit_code_2(case: str, typed: Typed, plain:
     assert found.out == ""
 
 
-def test_a_batch_too_large_for_memory_is_refused(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_larger_than_memory_exits_with_2(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Llama.open(plain)
     monkeypatch.setattr(rooms, "free_bytes", lambda _: 200_000)
     found = typed("run", plain, "--batch-file", "-", "--max-tokens", 100, "--batch", 99, stdin=b"The cat\n" * 99)
@@ -217,8 +217,8 @@ def test_a_batch_too_large_for_memory_is_refused(typed: Typed, plain: Path, monk
     assert "200,000" in found.err
 
 
-def test_weights_that_are_no_numbers_are_named(typed: Typed, tmp_path: Path) -> None:
-    place = speaker(tmp_path)
+def test_nonfinite_weight_is_named(typed: Typed, tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path)
     weights = load_file(place / "model.safetensors")
     weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
     save_file(weights, place / "model.safetensors")
@@ -227,21 +227,21 @@ def test_weights_that_are_no_numbers_are_named(typed: Typed, tmp_path: Path) -> 
     assert "layers.1.mlp.up.weight" in found.err
 
 
-def test_a_tokenizer_of_another_model(typed: Typed, tmp_path: Path) -> None:
-    found = typed("run", speaker(tmp_path, vocab_size=1000), "The cat")
+def test_tokenizer_of_another_model(typed: Typed, tmp_path: Path) -> None:
+    found = typed("run", tiny_checkpoint(tmp_path, vocab_size=1000), "The cat")
     assert found.status == 2
     assert "the tokenizer has 316 tokens, but the model's embedding has 1,000 rows" in found.err
 
 
-def test_a_folder_without_a_tokenizer(typed: Typed, tmp_path: Path) -> None:
-    place = speaker(tmp_path)
+def test_folder_without_a_tokenizer(typed: Typed, tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path)
     (place / "tokenizer.json").unlink()
     found = typed("run", place, "The cat")
     assert found.status == 2
     assert "expected a tokenizer" in found.err
 
 
-def test_a_gguf_file_without_a_vocabulary_takes_the_one_beside_it(typed: Typed, plain: Path, tmp_path: Path) -> None:
+def test_gguf_without_vocabulary_uses_tokenizer_files(typed: Typed, plain: Path, tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     assert typed("convert", plain, file, "--to", "gguf").status == 0
     assert "needs a tokenizer.json beside it" in typed("run", file, "The cat").err
@@ -249,12 +249,12 @@ def test_a_gguf_file_without_a_vocabulary_takes_the_one_beside_it(typed: Typed, 
     assert typed("run", file, "The cat", "--max-tokens", 6).out == typed("run", plain, "The cat", "--max-tokens", 6).out
 
 
-def test_without_a_model_the_small_one_goes_on(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_model_is_the_default(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "path", lambda: str(plain))
     assert typed("run", "The cat", "--max-tokens", 5).out == typed("run", plain, "The cat", "--max-tokens", 5).out
 
 
-def test_without_torch_the_command_to_install_it(plain: Path) -> None:
+def test_missing_torch_names_the_install_command(plain: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'run', sys.argv[1], 'hi']; from llamath.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, str(plain)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -276,7 +276,7 @@ never read
 """
 
 
-def test_a_conversation_through_a_pipe(typed: Typed, talker: Path) -> None:
+def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
     found = typed("chat", talker, "--max-tokens", 8, stdin=TALK.encode())
     assert found.status == 0
@@ -287,7 +287,7 @@ def test_a_conversation_through_a_pipe(typed: Typed, talker: Path) -> None:
         assert said in found.err
 
 
-def test_a_conversation_remembers(typed: Typed, talker: Path) -> None:
+def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
     found = typed("chat", talker, "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
     first = llama.chat([("user", "hi")], max_tokens=8).text
@@ -305,19 +305,19 @@ def test_a_conversation_remembers(typed: Typed, talker: Path) -> None:
         (("--format", "chatml"), b"The cat " * 100, "longer than the context of 128"),
     ],
 )
-def test_a_conversation_that_cannot_be_held(words: tuple[str, ...], stdin: bytes, said: str, typed: Typed, plain: Path) -> None:
+def test_chat_errors(words: tuple[str, ...], stdin: bytes, said: str, typed: Typed, plain: Path) -> None:
     found = typed("chat", plain, *words, stdin=stdin)
     assert found.status == 2
     assert said in found.err
 
 
-def test_turns_of_any_writing() -> None:
+def test_messages_as_pairs_and_mappings() -> None:
     assert run.session.parse_message({"role": "user", "content": "hi"}) == run.session.parse_message(("user", "hi"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_ends_with_what_there_is(tmp_path: Path) -> None:
-    place = speaker(tmp_path, eos_token_id=None, max_position_embeddings=1 << 20)
+def test_ctrl_c_prints_the_text_so_far(tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path, eos_token_id=None, max_position_embeddings=1 << 20)
     words = [sys.executable, "-m", "llamath", "run", str(place), "The cat", "--max-tokens", "500000"]
     env: dict[str, Any] = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what a shell starts in the background ignores it
@@ -333,7 +333,9 @@ def test_ctrl_c_ends_with_what_there_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("The cat", "--json"), ("--batch-file", "-", "--batch", 2)], ids=["json", "batch"])
-def test_programs_get_what_there_is_too(words: tuple[object, ...], typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_json_has_the_text_so_far(
+    words: tuple[object, ...], typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls, read = iter(range(99)), run.Decoder.forward
 
     def tired(*given: Any) -> Any:
@@ -356,9 +358,7 @@ def test_programs_get_what_there_is_too(words: tuple[object, ...], typed: Typed,
         (["run", "--batch-file", "-"], "standard input is one process's, and there are several"),
     ],
 )
-def test_what_one_process_alone_can_do_is_refused_under_torchrun(
-    words: list[str], message: str, plain: Path, typed: Typed, started: list[str]
-) -> None:
+def test_torchrun_rejects_interactive_use(words: list[str], message: str, plain: Path, typed: Typed, started: list[str]) -> None:
     found = typed(words[0], plain, *words[1:], stdin=b"hello\n")
     assert found.status == 2 and message in " ".join(found.err.split()) and not found.out
     assert started == ["cpu"]  # they meet first, so that only one of them says it

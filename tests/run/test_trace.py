@@ -1,4 +1,4 @@
-"""trace: every shape that is said is a tensor's, sums are the tree's to the last unit, torch counts the same FLOPs, and mistakes end well."""
+"""`llamath trace`: predicted shapes match tensors, sums match the tree, FLOPs match torch's counter, and errors are clear."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from llamath.core.forward_pass import ForwardPass
 from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
 from support.reference_data import TINY, tiny_configs
-from support.speakers import speaker
+from support.tiny_checkpoint import tiny_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
 UNSEEN = {"mlp.shared_out", "mlp_add", "per_layer_add", "attn.q_rope", "attn.k_rope", "attn.q_norm", "attn.k_norm"}
-"""Steps that in some layers have no tensor that can be caught: sums on the way to another sum, what many small norms make together."""
+"""Steps whose tensor cannot be intercepted in some layers: partial sums, and the joint output of many small norms."""
 Typed = Callable[..., tuple[int, str, str]]
 
 
@@ -47,12 +47,12 @@ def unproven() -> list[Any]:
 
 
 def plain() -> list[Any]:
-    """One configuration of each family."""
+    """One config per family."""
     return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven())}.values())
 
 
 def held(seen: TracedPass | None) -> None:
-    """Every step is the tensor that it says."""
+    """Every step has the shape of its tensor."""
     if seen is None:
         return
     assert not seen.mismatches
@@ -63,7 +63,7 @@ def held(seen: TracedPass | None) -> None:
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
-def test_shapes_are_those_of_tensors(config: dict[str, Any]) -> None:
+def test_shapes_match_tensors(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     found = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
     assert found.has_values
@@ -75,7 +75,7 @@ def test_shapes_are_those_of_tensors(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("config", plain())
 @pytest.mark.parametrize("tokens", [1, 9])
-def test_shapes_are_those_of_tensors_without_numbers(config: dict[str, Any], tokens: int) -> None:
+def test_shapes_match_meta_tensors(config: dict[str, Any], tokens: int) -> None:
     found = trace(llamath.load(config), [0] * tokens)
     assert (found.device, found.has_values, found.top_tokens) == ("meta", False, ())
     held(found.first)
@@ -83,12 +83,12 @@ def test_shapes_are_those_of_tensors_without_numbers(config: dict[str, Any], tok
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
-def test_steps_sum_to_the_model(config: dict[str, Any]) -> None:
+def test_step_sums_match_the_model(config: dict[str, Any]) -> None:
     sums_are_exact(llamath.load(config).tree)
 
 
 @pytest.mark.parametrize("slug", slugs()[::3])
-def test_steps_of_presets_sum_to_the_model(slug: str) -> None:
+def test_step_sums_match_presets(slug: str) -> None:
     sums_are_exact(llamath.load(slug).tree)
 
 
@@ -103,7 +103,7 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
 
 
 @pytest.mark.parametrize("config", plain())
-def test_steps_read_what_is_there(config: dict[str, Any]) -> None:
+def test_step_inputs_exist(config: dict[str, Any]) -> None:
     for stage in walkthrough(llamath.load(config).tree, prompt_pass(5)).stages:
         known = {"x", "told"}
         for x in stage.steps:
@@ -113,7 +113,7 @@ def test_steps_read_what_is_there(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "mixtral", "deepseek_v3", "qwen3", "phi3", "falcon", "opt"])
-def test_torch_counts_the_same_flops(family: str) -> None:
+def test_flops_match_torch(family: str) -> None:
     config = next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))
     tree = llamath.load(config).tree
     made, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
@@ -123,14 +123,14 @@ def test_torch_counts_the_same_flops(family: str) -> None:
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b"])
-def test_the_largest_are_run_without_memory(slug: str) -> None:
+def test_largest_models_trace_without_memory(slug: str) -> None:
     found = trace(llamath.load(slug), [0] * 7)
     assert found.device == "meta"
     held(found.first)
     held(found.following)
 
 
-def test_watching_changes_nothing() -> None:
+def test_recording_does_not_change_logits() -> None:
     for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h"):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
         made = run.initialize(run.build(model), std=0.1)
@@ -142,13 +142,13 @@ def test_watching_changes_nothing() -> None:
         assert all(abs(share - float(wanted[token])) < 1e-5 for token, share in likely)
 
 
-def test_a_window_is_what_the_next_token_sees() -> None:
+def test_window_limits_the_next_pass() -> None:
     model = llamath.load("gemma-3-270m", changes={"sliding_window": 4, "num_hidden_layers": 6})
     near, far = trace(model, [0] * 9).following.walk.layers  # type: ignore[union-attr]
     assert [int(x.shape[1]) for stage in (near, far) for x in stage.steps if x.name == "attn.keys"] == [4, 10]
 
 
-def test_a_weight_that_no_step_uses_is_noticed() -> None:
+def test_unused_weight_is_detected() -> None:
     from llamath.analysis.graph import GraphBuilder
     from llamath.core.constructors import rms
 
@@ -156,14 +156,14 @@ def test_a_weight_that_no_step_uses_is_noticed() -> None:
         GraphBuilder(rms(8, 1e-5), prompt_pass(1), 1, 8).finish()
 
 
-def test_a_wrong_shape_is_noticed() -> None:
+def test_wrong_shape_is_detected() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     found = trace(model, [0] * 3).first
     other = walkthrough(model.tree, prompt_pass(4))
     assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
 
 
-def test_where_205_billion_come_from() -> None:
+def test_published_flops_example() -> None:
     """ai.stackexchange.com/questions/40592: 32 heads × 766 × 2,048 positions × 4,096."""
     assert MISTAKEN_PRODUCT == 205_621_559_296
     found = attention_wiring(llamath.load("llama-1-7b").tree)
@@ -176,7 +176,7 @@ def test_where_205_billion_come_from() -> None:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """The command line in this process."""
+    """Runs the command line in this process."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def answer(*words: object) -> tuple[int, str, str]:
@@ -193,7 +193,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speaker(tmp_path_factory.mktemp("models") / "speaker")
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "speaker")
 
 
 @pytest.mark.parametrize("slug", SHOWN)
@@ -206,13 +206,13 @@ def test_golden(slug: str, typed: Typed) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_wide_terminal_is_told_what_steps_do(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_terminal_shows_descriptions(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     _, out, _ = typed("llama-3-8b")
     assert "4 query heads to a key head" in out and max(map(len, out.splitlines())) <= 160
 
 
-def test_a_prompt_is_read(folder: Path, typed: Typed) -> None:
+def test_trace_runs_a_prompt(folder: Path, typed: Typed) -> None:
     status, out, _ = typed(folder, "The cat sat", "--json", "--top", 3)
     found = json.loads(out)
     assert status == 0 and found["numbers"]
@@ -231,7 +231,7 @@ def test_a_prompt_is_read(folder: Path, typed: Typed) -> None:
     assert "tokens: '<s>' 'The' ' cat' ' sat'" in text and "probability" in text
 
 
-def test_a_folder_without_weights_reads_a_prompt_without_numbers(folder: Path, tmp_path: Path, typed: Typed) -> None:
+def test_trace_without_weights(folder: Path, tmp_path: Path, typed: Typed) -> None:
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).write_text((folder / name).read_text())
     status, out, _ = typed(tmp_path, "The cat sat", "--json")
@@ -239,13 +239,13 @@ def test_a_folder_without_weights_reads_a_prompt_without_numbers(folder: Path, t
     assert status == 0 and (found["device"], len(found["tokens"]), found["likely"]) == ("meta", 4, [])
 
 
-def test_one_layer_alone(typed: Typed) -> None:
+def test_trace_of_one_layer(typed: Typed) -> None:
     _, out, _ = typed("deepseek-v3", "--layer", 1)
     assert "layers 0–2 × 3" in out and "layer 1, and the others alike" in out and "layers 3–60 × 58" in out
     assert "mlp.router" not in out and "mlp.gate" in out and "671B" in out
 
 
-def test_the_token_after(typed: Typed) -> None:
+def test_trace_of_the_next_token(typed: Typed) -> None:
     _, out, _ = typed("deepseek-v3", "--next", "--tokens", 9)
     assert "[B, H, T, M] = [1, 128, 1, 10]" in out and "[B, H, T, r]" in out
 
@@ -263,15 +263,15 @@ def test_the_token_after(typed: Typed) -> None:
         ([], "which MODEL?"),
     ],
 )
-def test_mistakes_end_with_a_sentence(words: list[str], said: str, typed: Typed) -> None:
+def test_errors(words: list[str], said: str, typed: Typed) -> None:
     status, out, err = typed(*words)
     assert (status, out) == (2, "") and said in err and "Traceback" not in err
 
 
-def test_mistakes_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> None:
+def test_errors_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> None:
     assert "is longer than the context of 128" in typed(folder, "cat " * 200)[2]
     assert "cannot compute" in typed(folder, "cat", "--device", "mars")[2]
-    broken = speaker(tmp_path / "broken")
+    broken = tiny_checkpoint(tmp_path / "broken")
     numbers = load_file(broken / "model.safetensors")
     numbers["model.layers.1.mlp.up_proj.weight"][0, 0] = torch.nan
     save_file(numbers, broken / "model.safetensors")
@@ -284,12 +284,12 @@ def test_mistakes_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> No
         trace(model, [])
 
 
-def test_a_prompt_may_fill_the_context(typed: Typed) -> None:
+def test_prompt_may_fill_the_context(typed: Typed) -> None:
     status, out, _ = typed("gpt2", "--tokens", 1024)
     assert status == 0 and "fills the context" in out and "cached after 1,024 tokens" in out
 
 
-def test_a_picture_is_written_once(tmp_path: Path, typed: Typed) -> None:
+def test_picture_is_not_overwritten(tmp_path: Path, typed: Typed) -> None:
     place = tmp_path / "block.svg"
     assert typed("llama-3-8b", "--svg", place)[0] == 0
     assert "there already" in typed("llama-3-8b", "--svg", place)[2]
@@ -297,17 +297,17 @@ def test_a_picture_is_written_once(tmp_path: Path, typed: Typed) -> None:
     assert "[B, H, T, M] = [1, 32, 1, 8]" in place.read_text()
 
 
-def test_a_model_without_a_head(typed: Typed) -> None:
+def test_model_without_a_head(typed: Typed) -> None:
     status, out, _ = typed("llama-3-8b", "--set", 'architectures=["LlamaModel"]')
     assert status == 0 and "probabilities" not in out
 
 
-def test_a_billion_layers(typed: Typed) -> None:
+def test_billion_layers(typed: Typed) -> None:
     status, out, _ = typed("llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layer", 999999999)
     assert status == 0 and "layers × 1,000,000,000" in out
 
 
-def test_a_report_is_frozen() -> None:
+def test_report_is_frozen() -> None:
     found: Trace = trace(llamath.load("gpt2"), [0])
     with pytest.raises(AttributeError):
         found.ids = ()  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Small checkpoints for the tests of what opens them: Llamas as transformers saves them, and files with something changed."""
+"""Small checkpoints: Llamas saved by transformers, and copies with changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Q = "model.layers.1.self_attn.q_proj.weight"
 
 
 def saved(path: Path, dtype: str = "BF16", shard: str = "5GB", **changes: Any) -> Path:
-    """A small Llama with these keys changed, in this type."""
+    """Save a small Llama in this dtype with changed config keys."""
     import transformers
 
     torch.manual_seed(0)
@@ -34,7 +34,7 @@ def saved(path: Path, dtype: str = "BF16", shard: str = "5GB", **changes: Any) -
 
 
 def copied(source: Path, target: Path, change: Callable[[dict[str, Tensor]], object], config: Mapping[str, Any] | None = None) -> Path:
-    """The same with its tensors, or some keys of its configuration, changed."""
+    """Copy a checkpoint with changed tensors or config keys."""
     numbers = load_file(source / "model.safetensors")
     change(numbers)
     target.mkdir(exist_ok=True)

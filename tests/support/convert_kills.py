@@ -1,6 +1,6 @@
-"""Run as a script: a conversion killed before each of its system calls in turn, then run again; says how many there were.
+"""A script that kills a conversion before each of its system calls in turn, runs it again, and prints how many calls there were.
 
-Forks, so nothing with threads may be imported here.
+It forks, so that it imports nothing that starts threads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkp
 CALLS = ("open", "mkdir", "write", "pwrite", "fsync", "rename", "replace", "unlink", "rmdir")
 
 
-def tree(folder: Path) -> dict[str, bytes]:
+def read_tree(folder: Path) -> dict[str, bytes]:
     return {str(x.relative_to(folder)): x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
 
 
-def doomed(at: int) -> None:
+def kill_at_call(at: int) -> None:
     """Have this process killed, as if by the machine, before its nth call; a write that is cut short is one half written."""
     left = [at]
 
@@ -46,7 +46,7 @@ def run(source: str, target: Path, order: ConvertOptions, at: int | None) -> int
     """The exit status of a conversion in a process of its own; the negative number of the signal that killed it."""
     if (child := os.fork()) == 0:
         if at is not None:
-            doomed(at)
+            kill_at_call(at)
         try:
             convert_checkpoint(source, str(target), order)
         except BaseException as error:
@@ -56,7 +56,7 @@ def run(source: str, target: Path, order: ConvertOptions, at: int | None) -> int
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def places(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, Path]]:
+def fresh_folders(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, Path]]:
     """A fresh place for every kill, with what is there before."""
     for at in range(10_000):
         place = home / f"{name}-{at}"
@@ -78,10 +78,10 @@ def main(source: str, home: str, to: str, target: str, force: bool) -> dict[str,
         (whole / target).mkdir()
         (whole / target / "README.md").write_bytes(b"kept")
     assert run(source, whole / target, order, None) == 0
-    right, moved = tree(whole), 0
-    for at, place in places(Path(home), "killed", old):
+    right, moved = read_tree(whole), 0
+    for at, place in fresh_folders(Path(home), "killed", old):
         status = run(source, place / target, order, at)
-        after = tree(place)
+        after = read_tree(place)
         hidden = {x for x in after if ".llamath-convert" in x}
         shown = {x: data for x, data in after.items() if x not in hidden}
         moving = any(x.endswith("/moving") for x in hidden)
@@ -95,7 +95,7 @@ def main(source: str, home: str, to: str, target: str, force: bool) -> dict[str,
         finished = shown == right and not moving
         if (again := run(source, place / target, order, None)) != (3 if finished and not force else 0):
             return {"wrong": f"call {at}: the second run ended with {again}; {sorted(shown)}, {sorted(hidden)}"}
-        if tree(place) != right or any(".llamath-convert" in str(x) for x in place.rglob("*")):
+        if read_tree(place) != right or any(".llamath-convert" in str(x) for x in place.rglob("*")):
             return {"wrong": f"call {at}: after the second run {sorted(map(str, place.rglob('*')))}"}
     return {"wrong": "it never ends"}
 

@@ -1,4 +1,4 @@
-"""GGUF files as the gguf package writes them: whole ones of zeros, or headers alone with a hole where the tensors would be."""
+"""GGUF files written by the gguf package: complete files of zeros, or sparse files with nothing but a header."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from support.reference_data import TINY
 
 Shapes = Mapping[str, Sequence[int]]
 CONVERTED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "converted.json").read_text())
-"""What llama.cpp's own converter (of August 2026) wrote for small checkpoints, most of them saved by transformers: for each the
-configuration, the metadata under the architecture's name, the tensors' shapes by block, and the values of rotary factors."""
+"""What llama.cpp's converter of August 2026 wrote for the tiny configs: for each the configuration, the metadata of its architecture, the
+tensors' shapes by block, and the values of rotary factors. tools/regenerate_converted.py writes the file."""
 
 
-def configs() -> dict[str, dict[str, Any]]:
-    """Every tiny config by its label, proven or not."""
+def load_tiny_configs() -> dict[str, dict[str, Any]]:
+    """Return every tiny config by its label."""
     paths = [*sorted(TINY.glob("*.json")), *sorted(TINY.with_name("tiny_unproven").glob("*.json"))]
     return {f"{path.stem}-{label}": config for path in paths for label, config in json.loads(path.read_text()).items()}
 
 
-def shapes(entry: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Every tensor of a converted entry."""
+def tensor_shapes(entry: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the tensors of a converted entry."""
     blocks = {f"blk.{i}.{name}": shape for numbers, block in entry["blocks"] for i in numbers for name, shape in block.items()}
     return entry["outside"] | blocks
 
 
-def write(
+def write_gguf(
     path: Path, arch: str, keys: Mapping[str, Any], tensors: Shapes, tokens: int = 0, values: Mapping[str, Sequence[float]] | None = None
 ) -> Path:
-    """A file of zeros, but for these values; keys without a dot in front get the architecture's name, `general.…` do not."""
-    writer = _writer(path, arch, keys, tokens)
+    """Write a file of zeros, except for `values`; keys get the prefix of the architecture unless they begin with `general.`."""
+    writer = open_gguf_writer(path, arch, keys, tokens)
     for name, shape in tensors.items():
         writer.add_tensor(name, np.array((values or {}).get(name, 0.0), np.float32) * np.ones(shape, np.float32))
     writer.write_header_to_file()
@@ -45,9 +45,9 @@ def write(
     return path
 
 
-def write_header(path: Path, arch: str, keys: Mapping[str, Any], tensors: Shapes, tokens: int = 0) -> Path:
-    """The header of a file of 16-bit tensors, and then nothing but a size."""
-    writer = _writer(path, arch, keys, tokens)
+def write_gguf_header(path: Path, arch: str, keys: Mapping[str, Any], tensors: Shapes, tokens: int = 0) -> Path:
+    """Write the header of a file of 16-bit tensors, and a hole of the size of their data."""
+    writer = open_gguf_writer(path, arch, keys, tokens)
     sizes = {name: 2 * int(np.prod([int(x) for x in shape])) for name, shape in tensors.items()}
     for name, shape in tensors.items():
         writer.add_tensor_info(name, [int(x) for x in shape], np.dtype(np.float16), sizes[name])
@@ -61,12 +61,12 @@ def write_header(path: Path, arch: str, keys: Mapping[str, Any], tensors: Shapes
     return path
 
 
-def of(model: Model) -> dict[str, tuple[int, ...]]:
-    """A model's tensors by its GGUF scheme."""
+def gguf_shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's tensors by their names in GGUF."""
     return {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
 
 
-def _writer(path: Path, arch: str, keys: Mapping[str, Any], tokens: int) -> gguf.GGUFWriter:
+def open_gguf_writer(path: Path, arch: str, keys: Mapping[str, Any], tokens: int) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, arch)
     adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
     for key, value in keys.items():

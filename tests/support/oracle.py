@@ -1,4 +1,4 @@
-"""transformers' model of a tiny configuration, and ours with the same numbers, out of the checkpoint that transformers saves."""
+"""transformers' model of a tiny config, and llamath's module with the same weights, loaded from the checkpoint it saves."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from llamath.run import Decoder, build, canonical_weights, load_weights
 torch.set_num_threads(1)  # models this small are slower with more
 
 
-SHAKE = 0.05  # enough to tell every number apart, little enough that rounding does not grow layer by layer
+SHAKE = 0.05  # large enough to distinguish all weights, small enough that rounding errors do not grow from layer to layer
 
 
 class Pair(NamedTuple):
-    """A model twice."""
+    """A model in both libraries."""
 
     config: dict[str, Any]
     theirs: Any
     ours: Decoder
 
     def ids(self, tokens: int, rows: int = 2) -> Tensor:
-        """Some tokens, alike in every run; no more than there are learned positions for."""
+        """The same random tokens in every run, at most as many as the model has learned positions."""
         places = self.ours.positions
         most = tokens if places is None else min(tokens, places.weight.shape[0] - places.spec.offset)
         beside = self.ours.per_layer
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 def pair(config: dict[str, Any], dtype: str = "float32") -> Pair:
-    """Both models of a configuration; numbers that transformers starts with at 0 or 1 are moved away from there."""
+    """Both models of a config; weights that transformers initializes to 0 or 1 are perturbed."""
     return _pair(json.dumps(config), dtype)
 
 
@@ -66,7 +66,7 @@ def _pair(text: str, dtype: str) -> Pair:
 
 
 def kind(config: dict[str, Any]) -> Any:
-    """The class that makes a model of this configuration."""
+    """The transformers class for this config."""
     import transformers
 
     if config["model_type"] == "mistral4":
@@ -77,7 +77,7 @@ def kind(config: dict[str, Any]) -> Any:
 
 
 def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
-    """The same numbers in another type."""
+    """Both models in another dtype."""
     from copy import deepcopy
 
     ours = build(both.ours.spec, dtype)
@@ -87,7 +87,7 @@ def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
 
 @torch.no_grad()
 def shake(model: Any) -> None:
-    """Add a little to every number that is saved."""
+    """Perturb every saved tensor."""
     saved = model.state_dict()
     for name, x in (*model.named_parameters(), *model.named_buffers()):
         if name in saved and x.is_floating_point():
@@ -96,23 +96,23 @@ def shake(model: Any) -> None:
 
 @torch.no_grad()
 def logits(theirs: Any, ids: Tensor, **how: Any) -> Tensor:
-    """What transformers says of these tokens in one pass."""
+    """The logits of transformers in one pass."""
     return theirs(ids, use_cache=False, **how).logits
 
 
 def off(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference, as a share of the largest number."""
+    """The largest difference, relative to the largest value."""
     return float((found - wanted).abs().max() / wanted.abs().max())
 
 
 def alike(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
-    """Within 1e-5; or within what rounding alone makes of it, in a model that magnifies it to more than that (one of Gemma 4's)."""
+    """Whether logits agree within 1e-5, or within what rounding alone causes in a model that amplifies it (one of Gemma 4's)."""
     return off(found, wanted) < 1e-5 or off(found, wanted) < wobble(both, ids)
 
 
 @torch.no_grad()
 def wobble(both: Pair, ids: Tensor) -> float:
-    """By how much transformers' own logits move when each number of its embedding moves by about its last bit."""
+    """How much transformers' logits change when each embedding value changes by about its last bit."""
     weight, before = both.theirs.get_input_embeddings().weight, logits(both.theirs, ids)
     kept = weight.clone()
     weight.mul_(1 + torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)) * 2**-23)
@@ -122,5 +122,5 @@ def wobble(both: Pair, ids: Tensor) -> float:
 
 
 def blind(config: dict[str, Any]) -> bool:
-    """Whether its queries look at tokens to come, so that there is no reading on."""
+    """Whether attention is bidirectional, so that generation is impossible."""
     return bool(config.get("use_bidirectional_attention"))

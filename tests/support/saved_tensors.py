@@ -1,4 +1,4 @@
-"""What torch keeps for a backward pass, measured: every storage that autograd saves, once, without the parameters."""
+"""The memory that torch keeps for the backward pass: every storage that autograd saves, counted once, without parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def kept(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> int:
-    """The bytes that a forward pass leaves behind."""
+    """The bytes that autograd saves in a forward pass."""
     own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers())}
     found: dict[int, int] = {}
     alive: list[torch.Tensor] = []
@@ -17,7 +17,7 @@ def kept(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> int:
     def pack(x: torch.Tensor) -> torch.Tensor:
         storage = x.untyped_storage()
         if storage.data_ptr() not in own:
-            alive.append(x)  # or its address would be given away again
+            alive.append(x)  # keeps its address from being reused
             found[storage.data_ptr()] = storage.nbytes()
         return x
 
@@ -36,6 +36,6 @@ def causal_lm(config: dict[str, Any], attention: str, dtype: torch.dtype) -> tor
 
 
 def step(model: torch.nn.Module, batch: int, tokens: int, vocab: int) -> int:
-    """What one forward pass with a loss keeps."""
+    """The bytes saved by one forward pass with a loss."""
     ids = torch.randint(0, vocab, (batch, tokens))
     return kept(model, lambda: model(input_ids=ids, labels=ids).loss)

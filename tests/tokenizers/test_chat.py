@@ -1,4 +1,4 @@
-"""Chat formats: texts as transformers renders the published templates, ids as mistral-common has them, and no way to forge a turn."""
+"""Chat formats: the texts of transformers, the ids of mistral-common, and no way to forge a turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 
 RENDERED = json.loads((Path(__file__).parents[1] / "golden" / "chat.json").read_text())
-"""What transformers' apply_chat_template made of published templates (named in each entry) for three conversations."""
+"""Three conversations in each published template, rendered by transformers; tools/regenerate_chat.py writes the file."""
 TURNS = [ChatMessage("user", "Count to 3."), ChatMessage("assistant", "1, 2, 3"), ChatMessage("user", "and back")]
 
 
@@ -32,11 +32,11 @@ def bytes_tokenizer(marks: list[str]) -> Tokenizer:
 
 
 @pytest.mark.parametrize("case", RENDERED, ids=[f"{x['format']}-{len(x['turns'])}" for x in RENDERED])
-def test_the_text_is_what_transformers_renders(case: dict[str, object]) -> None:
+def test_rendered_text_equals_that_of_transformers(case: dict[str, object]) -> None:
     assert chat.render_chat(chat.find_chat_format(str(case["format"])), [ChatMessage(*turn) for turn in case["turns"]]) == case["text"]
 
 
-def test_every_format_has_an_authority() -> None:
+def test_every_format_is_compared_with_a_reference() -> None:
     assert {x["format"] for x in RENDERED} | {"mistral", "mistral-v3", "mistral-v7"} == set(CHAT_FORMATS)
 
 
@@ -57,7 +57,7 @@ MISTRAL = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("system", ["", "Be brief."])
 @pytest.mark.parametrize("file", MISTRAL)
-def test_ids_are_mistral_commons(file: str, system: str, tmp_path: Path) -> None:
+def test_ids_equal_those_of_mistral_common(file: str, system: str, tmp_path: Path) -> None:
     import mistral_common
     from mistral_common.protocol.instruct.messages import AssistantMessage, SystemMessage, UserMessage
     from mistral_common.protocol.instruct.request import ChatCompletionRequest
@@ -74,7 +74,7 @@ def test_ids_are_mistral_commons(file: str, system: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", CHAT_FORMATS)
-def test_nobody_forges_a_turn(name: str) -> None:
+def test_special_tokens_in_a_message_stay_text(name: str) -> None:
     form = CHAT_FORMATS[name]
     marks = sorted({*form.markers, *form.stop_tokens, form.prefix} - {""})
     ours = bytes_tokenizer(marks)
@@ -86,7 +86,7 @@ def test_nobody_forges_a_turn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, form in CHAT_FORMATS.items() if form.markers and "Cutting" not in "".join(form.markers)])
-def test_a_format_is_recognised_by_its_template_and_by_its_special_tokens(name: str) -> None:
+def test_format_is_detected_by_template_and_special_tokens(name: str) -> None:
     form = CHAT_FORMATS[name]
     template = next((x["text"] for x in RENDERED if x["format"] == name), "".join(form.markers))
     if name not in ("llama-2", "mistral-v3", "mistral-v7", "gemma"):
@@ -95,7 +95,7 @@ def test_a_format_is_recognised_by_its_template_and_by_its_special_tokens(name: 
         assert chat.detect_chat_format(bytes_tokenizer([*form.markers]), "") == form
 
 
-def test_llama_3_and_3_1_differ_by_a_template() -> None:
+def test_llama_3_and_3_1_are_told_apart_by_the_template() -> None:
     ours = bytes_tokenizer(["<|start_header_id|>", "<|eot_id|>"])
     assert chat.detect_chat_format(ours) == CHAT_FORMATS["llama-3"]
     assert chat.detect_chat_format(ours, "<|start_header_id|> <|eot_id|> Cutting Knowledge Date") == CHAT_FORMATS["llama-3.1"]
@@ -103,26 +103,26 @@ def test_llama_3_and_3_1_differ_by_a_template() -> None:
     assert chat.detect_chat_format(bytes_tokenizer([]), default="llama-2") == CHAT_FORMATS["llama-2"]
 
 
-def test_marks_that_swallow_spaces_do() -> None:
+def test_special_tokens_strip_adjacent_spaces() -> None:
     ours = bytes_tokenizer([])
     ours.engine.add_special_tokens([AddedToken("<|user|>", rstrip=True, special=True), AddedToken("<|end|>", lstrip=True, special=True)])
     ids = chat.encode_chat(CHAT_FORMATS["phi-3"], ours, [ChatMessage("user", "hi ")], add_generation_prompt=False)
     assert ours.decode(ids, keep_special_tokens=True) == "<|user|>hi<|end|>\n"
 
 
-def test_a_reply_ends_at_the_formats_marks_and_the_tokenizers() -> None:
+def test_stop_ids_are_those_of_format_and_tokenizer() -> None:
     ours = bytes_tokenizer(["<|eot_id|>"])
     ours.stop_ids = frozenset({3})
     assert chat.chat_stop_ids(CHAT_FORMATS["llama-3"], ours) == {3, ours.token_id("<|eot_id|>")}
 
 
 @pytest.mark.parametrize("roles", [("assistant",), ("user", "user"), ("user", "system"), ("system", "system"), ("user", "tool")])
-def test_a_conversation_out_of_turn_is_refused(roles: tuple[str, ...]) -> None:
+def test_messages_in_wrong_order_are_refused(roles: tuple[str, ...]) -> None:
     with pytest.raises(LlamathError, match="expected"):
         chat.render_chat(CHAT_FORMATS["chatml"], [ChatMessage(role, "x") for role in roles])
 
 
-def test_an_unknown_format_names_the_nearest() -> None:
+def test_unknown_format_suggests_the_nearest() -> None:
     with pytest.raises(LlamathError) as error:
         chat.find_chat_format("lama-3")
     assert "llama-3" in error.value.hint

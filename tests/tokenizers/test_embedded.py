@@ -1,4 +1,4 @@
-"""The model that the package brings: what its files say, that transformers computes the same, and that it knows its little world."""
+"""The bundled model: its files, its agreement with transformers, and the quality of its stories and answers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ SHARES = {
     "manners, seen": 0.95,
     "words of no world, drawn anew": 0.95,
 }
-"""How many answers are right at least; measured are more, and the README of the model says how many."""
+"""Minimum number of right answers; the model's README has the measured numbers."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """So small a model is faster so."""
+    """A model this small is faster on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -56,13 +56,13 @@ def model() -> Known:
     return known(FOLDER)
 
 
-def test_it_is_what_its_configuration_says_and_small() -> None:
+def test_embedded_model_verifies_and_is_small() -> None:
     assert verify_checkpoint("embedded").verdict.ok
     assert sum(x.stat().st_size for x in FOLDER.iterdir() if x.is_file()) <= 4_000_000
     assert llamath.load("embedded").parameters.total == llamath.load(FOLDER).parameters.total
 
 
-def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_folder_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "embedded").mkdir()
     monkeypatch.chdir(tmp_path)
     assert embedded.named("embedded") == "embedded"
@@ -70,7 +70,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.M
         llamath.load("embedded")
 
 
-def test_conversations_are_recognised_as_chatml() -> None:
+def test_chat_format_is_chatml() -> None:
     found = load_tokenizer(embedded.path())
     form = chat.detect_chat_format(found)
     assert form is not None and form.name == "chatml"
@@ -78,7 +78,7 @@ def test_conversations_are_recognised_as_chatml() -> None:
 
 
 @pytest.mark.transformers
-def test_transformers_computes_the_same() -> None:
+def test_logits_match_transformers() -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     theirs = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32, attn_implementation="eager").eval()
@@ -102,22 +102,22 @@ def test_transformers_computes_the_same() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_its_stories_are_consistent(model: Known, temperature: float) -> None:
+def test_generated_stories_are_consistent(model: Known, temperature: float) -> None:
     told, texts = stories(model, openings(40), temperature)
     assert told.known >= 0.98 and told.true >= 0.95 and told.whole >= 0.85, texts
 
 
-def test_its_stories_are_about_what_is_asked_for(model: Known) -> None:
+def test_generated_stories_match_the_request(model: Known) -> None:
     assert granted(model, 40) >= 0.9
 
 
-def test_its_answers_are_right(model: Known) -> None:
+def test_answers_are_right(model: Known) -> None:
     shares = {kind: right(model, pairs[:60]) / len(pairs[:60]) for kind, pairs in questions(300).items()}
     assert shares.keys() == SHARES.keys()
     assert not {kind: share for kind, share in shares.items() if share < SHARES[kind]}
 
 
-def test_wrong_weights_are_noticed() -> None:
+def test_damaged_weights_lower_the_score() -> None:
     wrong = known(FOLDER)
     right = loss(wrong, 12)
     for x in (x for name, x in wrong.module.state_dict().items() if name.startswith("layers.1.") and x.dim() == 2):
@@ -128,20 +128,20 @@ def test_wrong_weights_are_noticed() -> None:
     assert loss(wrong, 12) == right
 
 
-def test_rows_in_another_order_make_no_sense() -> None:
+def test_permuted_rows_lower_the_score() -> None:
     wrong = known(FOLDER)
     q = wrong.module.state_dict()["layers.3.attn.q.weight"]
     q.copy_(q.flip(0))
     assert stories(wrong, openings(20), 0.0)[0].whole < 0.5
 
 
-def test_the_reader_believes_every_story_of_the_teller() -> None:
+def test_reader_accepts_every_training_story() -> None:
     dice = random.Random(3)
     for _ in range(200):
         assert all(x.known and x.true for x in read(story(dice)))
 
 
-def test_the_reader_reads_anything() -> None:
+def test_reader_accepts_any_text() -> None:
     dice = random.Random(4)
     for _ in range(200):
         lines = [x for _ in range(3) for x in sentences(story(dice))]
@@ -149,7 +149,7 @@ def test_the_reader_reads_anything() -> None:
         assert [x.sentence for x in read(" ".join(lines))] == lines
 
 
-def test_who_and_what_is_asked_for_is_in_the_story() -> None:
+def test_requested_names_are_in_the_story() -> None:
     dice = random.Random(6)
     for wish in ({"p": "Ida"}, {"q": "Ben"}, {"o": "hat"}, {"a": "hen"}, {"p": "Max", "a": "owl"}, {"p": "Max", "q": "Ida"}):
         assert all({*wish.values()} <= {*re.findall("[A-Za-z]+", story(dice, wish))} for _ in range(20))
@@ -175,20 +175,20 @@ def test_who_and_what_is_asked_for_is_in_the_story() -> None:
         ("Anna and Ben were on the hill. There they saw a frog.", 1),
     ],
 )  # fmt: skip
-def test_the_reader_finds_what_cannot_be(text: str, wrong: int) -> None:
+def test_reader_finds_contradictions(text: str, wrong: int) -> None:
     verdicts = list(read(text))
     assert [i for i, x in enumerate(verdicts) if not x.true] == [wrong]
     assert [x.sentence for x in verdicts] == sentences(text)
 
 
-def test_nothing_that_is_held_out_is_trained_on() -> None:
+def test_held_out_stories_are_not_trained_on() -> None:
     held = set(islice(texts(7, held=True), 100))
     assert not held & set(islice(texts(7), 2000))
     dice = random.Random(5)
     assert any(x.held for _ in range(300) for x in exchanges(dice))
 
 
-def test_the_tokenizer_is_made_again_the_same() -> None:
+def test_tokenizer_is_reproducible() -> None:
     made = tokenizer(train_tiny.CONFIG["vocab_size"])
     assert made.to_str() == load_tokenizer(embedded.path()).engine.to_str()
     text = "Anna met an owl at the well. Grüße, 世界! 7 + 13 = 20."
@@ -196,12 +196,12 @@ def test_the_tokenizer_is_made_again_the_same() -> None:
 
 
 def training() -> train_tiny.Training:
-    """One of a smaller model with a smaller vocabulary."""
+    """Training of a smaller model with a smaller vocabulary."""
     small = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
     return train_tiny.Training({**train_tiny.CONFIG, **small}, tokenizer(300, 100), 256)
 
 
-def test_training_is_reproducible_and_learns() -> None:
+def test_training_is_reproducible_and_reduces_loss() -> None:
     runs: list[Any] = []
     for _ in range(2):
         made = training()
@@ -212,7 +212,7 @@ def test_training_is_reproducible_and_learns() -> None:
     assert max(first[-3:]) < min(first[:3])
 
 
-def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     whole, half = training(), training()
     losses = [whole.step(4) for _ in range(4)]
     half.step(4), half.step(4)
@@ -222,7 +222,7 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [again.step(4), again.step(4)] == losses[2:]
 
 
-def test_batches_are_of_like_length_and_nothing_is_lost() -> None:
+def test_batches_group_similar_lengths_without_loss() -> None:
     made, seen = tokenizer(300, 100), list(islice(texts(2), POOL))
     found: list[list[int]] = []
     for batch in batches(iter([*seen, *seen]), made, 600, 10_000):

@@ -1,4 +1,4 @@
-"""Tokenizers of every kind of file, against sentencepiece, tiktoken, and transformers' own reading of tokenizer.json."""
+"""Tokenizers from every kind of file, compared with sentencepiece, tiktoken and transformers."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def pieces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @settings(max_examples=400, deadline=None)
 @given(text=some_text)
-def test_pieces_are_sentencepieces(pieces: Pair, text: str) -> None:
+def test_ids_equal_those_of_sentencepiece(pieces: Pair, text: str) -> None:
     theirs, ours, unigram = pieces
-    assume(not unigram or "<" not in text)  # the library's own limit: see from_pieces
+    assume(not unigram or "<" not in text)  # the library's own limit: see build_sentencepiece
     expected = theirs.encode(text)
     assert ours.encode(text) == [theirs.bos_id(), *expected]
     assert ours.encode(text, add_special_tokens=False) == expected
@@ -119,7 +119,7 @@ def llama_3(byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 @settings(max_examples=400, deadline=None)
 @given(text=some_text)
-def test_ranks_are_tiktokens(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
+def test_ids_equal_those_of_tiktoken(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
     theirs, ours = llama_3
     expected = theirs.encode(text, disallowed_special=())
     assert ours.encode(text, add_special_tokens=False) == expected
@@ -128,7 +128,7 @@ def test_ranks_are_tiktokens(llama_3: tuple[tiktoken.Encoding, Tokenizer], text:
     assert ours.vocab_size == theirs.n_vocab
 
 
-def test_marks_are_text_unless_asked_for(llama_3: tuple[tiktoken.Encoding, Tokenizer]) -> None:
+def test_special_tokens_are_text_unless_parsed(llama_3: tuple[tiktoken.Encoding, Tokenizer]) -> None:
     theirs, ours = llama_3
     text = "a<|eot_id|>b"
     assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, disallowed_special=())
@@ -137,7 +137,7 @@ def test_marks_are_text_unless_asked_for(llama_3: tuple[tiktoken.Encoding, Token
     assert ours.token_id("<|eot_id|>") == theirs.encode_single_token("<|eot_id|>") and ours.token_id("nothing") is None
 
 
-def test_llama_3s_special_tokens_have_the_published_places() -> None:
+def test_llama_3_special_tokens_have_published_ids() -> None:
     """Llama 3.1's tokenizer_config.json: ids 128000 to 128255."""
     names = special_tokens()
     published = {
@@ -153,7 +153,7 @@ def test_llama_3s_special_tokens_have_the_published_places() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(text=some_text)
-def test_a_stream_says_what_decoding_says(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
+def test_streamed_text_equals_decoded_text(llama_3: tuple[tiktoken.Encoding, Tokenizer], text: str) -> None:
     _, ours = llama_3
     ids = ours.encode(text, add_special_tokens=False)
     stream = ours.decode_stream(ours.encode("the cat"))
@@ -189,9 +189,7 @@ def llama_gguf(tmp_path_factory: pytest.TempPathFactory) -> tuple[sentencepiece.
 
 @settings(max_examples=200, deadline=None)
 @given(text=some_text)
-def test_the_vocabulary_inside_gguf_is_sentencepieces(
-    llama_gguf: tuple[sentencepiece.SentencePieceProcessor, Tokenizer], text: str
-) -> None:
+def test_sentencepiece_vocabulary_in_gguf(llama_gguf: tuple[sentencepiece.SentencePieceProcessor, Tokenizer], text: str) -> None:
     theirs, ours = llama_gguf
     assert ours.encode(text) == [1, *theirs.encode(text)]
     assert ours.stop_ids == {2}
@@ -229,7 +227,7 @@ def tokenizers_regex(pattern: str) -> object:
 
 @settings(max_examples=100, deadline=None)
 @given(text=some_text)
-def test_byte_level_vocabularies_inside_gguf(bytes_gguf: tuple[Engine, Tokenizer], text: str) -> None:
+def test_byte_level_vocabulary_in_gguf(bytes_gguf: tuple[Engine, Tokenizer], text: str) -> None:
     theirs, ours = bytes_gguf
     text = text + "<tool>" + text
     assert ours.encode(text, add_special_tokens=False) == theirs.encode(text).ids
@@ -237,7 +235,7 @@ def test_byte_level_vocabularies_inside_gguf(bytes_gguf: tuple[Engine, Tokenizer
     assert ours.stop_ids == {theirs.token_to_id("<|end|>")}
 
 
-def test_tokenizer_json_as_transformers_reads_it(byte_level: Engine, tmp_path: Path) -> None:
+def test_tokenizer_json_equals_transformers(byte_level: Engine, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     engine = Engine.from_str(byte_level.to_str())
     engine.decoder = decoders.ByteLevel()
@@ -278,13 +276,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_tokenizer_is_an_error_of_ours(name: str, tmp_path: Path) -> None:
+def test_broken_tokenizer_raises_llamath_error(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(BROKEN[name])
     with pytest.raises(LlamathError):
         load_tokenizer(str(tmp_path / name))
 
 
-def test_a_vocabulary_that_is_none(tmp_path: Path) -> None:
+def test_invalid_gguf_vocabularies_are_refused(tmp_path: Path) -> None:
     a = [("a", 0.0, 1)]
     for pieces, kind, keys, expected in [
         (a * 2, "llama", {}, "each once"),
@@ -297,7 +295,7 @@ def test_a_vocabulary_that_is_none(tmp_path: Path) -> None:
         assert expected in f"{error.value} {error.value.hint}"
 
 
-def test_a_folder_without_a_tokenizer_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_folder_without_tokenizer_names_the_expected_files(tmp_path: Path) -> None:
     with pytest.raises(LlamathError, match=r"tokenizer.json, tokenizer.model and no GGUF"):
         load_tokenizer(str(tmp_path))
 

@@ -1,1 +1,1 @@
-"""The little world of the embedded model: its words, its stories and how they are read back, its conversations, its texts."""
+"""Training data of the embedded model: a small world, its stories, a parser that checks stories, and conversations."""

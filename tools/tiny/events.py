@@ -1,4 +1,4 @@
-"""Every kind of event: how it is told, when it can be so, and what is true afterwards.
+"""Every kind of event: its sentences, its preconditions and its effects.
 
 The same rules let the generator tell its plots and the reader judge what a model tells.
 """
@@ -13,7 +13,7 @@ from .world import World
 
 
 class Event(NamedTuple):
-    """One sentence's worth: its kind, and who, what, where."""
+    """The content of one sentence: the kind of event, and who, what and where."""
 
     kind: str
     p: str = ""  # who
@@ -104,11 +104,11 @@ def _said(what: str) -> Callable[[World, Event], None]:
 
 
 def _nothing(_: World, __: Event) -> None:
-    """It was so before."""
+    """The state did not change."""
 
 
 class Sort(NamedTuple):
-    """A kind of event: how it is told, when it can be so, and what it changes."""
+    """A kind of event: its sentences, preconditions and effects."""
 
     forms: tuple[str, ...]
     can: Callable[[World, Event], bool]
@@ -215,19 +215,19 @@ KNOWN = {"p": PEOPLE, "q": PEOPLE, "o": tuple(THINGS), "c": COLOURS, "l": tuple(
 
 
 def possible(w: World, e: Event) -> bool:
-    """Whether this can happen now, or is true now."""
+    """Whether the event is possible now, or the statement true."""
     return not w.over and SORTS[e.kind].can(w, e)
 
 
 def happen(w: World, e: Event) -> None:
-    """What is true afterwards."""
+    """Apply the effects of an event."""
     w.said = ("", "")
     SORTS[e.kind].then(w, e)
     w.named(e.q, e.p)
 
 
 def told(e: Event, form: str, who: str, thing: str) -> str:
-    """The event in words; `who` and `thing` are what p and o are called this time."""
+    """Return the sentence of an event; `who` and `thing` are the words for p and o."""
     beast = ANIMALS.get(e.a)
     line = form.format(
         p=who, q=e.q, o=thing, co=f"{e.c} {e.o}", l=e.l, a=e.a, at=at(e.l) if e.l else "", does=THINGS.get(e.o, ""),

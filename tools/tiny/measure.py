@@ -1,4 +1,4 @@
-"""What the model is worth, measured on texts that it was not trained on."""
+"""Quality of the model, measured on held-out texts."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Known(NamedTuple):
 
 
 def known(folder: Path) -> Known:
-    """What lies in a folder, its weights as float32."""
+    """Open the model in a folder, with float32 weights."""
     return Known(open_model(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 
 @torch.inference_mode()
 def written(model: Known, prompts: list[str], temperature: float = 0.0, seed: int = 0) -> list[str]:
-    """How each prompt goes on; temperature 0 takes the likeliest token."""
+    """Continue each prompt; temperature 0 is greedy."""
     found: list[str] = []
     dice = torch.Generator().manual_seed(seed)
     for i in range(0, len(prompts), 50):
@@ -78,7 +78,7 @@ def _next(logits: torch.Tensor, temperature: float, dice: torch.Generator) -> to
 
 @torch.inference_mode()
 def loss(model: Known, count: int = 300) -> float:
-    """Nats per token of held-out texts, each alone."""
+    """Cross-entropy of held-out texts in nats per token."""
     total, tokens = 0.0, 0
     for text in islice(texts(SEED, held=True), count):
         ids = torch.tensor([model.ids(text)])
@@ -88,13 +88,13 @@ def loss(model: Known, count: int = 300) -> float:
 
 
 def held_out(make: Callable[[random.Random], list[Exchange]], count: int, seed: int = SEED) -> Iterator[list[Exchange]]:
-    """Conversations of this kind that were not trained on."""
+    """Held-out conversations of this kind."""
     dice = random.Random(seed)
     return islice((x for x in iter(lambda: make(dice), None) if x and x[0].held), count)
 
 
 def questions(count: int) -> dict[str, list[tuple[str, str]]]:
-    """Prompts with right answers, by what they test: about held-out stories, and all sums and facts of the world."""
+    """Prompts with their right answers by topic: held-out stories, and all sums and facts of the world."""
     found: dict[str, list[tuple[str, str]]] = {}
     for make in (about_story, about_numbers):
         for talk in held_out(make, count):
@@ -120,13 +120,13 @@ def _minus(x: int, y: int) -> Exchange:
 
 
 def openings(count: int, seed: int = SEED) -> list[str]:
-    """Beginnings of stories: who and what there is, and where."""
+    """Beginnings of stories that introduce people, things and places."""
     dice = random.Random(seed)
     return [START + play(dice, NOBODY, 3).text for _ in range(count)]
 
 
 def wishes(count: int) -> list[tuple[str, list[str]]]:
-    """Prompts that ask for a story, and what it should be about."""
+    """Prompts that request a story, and its requested topic."""
     asked_ = [x[0] for x in held_out(tale, count)]
     return [(asked(x), [y for y in re.findall("[A-Za-z]+", x.question.partition(" about ")[2]) if y in ABOUT]) for x in asked_]
 
@@ -135,7 +135,7 @@ ABOUT = {*PEOPLE, *THINGS, *ANIMALS}
 
 
 class Told(NamedTuple):
-    """Shares of sentences and of stories."""
+    """Fractions of correct sentences and stories."""
 
     known: float
     true: float
@@ -143,7 +143,7 @@ class Told(NamedTuple):
 
 
 def stories(model: Known, begun: list[str], temperature: float, seed: int = 0) -> tuple[Told, list[str]]:
-    """Stories told to their end, and how many of the new sentences are the world's, and can be so."""
+    """Complete stories, and check each generated sentence for being known and consistent."""
     counts: Counter[str] = Counter()
     told = []
     for opening, rest in zip(begun, written(model, begun, temperature, seed), strict=True):
@@ -159,19 +159,19 @@ def stories(model: Known, begun: list[str], temperature: float, seed: int = 0) -
 
 
 def granted(model: Known, count: int, temperature: float = 0.0) -> float:
-    """The share of stories asked for that are about what was asked for, and in which everything can be so."""
+    """Fraction of requested stories that are on topic and consistent."""
     wished = wishes(count)
     said = written(model, [x for x, _ in wished], temperature)
     return sum(all(x in text for x in about) and sound(text) for text, (_, about) in zip(said, wished, strict=True)) / len(wished)
 
 
 def sound(text: str) -> bool:
-    """A whole story in which everything can be so."""
+    """Whether a story is complete and consistent."""
     return text.endswith("The end.") and all(x.true for x in read(text))
 
 
 def right(model: Known, asked_: list[tuple[str, str]], temperature: float = 0.0) -> int:
-    """How many answers are exactly the right one."""
+    """Number of answers that equal the right one."""
     said = written(model, [x for x, _ in asked_], temperature)
     return sum(a == b for a, (_, b) in zip(said, asked_, strict=True))
 

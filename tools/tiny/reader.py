@@ -1,4 +1,4 @@
-"""Stories read back: is every sentence one that the world knows, and can it be true where it stands?"""
+"""Parser for stories: checks that every sentence is known, and consistent with the sentences before it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = {
 
 VOICES = {x.says: name for name, x in ANIMALS.items()}
 NEW = ("own", "lie", "see")
-"""The kinds of events by which a thing comes into a story, with its colour."""
+"""Kinds of events that introduce a thing with its colour."""
 PLACED = frozenset(map(at, PLACES))
 
 
@@ -39,7 +39,7 @@ PATTERNS = [(kind, _pattern(template)) for kind, sort in SORTS.items() for templ
 
 
 class Verdict(NamedTuple):
-    """A sentence: whether it is one of the world's, and whether it can be so."""
+    """A sentence: whether it is known, and whether it is consistent."""
 
     sentence: str
     known: bool
@@ -47,12 +47,12 @@ class Verdict(NamedTuple):
 
 
 def sentences(text: str) -> list[str]:
-    """A story's sentences; what was said aloud belongs to who said it."""
+    """Split a story into sentences; direct speech stays with its speaker."""
     return [x.strip() for x in re.findall(r'\s*"[^"]*" [^".]*\.|[^".]+"[^"]*"|[^".]+\.|.+$', text) if x.strip()]
 
 
 def read(text: str) -> Iterator[Verdict]:
-    """Every sentence with its verdict; one that cannot be so changes nothing."""
+    """Check every sentence; an inconsistent one has no effect on the state."""
     world = World()
     for line in sentences(text):
         events = list(_events(line, world))
@@ -63,7 +63,7 @@ def read(text: str) -> Iterator[Verdict]:
 
 
 def _events(line: str, world: World) -> Iterator[Event]:
-    """What a sentence may mean."""
+    """The possible meanings of a sentence."""
     for kind, pattern in PATTERNS:
         found = pattern.fullmatch(line)
         if found:
@@ -73,7 +73,7 @@ def _events(line: str, world: World) -> Iterator[Event]:
 
 
 def _event(kind: str, said: dict[str, str], world: World) -> Event | None:
-    """What is told of, if all that is said of it is so."""
+    """The event that a sentence describes, if its statements are true."""
     place = said.get("at", "").rpartition(" ")[2]
     if place and said["at"] not in PLACED:
         return None
@@ -88,7 +88,7 @@ def _event(kind: str, said: dict[str, str], world: World) -> Event | None:
 
 
 def _true(said: dict[str, str], beast: str) -> bool:
-    """Whether the animal says and eats this, and one does this with the thing."""
+    """Whether the animal makes this sound and eats this, and the thing is used this way."""
     if said.get("does", THINGS.get(said.get("o", ""))) != THINGS.get(said.get("o", "")):
         return False
     x = ANIMALS.get(beast)

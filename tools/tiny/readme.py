@@ -1,4 +1,4 @@
-"""The README of the model, with what was measured."""
+"""The README of the model, with its measurements."""
 
 from __future__ import annotations
 

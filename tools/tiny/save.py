@@ -1,4 +1,4 @@
-"""The trained model as Hugging Face has it: configuration, weights in bfloat16, tokenizer and its settings."""
+"""Saving the model in Hugging Face's format: config, bfloat16 weights, tokenizer and its config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories: plots whose events follow from one another, told in several ways about anybody and anything."""
+"""Stories: plots of consistent events, with varying sentences, people and things."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PLOTS = (
     "both p q l, pet p, [cry,|] stray, sad p, miss, meet q, thank p q, glad p, [feed p, eat,|]",
     "both p q l, own p, [use,|] walk m, [use,|] [watch, cry,|] [want q, give p q, thank q p, glad q,|merry,]",
 )
-"""What happens: kinds of events, with who does it, to whom and where; of what is in brackets, one part."""
+"""Plots: kinds of events with who, whom and where; one alternative of each bracket is chosen."""
 NOBODY: Mapping[str, str] = {}
 ENDS = ("", "home", "home", "merry", "stay p l", "")
 
 
 class Cast:
-    """Who and what a plot is played with, by the letters that stand for them; `wish` says who and what is asked for."""
+    """The people and things of a plot by their letters; `wish` holds the requested ones."""
 
     def __init__(self, dice: random.Random, wish: Mapping[str, str]) -> None:
         girl, boy = dice.choice(GIRLS), dice.choice(BOYS)
@@ -54,13 +54,13 @@ class Cast:
 
 
 def script(dice: random.Random, plot: str) -> list[list[str]]:
-    """One way through a plot: of each event the kind, who and where."""
+    """One variant of a plot: kind, people and place of each event."""
     chosen = re.sub(r"\[([^\]]*)\]", lambda found: dice.choice(found[1].split("|")), plot)
     return [x.split() for x in chosen.split(",") if x.strip()]
 
 
 class Teller:
-    """Tells events as they happen, with the dice for the words."""
+    """Tells events, choosing sentences at random."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice, self.world = dice, World()
@@ -68,7 +68,7 @@ class Teller:
         self.last = Event("")
 
     def event(self, step: list[str], cast: Cast) -> Event:
-        """What a step of a plot is with this cast."""
+        """Return the event of a step of a plot with this cast."""
         kind, roles = step[0], step[1:]
         needs = " ".join(SORTS[kind].forms)
         p, q = ([getattr(cast, x) for x in roles if x in "pq"] + ["", ""])[:2]
@@ -77,7 +77,7 @@ class Teller:
         return Event(kind, p, q, o, c, where, cast.a if "{a}" in needs or "{says}" in needs else "")
 
     def tell(self, e: Event) -> bool:
-        """Let it happen and say so, if it can be."""
+        """Apply and tell an event if it is possible."""
         w, dice = self.world, self.dice
         if not possible(w, e):
             return False
@@ -97,7 +97,7 @@ class Teller:
 
 
 def play(dice: random.Random, wish: Mapping[str, str], most: int = 99) -> Teller:
-    """A plot played to its end, or its first events."""
+    """Tell a plot, or its first events."""
     while True:
         plot = dice.choice(PLOTS)
         for _ in range(20):
@@ -109,12 +109,12 @@ def play(dice: random.Random, wish: Mapping[str, str], most: int = 99) -> Teller
 
 
 def story(dice: random.Random, wish: Mapping[str, str] = NOBODY) -> str:
-    """A whole story, about somebody, with a thing or an animal if that is asked for."""
+    """Return a story with the requested person, thing or animal."""
     return play(dice, wish).text
 
 
 def counting(dice: random.Random) -> tuple[str, str, str, int]:
-    """A story of how many: the text, whose, of what, and how many there are."""
+    """Return a counting story: text, person, thing and number."""
     p, q = dice.sample(PEOPLE, 2)
     word, number, more = dice.choice(FRUIT), dice.randint(1, 5), dice.randint(1, 5)
     text = f"{p} had {many(number, word)}. {q} gave {p} {many(more, word)}."

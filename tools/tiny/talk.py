@@ -1,4 +1,4 @@
-"""What is asked and answered: stories, animals, numbers, and small talk."""
+"""Conversations: stories, animals, numbers and small talk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .words import ANIMALS, BOYS, COLOURED, GIRLS, NUMBERS, OPPOSITES, PEOPLE, P
 
 
 class Exchange(NamedTuple):
-    """A question and its answer; `kind` is what it tests, `held` that its facts are not trained on."""
+    """A question and its answer; `kind` is the skill it tests, `held` marks held-out facts."""
 
     kind: str
     question: str
@@ -22,12 +22,12 @@ class Exchange(NamedTuple):
 
 
 def hashed(text: str) -> int:
-    """The same number for a text everywhere."""
+    """A hash of a text that is the same on every machine."""
     return zlib.crc32(text.encode())
 
 
 def about_story(dice: random.Random) -> list[Exchange]:
-    """The beginning of a story, and who and what is where now."""
+    """The beginning of a story, and its state."""
     while True:
         teller = play(dice, NOBODY, dice.randint(2, 7))
         found = [x for x in (_asked(teller, dice) for _ in range(dice.choice((1, 1, 2)))) if x]
@@ -55,7 +55,7 @@ def _asked(teller: Teller, dice: random.Random) -> Exchange | None:
 
 
 def about_numbers(dice: random.Random) -> list[Exchange]:
-    """A story of how many."""
+    """A counting story."""
     text, p, word, number = counting(dice)
     return [Exchange("how many", f"{text} How many {word}s does {p} have now?", f"{p} has {many(number, word)}.", hashed(text) % 20 == 0)]
 
@@ -91,7 +91,7 @@ def numbers(dice: random.Random) -> list[Exchange]:
 
 
 def animals(dice: random.Random) -> list[Exchange]:
-    """What is true of an animal."""
+    """Facts about an animal."""
     name = dice.choice(list(ANIMALS))
     kinds = dice.sample(FACTS, dice.choice((1, 1, 2)))
     return [animal(name, kind, dice.choice(dice.choice((SKILLS, ANIMALS[name].can)))) for kind in kinds]
@@ -101,7 +101,7 @@ FACTS = ("says", "eats", "legs", "can", "can", "bird", "all")
 
 
 def portrait(name: str) -> str:
-    """All about an animal."""
+    """All facts about an animal."""
     x = ANIMALS[name]
     lines = [f"It has {many(x.legs, 'leg')}.", f"It says {x.says.lower()}.", f"It eats {x.eats}.", f"It can {' and '.join(x.can)}."]
     return " ".join([f"{capital(a(name))} is {'a bird' if x.bird else 'an animal'}.", *lines])
@@ -150,7 +150,7 @@ def small_talk(dice: random.Random) -> list[Exchange]:
 
 
 def unknown(dice: random.Random) -> list[Exchange]:
-    """Words that are none of its world's, and numbers that are too large."""
+    """Unknown words and numbers that are too large."""
     if dice.random() < 0.2:
         least, sign = dice.choice(((11, "+"), (21, "-"), (2, "*")))
         return [Exchange("unknown", dice.choice(SUMS).format(f"{dice.randint(least, 99)} {sign} {dice.randint(1, 99)}"), "I do not know.")]
@@ -199,7 +199,7 @@ BEGINNINGS = (
 
 
 def going_on(dice: random.Random) -> list[Exchange]:
-    """A story that somebody has begun."""
+    """Continuation of a story."""
     whole = sentences(story(dice))
     if dice.random() < 0.3:
         text = " ".join(whole)
@@ -221,13 +221,13 @@ KINDS: dict[Callable[[random.Random], list[Exchange]], float] = {
     tale: 2.0,
     going_on: 1.0,
 }
-"""What is asked, and how often."""
+"""Kinds of questions and their weights."""
 TELLING = ("going on", "how many")
-"""What is asked in whole sentences."""
+"""Questions in full sentences."""
 
 
 def loosely(question: str) -> str:
-    """As somebody types it who is in a hurry."""
+    """A carelessly typed question."""
     first, _, rest = question.partition(" ")
     return f"{first if first in PEOPLE else first.lower()} {rest}".strip(" .?!")
 

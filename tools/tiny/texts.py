@@ -1,4 +1,4 @@
-"""The texts that the model learns: a stream without end from a seed, its tokenizer, and rows of tokens."""
+"""Training texts: an endless stream from a seed, the tokenizer, and batches of tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def talk(found: list[Exchange]) -> str:
 
 
 def texts(seed: int, held: bool = False) -> Iterator[str]:
-    """Texts for training, or those that are held out from it."""
+    """Training texts, or held-out ones."""
     dice = random.Random(seed)
     while True:
         kind = dice.random()
@@ -53,7 +53,7 @@ def texts(seed: int, held: bool = False) -> Iterator[str]:
 
 @cache
 def tokenizer(size: int, count: int = 6000) -> Tokenizer:
-    """Byte-level BPE that cuts words as Llama 3's does, learned from the first texts."""
+    """Byte-level BPE with Llama 3's pre-tokenizer, trained on the first texts."""
     made = Tokenizer(models.BPE(ignore_merges=True))
     cut = pre_tokenizers.Split(Regex(SPLIT_PATTERNS["llama-3"][0]), "isolated")
     made.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -73,7 +73,7 @@ def _plain(text: str) -> str:
 
 
 def batches(stream: Iterator[str], made: Tokenizer, tokens: int, longest: int) -> Iterator[list[list[int]]]:
-    """Texts of like length together, some so many tokens; a text that is too long is cut off."""
+    """Batches of texts of similar length with a fixed number of tokens; longer texts are truncated."""
     dice = random.Random(0)
     while True:
         pool = sorted((made.encode(next(stream), add_special_tokens=False).ids[: longest + 1] for _ in range(POOL)), key=len)
@@ -87,6 +87,6 @@ def batches(stream: Iterator[str], made: Tokenizer, tokens: int, longest: int) -
 
 
 def padded(batch: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """What is read and what should follow; after the end of a text nothing is learned, which -100 says to torch's loss."""
+    """Inputs and targets; padding after a text has the target -100, which torch's loss ignores."""
     width = max(map(len, batch))
     return [x + [0] * (width - len(x)) for x in batch], [x[1:] + [-100] * (width - len(x) + 1) for x in batch]

@@ -1,4 +1,4 @@
-"""What there is in the little world: people, places, things, animals and what is true of them, numbers."""
+"""The small world: people, places, things, animals and facts about them, numbers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ PLACES = {
     **dict.fromkeys(("market", "river", "school", "well"), "at"),
     "hill": "on",
 }
-"""With the word before them."""
+"""With their prepositions."""
 COLOURS = ("red", "blue", "green", "yellow", "white", "black")
 THINGS = {
     "ball": "played with", "book": "read", "kite": "flew", "hat": "tried on", "lamp": "lit", "drum": "played",
     "cup": "filled", "key": "looked at", "basket": "filled", "coin": "looked at", "rope": "pulled", "doll": "played with",
 }  # fmt: skip
-"""With what people did with them."""
+"""With the actions that people do with them."""
 FRAGILE = ("kite", "lamp", "drum", "cup", "basket", "doll")
 FRUIT = ("apple", "pear", "plum", "nut", "cookie", "egg")
 NUMBERS = tuple("no one two three four five six seven eight nine ten eleven twelve".split())
 
 
 class Animal(NamedTuple):
-    """What is true of a kind of animal."""
+    """Facts about a kind of animal."""
 
     says: str
     eats: str
@@ -59,7 +59,7 @@ OPPOSITES = {"big": "small", "hot": "cold", "day": "night", "old": "new", "fast"
 
 
 def a(word: str) -> str:
-    """With its article."""
+    """Add the indefinite article."""
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
@@ -74,5 +74,5 @@ def at(place: str) -> str:
 
 
 def capital(text: str) -> str:
-    """With a capital at its beginning."""
+    """Capitalize the first letter."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Who is where, who has what and how people feel, at one moment of a story."""
+"""The state of a story: places, possessions and feelings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PRONOUN = {**dict.fromkeys(GIRLS, "she"), **dict.fromkeys(BOYS, "he")}
 
 
 class World:
-    """What is true at one moment of a story."""
+    """The state of a story at one moment."""
 
     def __init__(self) -> None:
         self.place: dict[str, str] = {}  # of people
@@ -29,7 +29,7 @@ class World:
         self.over = False
 
     def named(self, *people: str) -> None:
-        """Who is called he and she from now on."""
+        """Set the people that he and she refer to."""
         self.told.update({PRONOUN[p]: p for p in people if p})
 
     def has(self, p: str, o: str) -> bool:
@@ -42,41 +42,41 @@ class World:
         return p in self.place and self.place[p] == self.lies.get(o)
 
     def pair(self) -> bool:
-        """Whether two people are there, together."""
+        """Whether two people are present together."""
         return len(self.place) == 2 and len(set(self.place.values())) == 1
 
     def company(self, a: str) -> bool:
-        """Whether this is the animal that is there."""
+        """Whether this animal is present."""
         return bool(a) and self.near == a
 
     def lives(self, a: str) -> bool:
-        """Whether such an animal may be where the people are."""
+        """Whether an animal of this kind can be where the people are."""
         return any(x in ANIMALS[a].homes for x in self.place.values())
 
     def anyone(self, how: str, but: str) -> bool:
-        """Whether somebody else feels so."""
+        """Whether another person has this feeling."""
         return any(x == how for p, x in self.mood.items() if p != but)
 
     def asked(self, p: str) -> bool:
-        """Whether somebody who is there has just asked for something."""
+        """Whether a person present has just asked for something."""
         return self.said[0] == "asked" and self.together(p, self.said[1])
 
     def usable(self, o: str) -> bool:
         return o not in self.broken and self.held.get(o) in self.place
 
     def move(self, where: str, *people: str) -> None:
-        """These people are there now, or all; the animal, if it does not belong to them, stays behind."""
+        """Move these people, or all; an animal that is not theirs stays."""
         for p in people or tuple(self.place):
             self.place[p] = where
         self.near = ""
 
     def feel(self, how: str, *people: str) -> None:
-        """These people feel so now, or all."""
+        """Set the feeling of these people, or all."""
         for p in people or tuple(self.place):
             self.mood[p] = how
 
     def pass_on(self, o: str, to: str, said: str = "", by: str = "") -> None:
-        """A thing is in other hands, and whoever wanted it is glad."""
+        """Give a thing to another person, which makes whoever wanted it glad."""
         self.lies.pop(o, None)
         self.lost.discard(o)
         self.held[o], self.said = to, (said, by)

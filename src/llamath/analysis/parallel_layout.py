@@ -1,9 +1,9 @@
-"""`Layout`: how a model is laid out over GPUs, and what of its weights one GPU then holds.
+"""`Layout`: how a model is split over GPUs, and the shards of its weights on each GPU.
 
-Tensor parallelism cuts weights as their blocks declare (`Block.cuts`), expert parallelism distributes the stacks in
-`Block.expert_parallel`, pipeline parallelism gives each stage a run of layers (or several, interleaved), and data and context parallelism
-copy, unless ZeRO shards. Experts are cut over `etp` ranks, as all else is if it is not given, and their other copies are among the rest
-of the ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
+Tensor parallelism splits weights as their blocks declare (`Block.cuts`), expert parallelism distributes the stacks of
+`Block.expert_parallel`, pipeline parallelism gives each stage one run of layers (or several, interleaved), and data and context
+parallelism copy the weights unless ZeRO shards them. Experts are split over `etp` ranks (by default over `tp`), and their copies are
+among the other ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..core.tree import Block, Folded, Stack, fold_field
 Recompute = Literal["none", "selective", "full"]
 
 MAX_STAGES = 1_000
-"""So many runs of layers make a pipeline at the most."""
+"""The most runs of layers in a pipeline."""
 UNIT_NAMES = {
     "heads": "heads",
     "kv_heads": "key/value heads",
@@ -32,25 +32,25 @@ UNIT_NAMES = {
 
 
 class Layout(Record):
-    """Ranks along each axis, and what is traded for memory."""
+    """Ranks along each axis, and what saves memory."""
 
     tp: int = 1  # tensor
     pp: int = 1  # pipeline
     cp: int = 1  # context
     ep: int = 1  # expert, within data and context
     dp: int = 1  # data
-    etp: int | None = None  # tensor parallelism inside an expert; None: as everywhere
-    zero: int = 0  # what data parallelism shards: 1 optimizer states, 2 also gradients, 3 also weights (FSDP)
-    sequence_parallel: bool = True  # with tensor parallelism, what lies between its regions is cut along the sequence
-    interleave: int = 1  # runs of layers (virtual stages) in each stage
+    etp: int | None = None  # tensor parallelism inside an expert; None: same as tp
+    zero: int = 0  # data parallelism shards: 1 optimizer states, 2 also gradients, 3 also weights (FSDP)
+    sequence_parallel: bool = True  # activations between tensor-parallel regions are split along the sequence
+    interleave: int = 1  # virtual stages (runs of layers) in each stage
     microbatch: int = 1
-    microbatches: int | None = None  # per step and pipeline; None: as many as there are stages
+    microbatches: int | None = None  # per step and pipeline; None: one for each stage
     recompute: Recompute = "none"
-    flash: bool = True  # attention whose scores are never written
+    flash: bool = True  # attention without materialized scores
 
     @property
     def gpus(self) -> int:
-        """How many there are."""
+        """The number of GPUs."""
         return self.tp * self.pp * self.cp * self.dp
 
     @property
@@ -60,46 +60,46 @@ class Layout(Record):
 
     @property
     def expert_tp(self) -> int:
-        """Over how many ranks one expert is cut."""
+        """The ranks over which one expert is split."""
         return self.tp if self.etp is None else self.etp
 
     @property
     def replicas(self) -> int:
-        """How many ranks hold the same dense weights, and share them under ZeRO."""
+        """The ranks with the same dense weights, over which ZeRO shards them."""
         return self.dp * self.cp
 
     @property
     def expert_replicas(self) -> int:
-        """The same for experts."""
+        """The ranks with the same expert weights."""
         return self.dp * self.cp * self.tp // (self.ep * self.expert_tp)
 
     @property
     def count(self) -> int:
-        """Microbatches in a step."""
+        """The microbatches of a step."""
         return self.pp if self.microbatches is None else self.microbatches
 
 
 class WeightShard(NamedTuple):
-    """What one GPU has of a weight: its shape there, and how many of its copies."""
+    """The part of a weight on one GPU: its shape there, and the number of copies."""
 
     pattern: str
     shape: tuple[int, ...]
     copies: int
     role: str
     group: str
-    is_expert: bool  # of an expert
-    full_shape: tuple[int, ...] = ()  # its shape before it is cut
-    axis: int | None = None  # where it is cut
-    buffer: bool = False  # stored, but not trained
+    is_expert: bool  # part of an expert
+    full_shape: tuple[int, ...] = ()  # the shape before the split
+    axis: int | None = None  # of the split
+    buffer: bool = False  # stored but not trained
 
     @property
     def elements(self) -> int:
-        """All copies together."""
+        """The elements of all copies."""
         return prod(self.shape) * self.copies
 
 
 class PipelineStage(Record):
-    """One stage of a pipeline: which layers it has, in one run or several, and what stands before or after them."""
+    """One stage of a pipeline: its runs of layers, and whether it has the embedding or the head."""
 
     index: int
     runs: tuple[tuple[int, int], ...]
@@ -108,47 +108,47 @@ class PipelineStage(Record):
 
     @property
     def layers(self) -> int:
-        """How many layers it has."""
+        """The number of its layers."""
         return sum(b - a for a, b in self.runs)
 
 
 def layout_problems(tree: Decoder, layout: Layout, context: int | None = None) -> list[str]:
-    """Why a model cannot be laid out like this, as `TP 3: 52 heads`; empty where it can."""
+    """Return the reasons why a model cannot be split like this, such as `TP 3: 52 heads`; empty if it can."""
     axes = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "count")
     found = [f"{name.upper()} {n}: at least 1" for name in axes if (n := getattr(layout, name)) is not None and n < 1]
     if found:
         return found
     leaves = [x for name, _ in tree.children for x in fold_field(tree, name)]
-    found = [x for leaf in leaves for x in _uncut(leaf, layout)]
-    found += _ranks(leaves, layout) + _pipeline(tree, layout)
+    found = [x for leaf in leaves for x in _tp_problems(leaf, layout)]
+    found += _ep_problems(leaves, layout) + _pp_problems(tree, layout)
     if context is not None:
         if layout.cp > 1 and context % (2 * layout.cp):
-            found.append(f"CP {layout.cp}: {context:,} tokens are not cut into {2 * layout.cp} equal parts")
+            found.append(f"CP {layout.cp}: {context:,} tokens do not divide into {2 * layout.cp} equal parts")
         elif layout.tp > 1 and layout.sequence_parallel and context // layout.cp % layout.tp:
             found.append(f"TP {layout.tp}: {context // layout.cp:,} tokens of a sequence")
     return list(dict.fromkeys(found))
 
 
 def check_layout(tree: Decoder, layout: Layout, context: int | None = None) -> None:
-    """Refuse a layout that does not fit the model, naming each dimension."""
+    """Reject a layout that does not divide the model, naming each dimension."""
     if found := layout_problems(tree, layout, context):
         raise LlamathError("this layout does not divide the model: " + "; ".join(found))
 
 
-def _uncut(x: Folded, layout: Layout) -> Iterator[str]:
-    """Whether tensor parallelism can cut a leaf."""
+def _tp_problems(x: Folded, layout: Layout) -> Iterator[str]:
+    """Yield the reason why tensor parallelism cannot split a weight."""
     n, name = (layout.expert_tp, "expert TP") if x.num_experts and layout.etp is not None else (layout.tp, "TP")
-    if x.split and not _fits(x.split.parts, n, x.split.on_indivisible):
+    if x.split and not _divides(x.split.parts, n, x.split.on_indivisible):
         what = UNIT_NAMES.get(x.split.unit, f"of {x.split.unit}")
         yield f"{name} {n}: {x.split.parts:,} {what}"
 
 
-def _fits(parts: int, n: int, otherwise: str) -> bool:
+def _divides(parts: int, n: int, otherwise: str) -> bool:
     return otherwise == "pad" or parts % n == 0 or (otherwise == "copy" and n % parts == 0)
 
 
-def _ranks(leaves: list[Folded], layout: Layout) -> list[str]:
-    """Whether experts can be dealt out."""
+def _ep_problems(leaves: list[Folded], layout: Layout) -> list[str]:
+    """Return the reasons why the experts cannot be distributed."""
     experts = list(dict.fromkeys(x.num_experts for x in leaves if x.num_experts))
     if layout.ep == 1:
         return []
@@ -161,7 +161,7 @@ def _ranks(leaves: list[Folded], layout: Layout) -> list[str]:
     return found
 
 
-def _pipeline(tree: Decoder, layout: Layout) -> list[str]:
+def _pp_problems(tree: Decoder, layout: Layout) -> list[str]:
     n, slots = int(tree.layers.n), layout.pp * layout.interleave
     if slots > MAX_STAGES:
         return [f"PP {layout.pp:,}: more than {MAX_STAGES:,} stages"]
@@ -173,7 +173,7 @@ def _pipeline(tree: Decoder, layout: Layout) -> list[str]:
 
 
 def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
-    """The stages, layers as even as can be; what does not come out even goes to the middle, since first and last have more to hold."""
+    """Return the stages with layers as even as possible; the middle gets the remainder, as first and last stage hold more."""
     slots = layout.pp * layout.interleave
     each, rest = divmod(int(tree.layers.n), slots)
     skip = (slots - rest) // 2
@@ -191,7 +191,7 @@ def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
 
 
 def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
-    """The blocks from `first` up to `last`, each kind with how often it occurs."""
+    """Return the distinct blocks from layer `first` up to `last`, with their numbers."""
     found: dict[int, tuple[Block, int]] = {}
     start = 0
     for pattern, times in stack.runs:
@@ -206,7 +206,7 @@ def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]
 
 
 def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[WeightShard]:
-    """What one GPU of a stage holds, before ZeRO shards it; a tied head on another stage than the embedding is a copy."""
+    """Return the shards on one GPU of a stage, before ZeRO; a tied head on another stage than the embedding is a copy."""
     kinds = [pair for run in stage.runs for pair in slice_layers(tree.layers, *run)]
     part = tree.replace(layers=Stack(*(((block,), n) for block, n in kinds)))
     at = tree.fields.index("layers")
@@ -215,11 +215,11 @@ def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[W
         place = tree.fields.index(name)
         if (place < at and not stage.first) or (place > at and not stage.last):
             continue
-        made += [_piece(x, layout) for x in fold_field(part, name) if not x.weight.tied or not stage.first]
+        made += [_shard(x, layout) for x in fold_field(part, name) if not x.weight.tied or not stage.first]
     return made
 
 
-def _piece(x: Folded, layout: Layout) -> WeightShard:
+def _shard(x: Folded, layout: Layout) -> WeightShard:
     shape, n = list(map(int, x.weight.shape)), layout.expert_tp if x.num_experts else layout.tp
     if x.split:
         axis, parts = x.split.axis, x.split.parts

@@ -1,4 +1,4 @@
-"""The catalogue: published models as data, one JSON file each (name, public ids, source, parameters, config)."""
+"""The catalog of presets: published models as JSON files with name, public ids, source, parameters and config."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class Preset(Record):
 
 
 def normalize_name(name: str) -> str:
-    """A name without case and punctuation: what lookups compare."""
+    """Return a name without case and punctuation, for comparison."""
     return "".join(x for x in name.lower() if x.isalnum())
 
 
 def normalize_with_dots(name: str) -> str:
-    """The same, but with its dots: OPT 1.3B is not OPT 13B."""
+    """Return a name without case and punctuation except dots: OPT 1.3B is not OPT 13B."""
     return "".join(x for x in name.lower() if x.isalnum() or x == ".")
 
 
 FORMS = (normalize_with_dots, normalize_name)
-"""How names are compared, the stricter way first."""
+"""The ways in which names are compared, the stricter first."""
 
 
 def slugs() -> list[str]:
-    """The names of all presets."""
+    """Return the names of all presets."""
     return sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json"))
 
 
 def read_preset(slug: str) -> Preset:
-    """One preset."""
+    """Read one preset."""
     from ..core.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{slug}.json"))
@@ -53,12 +53,12 @@ def read_preset(slug: str) -> Preset:
 
 
 def presets() -> Iterator[Preset]:
-    """All presets, by slug."""
+    """Yield all presets, by slug."""
     return map(read_preset, slugs())
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of this name, alias or public id, forgiving in case and punctuation; else an error with the nearest."""
+    """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an unknown name lists the nearest."""
     for form in FORMS:
         by_slug = {form(slug): slug for slug in slugs()}
         if (wanted := form(name)) in by_slug:
@@ -71,4 +71,4 @@ def find_preset(name: str) -> Preset:
     known = {normalize_name(x): x for preset in everything for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
     hint = f"did you mean {', '.join(near)}?" if near else "`llamath models` lists the presets"
-    raise UnknownModel(f"{safe(name)!r} is no file, folder, preset or known public id", hint=hint)
+    raise UnknownModel(f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint)

@@ -1,6 +1,6 @@
-"""The vocabulary that families compose: every kind of Block that a decoder is made of.
+"""The blocks that decoders are made of; recurrent mixers are in `mixers`.
 
-Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head size, F feed-forward width, E experts, k experts per token.
+Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head size, F MLP width, E experts, k experts per token.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class Linear(Block):
 
 
 class Embedding(Block):
-    """One row per token or position, looked up."""
+    """A table with one row per token or position."""
 
     weight: Weight
-    scale: float = 1.0  # rows are multiplied by this when read
-    offset: int = 0  # of positions: the row of position 0 (OPT: 2)
+    scale: float = 1.0  # factor of the rows
+    offset: int = 0  # row of position 0 (OPT: 2)
 
 
 class ProjectedEmbedding(Embedding):
-    """Rows narrower than the model, widened by a matrix (OPT-350m)."""
+    """An embedding narrower than the model, projected to its width (OPT-350m)."""
 
     projection: Linear
 
 
 class ProjectedLinear(Linear):
-    """A head narrower than the model: `projection` first, then `weight` (OPT-350m)."""
+    """A head narrower than the model: first `projection`, then `weight` (OPT-350m)."""
 
     projection: Linear
 
 
 class Norm(Block):
-    """Base of the normalisations; without `weight` it only normalises."""
+    """Base of the norms; without `weight` it only normalizes."""
 
     group: ClassVar[str] = "norm"
     weight: Weight | None = None
@@ -67,24 +67,24 @@ class Attention(AttentionBase):
         **dict.fromkeys(("q", "gate", "sinks"), Cut(0, "heads")),
         **dict.fromkeys(("k", "v"), Cut(0, "kv_heads", "copy")),
         "o": Cut(1, "heads"),
-        "q_norm": Cut(-2, "heads"),  # one row for each head, where it is so
+        "q_norm": Cut(-2, "heads"),  # for norms with one row per head
         "k_norm": Cut(-2, "kv_heads", "copy"),
     }
     q: Linear
-    k: Linear | None  # None: keys and values are another layer's
-    v: Linear | None  # None with k: values are the keys, before their norm and rotation
+    k: Linear | None  # None: keys and values of another layer are used
+    v: Linear | None  # None with k: the keys are the values, before norm and rotation
     o: Linear
-    q_norm: Norm | Stack | None = None  # a Stack: each head has its own
+    q_norm: Norm | Stack | None = None  # a Stack: one norm per head
     k_norm: Norm | Stack | None = None
     v_norm: Norm | None = None
-    gate: Linear | None = None  # sigmoid of it multiplies the output of the heads
-    sinks: Weight | None = None  # one learned logit per head that takes attention and gives nothing
+    gate: Linear | None = None  # its sigmoid multiplies the output of the heads
+    sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
     heads: int
     kv_heads: int
     head_dim: int
-    kv_layer: int | None = None  # without k: whose keys and values these are
+    kv_layer: int | None = None  # without k: the layer whose keys and values are used
     rope: Rope | None = None  # None: no rotary positions
-    window: AttentionWindow = AttentionWindow()  # which keys a query looks at
+    window: AttentionWindow = AttentionWindow()
     qk_preprocess: QKPreprocess = QKPreprocess()
     score_transform: ScoreTransform = ScoreTransform()
 
@@ -94,14 +94,14 @@ class Attention(AttentionBase):
 
 
 class LatentAttention(AttentionBase):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are unpacked from one small vector."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are projected from one latent vector."""
 
     cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
-    q: Linear | None = None  # either one matrix …
-    q_down: Linear | None = None  # … or two with a norm between
+    q: Linear | None = None  # either one matrix
+    q_down: Linear | None = None  # or two with a norm between
     q_norm: Norm | None = None
     q_up: Linear | None = None
-    kv_down: Linear  # to the latent vector and the one rotary key that all heads share
+    kv_down: Linear  # to the latent vector and the rotary key that all heads share
     kv_norm: Norm
     k_up: Linear
     v_up: Linear
@@ -150,27 +150,27 @@ class ExpertGroups(NamedTuple):
 
 
 class MoE(Block):
-    """A router that sends each token to `top_k` of the experts, and what every token passes besides."""
+    """A mixture of experts: a router sends each token to `top_k` experts; shared experts process every token."""
 
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"router": "router", "correction": "router", "experts": "experts"}
     expert_parallel: ClassVar[frozenset[str]] = frozenset({"experts"})
     router: Linear
-    correction: Weight | None = None  # added to the scores for the choice only
+    correction: Weight | None = None  # correction bias, added to the scores for the choice only
     experts: Stack
     shared: MLP | None = None
     shared_gate: Linear | None = None
     top_k: int
-    scoring: str = "softmax"  # or sigmoid; see `routing` for its order
-    norm_topk_prob: bool = True  # weights of the chosen sum to 1
+    scoring: str = "softmax"  # or sigmoid
+    norm_topk_prob: bool = True  # routing weights of the chosen experts sum to 1
     routed_scaling_factor: float = 1.0
     expert_groups: ExpertGroups | None = None
-    routing: str = ""  # a family's own way, by name
-    fp32_router: bool = False  # the router computes in float32, whatever the model's type
+    routing: str = ""  # name of a family-specific method
+    fp32_router: bool = False  # the router computes in float32 regardless of the dtype of the model
 
 
 class SparseMixerMoE(MoE):
-    """The best expert, then the best of the others; each has its softmax among the logits x not yet chosen from that are near the best b,
+    """Two experts, chosen one after the other; each weight is a softmax over the remaining logits x close to the best logit b,
     (b − x) / max(|x|, b) ≤ 2 · jitter (SparseMixer, arXiv:2409.12136).
     """
 
@@ -178,14 +178,14 @@ class SparseMixerMoE(MoE):
 
 
 class LatentMoE(MoE):
-    """The experts read latent_down x, and their sum passes latent_up; router and `shared` read x itself (Nemotron 3 Super)."""
+    """Experts in a latent space: latent_up(experts(latent_down x)); router and `shared` read x (Nemotron 3 Super)."""
 
     latent_down: Linear
     latent_up: Linear
 
 
 class ScaledMoE(MoE):
-    """Router and experts read x through norms of their own, the router's times `factor`; each expert's share is scaled (Gemma 4)."""
+    """Router and experts have their own input norms, the router's times `factor`; each routing weight is scaled (Gemma 4)."""
 
     groups: ClassVar[dict[str, str]] = {**MoE.groups, "expert_scale": "router"}
     router_norm: Norm
@@ -195,7 +195,7 @@ class ScaledMoE(MoE):
 
 
 class DenseAndMoE(Block):
-    """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x): an MLP and experts side by side (Gemma 4)."""
+    """dense_out_norm(dense(dense_norm x)) + moe_out_norm(moe x): an MLP and experts in parallel (Gemma 4)."""
 
     group: ClassVar[str] = "mlp"
     dense_norm: Norm
@@ -206,7 +206,7 @@ class DenseAndMoE(Block):
 
 
 class PerLayerInput(Block):
-    """A layer's third branch: x += norm(out(act(gate x) · e)), with e what `PerLayerEmbedding` has for the token in this layer."""
+    """The per-layer embedding branch: x += norm(out(act(gate x) · e)), with the token's row e of `PerLayerEmbedding` for this layer."""
 
     group: ClassVar[str] = "mlp"
     gate: Linear
@@ -216,7 +216,7 @@ class PerLayerInput(Block):
 
 
 class Layer(Block):
-    """One decoder layer: x += mixer(norm x); x += mlp(norm x), with the norms that a family has."""
+    """One decoder layer: x += mixer(norm x); x += mlp(norm x), with the norms of the family."""
 
     attn_norm: Norm | None = None
     attn: Block | None = None
@@ -224,27 +224,27 @@ class Layer(Block):
     mlp_norm: Norm | None = None
     mlp: Block | None = None
     mlp_out_norm: Norm | None = None
-    parallel: bool = False  # mixer and mlp read the same x; an mlp without a norm reads it through attn_norm
-    residual_multiplier: float = 1.0  # what each branch is multiplied by before it is added
+    parallel: bool = False  # mixer and mlp read the same x; an mlp without a norm uses attn_norm
+    residual_multiplier: float = 1.0  # factor of each branch before it is added
 
 
 class PostNormLayer(Layer):
-    """The original transformer's order: x = attn_norm(x + mixer x); x = mlp_norm(x + mlp x) (OPT-350m)."""
+    """Post-norm, as in the original transformer: x = attn_norm(x + mixer x); x = mlp_norm(x + mlp x) (OPT-350m)."""
 
 
 class NormedResidualLayer(Layer):
-    """The branches are added to the normed x that they read, not to x (Bloom's `apply_residual_connection_post_layernorm`)."""
+    """A layer whose branches are added to their normalized input instead of x (Bloom's `apply_residual_connection_post_layernorm`)."""
 
 
 class TwoNormLayer(Layer):
-    """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), whose norms files name in their own way (Falcon 40B)."""
+    """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), with one norm per branch (Falcon 40B)."""
 
     attn_branch_norm: Norm
     mlp_branch_norm: Norm
 
 
 class ScaledLayer(Layer):
-    """A layer with a third branch, perhaps, and with a result that is multiplied by one stored number (Gemma 4)."""
+    """A layer with an optional per-layer embedding branch, whose output is multiplied by one stored scalar (Gemma 4)."""
 
     groups: ClassVar[dict[str, str]] = {"scalar": "norm"}
     per_layer: PerLayerInput | None = None
@@ -252,8 +252,8 @@ class ScaledLayer(Layer):
 
 
 class MTPLayer(Layer):
-    """Predicts one token further on: a layer on join([embed_norm e; hidden_norm x]), with x what the layers before it gave and e the next
-    token's embedding; then norm, and the model's own head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
+    """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with the hidden state x and the embedding e
+    of the next token, then norm and the shared head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
     """
 
     embed: Embedding
@@ -265,7 +265,10 @@ class MTPLayer(Layer):
 
 
 class PerLayerEmbedding(Block):
-    """A narrow vector for each token and layer: (row of `embed` + norm(projection(x) · factor)) / √2, x the token's embedding (Gemma 4)."""
+    """Per-layer embeddings, a narrow vector for each token and layer: (row of `embed` + norm(projection(x) · factor)) / √2.
+
+    x is the embedding of the token (Gemma 4).
+    """
 
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"embed": "embedding"}
@@ -289,9 +292,9 @@ class Decoder(Block):
     layers: Stack
     norm: Norm | None = None
     head: Linear | None = None
-    mtp: Stack | None = None  # layers that predict further tokens; named apart, never in the total
+    mtp: Stack | None = None  # multi-token prediction layers, excluded from the total
     width: int
     vocab: int
     context: int | None = None
-    softcap: float | None = None  # of the logits
-    logit_scale: float = 1.0  # before that
+    softcap: float | None = None  # soft cap of the logits
+    logit_scale: float = 1.0  # factor of the logits, before the soft cap

@@ -1,7 +1,7 @@
-"""`Config`: a model's configuration that checks what it hands out and remembers which keys were read.
+"""`Config`: a model's configuration, which checks the types of values and records which keys were read.
 
-A key may be given as `a|b`: the first that is present. An absent key, or null, has the default that the family gives; without one it
-is an error. Only exact types pass: a count is a JSON integer, never a float, a boolean or a string.
+`a|b` reads the first of these keys that is present. An absent key, or null, has the family's default; without a default it is an error.
+Only exact types are accepted: a count is a JSON integer, never a float, a boolean or a string.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Config:
 
     def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "", preferred: Collection[str] = ()) -> None:
         self.data = data
-        self.preferred = preferred  # keys that win over their synonyms
+        self.preferred = preferred  # keys that take precedence over their synonyms
         self.source = source
         self._path = path
-        self.keys_read: set[str] = set()  # every key that was asked for
+        self.keys_read: set[str] = set()  # every key that was read
         self.defaults_used: dict[str, object] = {}  # keys that were absent, with the family's default
         self.assumed_dims: dict[str, int] = {}  # dimensions among them whose default is a constant of the family
-        self.key_by_symbol: dict[str, str] = {}  # which key each letter of a dimension came from
+        self.key_by_symbol: dict[str, str] = {}  # letter of a dimension → its key
         self._subs: dict[str, Config] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -49,12 +49,12 @@ class Config:
         return self.get(keys, _MISSING)
 
     def get(self, keys: str, default: T) -> T:
-        """The value of the first of these keys that is there, of the default's type."""
+        """Return the value of the first of these keys that is present; it must have the type of the default."""
         self.keys_read.update(keys.split("|"))
         key = self._present(keys)
         if self.data.get(key) is None:
             if default is _MISSING:
-                raise self.error(key, "is missing", "a model's config.json says it")
+                raise self.error(key, "is missing", "every config.json of such a model has it")
             self.defaults_used.setdefault(key, default)
             return default
         value = self.data[key]
@@ -63,7 +63,7 @@ class Config:
         return cast(T, float(value) if type(default) is float else value)
 
     def nullable(self, keys: str, default: T) -> T | None:
-        """Like `get`, but a null is no gap: it says that there is none."""
+        """Like `get`, but an explicit null is None instead of the default."""
         names = keys.split("|")
         value = self.get(keys, default)
         return None if keys not in self and any(name in self.data for name in names) else value
@@ -84,28 +84,28 @@ class Config:
         return Dim(symbol, value)
 
     def positive_int(self, keys: str) -> int | None:
-        """A positive integer, or None where there is none: a window, a context."""
+        """Return a positive integer, or None if it is absent: a window, a context."""
         value: int | None = self.get(keys, None)
         if value is not None and (type(value) is not int or not 0 < value < 2**63):
             raise self.error(self._present(keys), f"should be a positive integer or null, not {safe(repr(value), 60)}")
         return value
 
     def number(self, keys: str) -> float | None:
-        """A number, or None where there is none."""
+        """Return a number, or None if it is absent."""
         value: Any = self.get(keys, None)
         if value is not None and not _fits(value, 1.0):
             raise self.error(self._present(keys), f"should be a number or null, not {safe(repr(value), 60)}")
         return None if value is None else float(value)
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        """A list of numbers."""
+        """Return a list of numbers."""
         values: list[float] = self.get(key, cast("list[float]", []))
         if not values or not all(_fits(x, 1.0) for x in values):
             raise self.error(key, "should be a list of numbers")
         return tuple(map(float, values))
 
     def activation(self, keys: str, default: str = "silu") -> str:
-        """The name of an activation function, one that is known."""
+        """Return the name of a known activation function."""
         name = self.get(keys, default)
         if name not in ACTIVATIONS:
             raise self.error(
@@ -143,38 +143,38 @@ class Config:
         return Heads(H, K, h)
 
     def sub(self, key: str) -> Config:
-        """A nested object, empty if absent; what is read of it is remembered too."""
+        """Return a nested object, empty if absent; the keys that are read in it are recorded too."""
         if key not in self._subs:
             value = self.get(key, cast("Mapping[str, Any]", {}))
             self._subs[key] = Config(value, self.source, f"{self._path}{key}.")
         return self._subs[key]
 
     def ignore(self, *keys: str) -> None:
-        """Keys that this family knows and has no use for."""
+        """Mark keys as known to this family and unused."""
         self.keys_read.update(keys)
 
     def unread(self) -> Iterator[str]:
-        """The keys that nobody asked for, dotted."""
+        """Yield the keys that were not read, dotted."""
         yield from (self._path + key for key in self.data if key not in self.keys_read)
         for sub in self._subs.values():
             yield from sub.unread()
 
     def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
-        """An error about one key: where, what, and a hint."""
+        """Return an error about one key, with its place and a hint."""
         return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
 
     def _present(self, keys: str) -> str:
-        """Which of the synonyms is there; two that contradict each other are an error, unless one has been put first."""
+        """The synonym that is present; two with different values are an error, unless one of them is preferred."""
         names = keys.split("|")
-        there = [name for name in names if self.data.get(name) is not None]
-        if chosen := [name for name in there if name in self.preferred]:
+        present = [name for name in names if self.data.get(name) is not None]
+        if chosen := [name for name in present if name in self.preferred]:
             return chosen[0]
-        for other in there[1:]:
-            if self.data[other] != self.data[there[0]]:
+        for other in present[1:]:
+            if self.data[other] != self.data[present[0]]:
                 raise self.error(
-                    other, f"contradicts {there[0]}: {self.data[other]!r:.60} and {self.data[there[0]]!r:.60} for the same thing"
+                    other, f"contradicts {present[0]}: {self.data[other]!r:.60} and {self.data[present[0]]!r:.60} for the same thing"
                 )
-        return there[0] if there else names[0]
+        return present[0] if present else names[0]
 
 
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}

@@ -1,11 +1,11 @@
-"""Every error this package raises for a user: what was expected, what was found, where, and one hint.
+"""The errors that this package raises: each says what was expected, what was found and where, with one hint.
 
 LlamathError
-├── ConfigError       a configuration that cannot be read as the model it claims to be
-├── UnknownModel      a name or model type that nothing here answers to
-├── FormatError       a file whose bytes are not what its format promises
-├── RemoteError       a place on the network that does not give what is asked of it
-├── ConvertError      a conversion that would lose something, or that cannot be written where it should go
+├── ConfigError       an invalid configuration
+├── UnknownModel      an unknown model name or model type
+├── FormatError       a file that violates its format
+├── RemoteError       a failed download or request
+├── ConvertError      a conversion that would lose information, or whose destination cannot be written
 └── MissingExtra      an optional dependency that is not installed
 """
 
@@ -18,7 +18,7 @@ _UNSAFE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud80
 
 
 class LlamathError(Exception):
-    """Base of them all; `str()` is one paragraph, and `hint` one more line when there is something to try."""
+    """Base of all errors; `str()` is one paragraph, and `hint` a suggestion."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -26,15 +26,15 @@ class LlamathError(Exception):
 
 
 class ConfigError(LlamathError):
-    """A configuration that cannot be read as the model it claims to be."""
+    """An invalid configuration."""
 
 
 class UnknownModel(LlamathError):
-    """A name or model type that nothing here answers to."""
+    """An unknown model name or model type."""
 
 
 class FormatError(LlamathError):
-    """A file whose bytes are not what its format promises; `code` names the broken promise, `manifest` is what was read all the same."""
+    """A file that violates its format; `code` names the violation, `manifest` holds the part that could be read."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -43,7 +43,7 @@ class FormatError(LlamathError):
 
 
 class RemoteError(LlamathError):
-    """A place on the network that does not give what is asked of it; `code` names how."""
+    """A failed download or request; `code` names the failure."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -51,7 +51,7 @@ class RemoteError(LlamathError):
 
 
 class ConvertError(LlamathError):
-    """A conversion that would lose something, or that cannot be written where it should go."""
+    """A conversion that would lose information, or whose destination cannot be written."""
 
 
 class MissingExtra(LlamathError):
@@ -62,7 +62,7 @@ class MissingExtra(LlamathError):
 
 
 def safe(text: str, limit: int = 200) -> str:
-    """Strangers' text made fit for a terminal: control and bidirectional characters escaped, overlong text cut."""
+    """Return untrusted text for display: control and bidirectional characters escaped, long text truncated."""
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
     cut = text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
@@ -70,7 +70,7 @@ def safe(text: str, limit: int = 200) -> str:
 
 
 def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known words most like this one, best first."""
+    """Return the known words most similar to this one, best first."""
     from difflib import get_close_matches
 
     return get_close_matches(word[:80], list(known), n=most, cutoff=0.5)

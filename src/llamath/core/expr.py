@@ -1,4 +1,4 @@
-"""`Dim`: an int that remembers which letters it is made of, so that shapes explain themselves and formulas come free.
+"""`Dim`: an int with a symbolic expression, so that shapes and totals have formulas.
 
 `Dim("H", 32) * Dim("h", 128)` is 4096 and is written `H·h`. Inside, a Dim is a polynomial over atoms (a symbol with its value):
 sums and products of Dims stay exact and readable; any other arithmetic gives a plain int.
@@ -35,22 +35,22 @@ class Dim(int):
 
     @classmethod
     def const(cls, value: int) -> Dim:
-        """A number that is nobody's letter."""
+        """A number without a letter."""
         return value if isinstance(value, Dim) else cls.of({(): int(value)})
 
     def with_symbol(self, symbol: str) -> Dim:
-        """The same number under one letter of its own."""
+        """The same number under a letter of its own."""
         return Dim(symbol, int(self))
 
     @property
     def symbol(self) -> str:
-        """How it is written: `H·h`, `2·F`, `H·h + 2·K·h`."""
-        return _written(self.terms, lambda atom: atom[0])
+        """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
+        return _format(self.terms, lambda atom: atom[0])
 
     @property
     def numbers(self) -> str:
         """The same expression with values for letters: `32·128`."""
-        return _written(self.terms, lambda atom: str(atom[1]))
+        return _format(self.terms, lambda atom: str(atom[1]))
 
     @property
     def atoms(self) -> dict[str, int]:
@@ -59,7 +59,7 @@ class Dim(int):
 
     @property
     def factors(self) -> tuple[Dim, ...]:
-        """The letters that make it up, where it is one product of letters."""
+        """The letters of a product of letters."""
         ((monomial, k),) = self.terms.items()
         assert k == 1, f"{self.symbol} is not a product of letters"
         return tuple(Dim(symbol, value) for symbol, value in monomial)
@@ -116,7 +116,7 @@ def _product(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monom
     return terms
 
 
-def _written(terms: Mapping[Monomial, int], show: Callable[[Atom], str]) -> str:
+def _format(terms: Mapping[Monomial, int], show: Callable[[Atom], str]) -> str:
     text = ""
     for monomial, k in terms.items():
         factors = [show(atom) for atom in monomial]

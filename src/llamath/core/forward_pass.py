@@ -1,4 +1,4 @@
-"""`Pass`: one trip of some tokens through the model, and the base of the blocks in which they meet each other."""
+"""`ForwardPass`, `AttentionWindow`, and the base classes of the blocks that mix positions."""
 
 from __future__ import annotations
 
@@ -10,95 +10,95 @@ from .tree import Block
 
 
 class ForwardPass(Record):
-    """`tokens` neighbours of one sequence read at once, the last of them its `context`-th position; earlier ones are remembered.
+    """A pass of `tokens` consecutive tokens of one sequence, the last at position `context`; earlier ones are in the cache.
 
-    Prefill of a prompt has tokens = context, a decoded token has tokens = 1.
+    Prefill of a prompt has tokens = context; decoding one token has tokens = 1.
     """
 
     tokens: int
     context: int
-    masked: bool = True  # only pairs that the mask lets through count; False: all that a plain matrix product works out
-    absorbed: bool = False  # latent attention compares in the latent space, its keys and values never unpacked
-    last: bool = False  # the head reads the last position alone, as for one next token; False: every position
+    masked: bool = True  # count only pairs inside the mask; False: all pairs of a dense matrix product
+    absorbed: bool = False  # latent attention works in the latent space (absorbed projections), without expanding keys and values
+    last: bool = False  # only the last position has logits; False: every position
 
     @classmethod
     def prefill(cls, tokens: int, **how: bool) -> ForwardPass:
-        """A whole prompt, nothing before it."""
+        """A pass over a whole prompt with an empty cache."""
         return cls(tokens=tokens, context=tokens, **how)
 
     @classmethod
     def decode(cls, context: int, **how: bool) -> ForwardPass:
-        """One more token, which is the `context`-th."""
+        """A pass over one more token, at position `context`."""
         return cls(tokens=1, context=context, **how)
 
 
 class AttentionWindow(Record):
-    """Which keys a query looks at."""
+    """The keys that a query attends to."""
 
-    size: int | None = None  # so many positions back, its own included
-    chunk: int | None = None  # or back to where its chunk begins
-    causal: bool = True  # False: as many ahead
+    size: int | None = None  # sliding window in positions, the query's own included
+    chunk: int | None = None  # or chunk size: back to the beginning of its chunk
+    causal: bool = True  # False: as many positions ahead as well
 
     def num_attended_pairs(self, at: ForwardPass) -> int:
-        """How many pairs of a query and a key there are in a pass, exactly and at once."""
+        """The exact number of query-key pairs in a pass."""
         if not at.masked:
             return at.tokens * self.keys_in_cache(at)
         first, last = at.context - at.tokens, at.context
         if self.chunk is not None:
-            return _in_chunks(last, self.chunk) - _in_chunks(first, self.chunk)
-        back = _back(last, self.size) - _back(first, self.size)
+            return _chunk_pairs(last, self.chunk) - _chunk_pairs(first, self.chunk)
+        back = _window_pairs(last, self.size) - _window_pairs(first, self.size)
         if self.causal:
             return back
-        return back + (_back(at.tokens, self.size) - at.tokens)
+        return back + (_window_pairs(at.tokens, self.size) - at.tokens)
 
     @property
     def max_lookback(self) -> int | None:
-        """How far back a query sees at most; None: to the beginning."""
+        """The largest number of positions that a query attends to; None: unlimited."""
         return self.size if self.chunk is None else self.chunk
 
     @property
     def pairs_symbol(self) -> str:
-        """What the number of pairs is called in formulas."""
+        """The symbol of the number of pairs in formulas."""
         return "Pw" if self.size else "Pc" if self.chunk else "P"
 
     def keys_in_cache(self, at: ForwardPass) -> int:
-        """The keys that lie in memory: those in reach of the first query, and the tokens read since."""
+        """The number of cached keys: those in the window of the first query, and the tokens of this pass."""
         reach = self.size or self.chunk
         return at.context if reach is None else min(at.context, reach - 1 + at.tokens)
 
 
-def _back(n: int, window: int | None) -> int:
-    """Σ min(i, window) for i from 1 to n: what the first n positions see of themselves and what is before them."""
+def _window_pairs(n: int, window: int | None) -> int:
+    """Σ min(i, window) for i from 1 to n: the pairs of the first n positions with themselves and earlier ones."""
     near = n if window is None else min(n, window)
     return near * (near + 1) // 2 + (n - near) * near
 
 
-def _in_chunks(n: int, chunk: int) -> int:
-    """The same for positions that see back to where their chunk begins."""
+def _chunk_pairs(n: int, chunk: int) -> int:
+    """The pairs of the first n positions with those of their own chunk."""
     whole, rest = divmod(n, chunk)
     return whole * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2
 
 
 class Mixer(Block):
-    """Base of what mixes positions: attention and its relatives."""
+    """Base of the blocks that mix positions: attention and recurrent mixers."""
 
     group: ClassVar[str] = "attention"
 
     def mixing_flops(self, at: ForwardPass) -> Dim:
-        """The FLOPs of a pass that no weight accounts for: products of activations with each other, 2 for a multiplication and its sum."""
+        """The FLOPs of a pass in products of activations with activations; 2 per multiply-add."""
         raise NotImplementedError
 
 
 class AttentionBase(Mixer):
-    """Base of the mixers in which every query meets the keys in its reach."""
+    """Base of the mixers in which every query attends to the keys in its window."""
 
     @property
     def window(self) -> AttentionWindow:
-        """Which keys those are."""
+        """The keys that a query attends to."""
         return AttentionWindow()
 
     def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
-        """The FLOPs of one query that meets one key: a score for each head, and a share of each head's value."""
+        """The FLOPs of one query-key pair: for the scores, and for the weighted values."""
         raise NotImplementedError
 
     def score_flops(self, at: ForwardPass) -> Dim:
@@ -106,5 +106,5 @@ class AttentionBase(Mixer):
         return self.flops_per_pair(at.absorbed)[0] * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))
 
     def mixing_flops(self, at: ForwardPass) -> Dim:
-        score, share = self.flops_per_pair(at.absorbed)
-        return (score + share) * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))
+        score, value = self.flops_per_pair(at.absorbed)
+        return (score + value) * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))

@@ -1,4 +1,4 @@
-"""Meta's `ModelArgs`, as `params.json` holds them, and the same model in Hugging Face's keys; each from the other, exactly.
+"""Meta's `ModelArgs` (the contents of `params.json`), and their exact conversion from and to Hugging Face's keys.
 
 The feed-forward width is `multiple_of · ⌈int(ffn_dim_multiplier · int(2 · 4 · dim / 3)) / multiple_of⌉` (llama's `model.py`).
 """
@@ -14,7 +14,7 @@ from .record_type import Record
 
 
 class ModelArgs(Record):
-    """The fields of the reference implementation, with its defaults."""
+    """The arguments of Meta's reference implementation, with its defaults."""
 
     dim: int = 4096
     n_layers: int = 32
@@ -31,12 +31,12 @@ class ModelArgs(Record):
 
     @property
     def ffn_width(self) -> int:
-        """The feed-forward width that the reference computes."""
+        """The width of the MLP that the reference computes."""
         return ffn_width(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
 
 UNSUPPORTED_KEYS = ("moe", "moe_args", "ffn_exp", "vision_args", "vision_num_cross_attention_layers")
-"""Keys of other models' files of the same name, whose weights the reference of Llama does not have."""
+"""Keys of `params.json` files of other models, with weights that the Llama reference does not have."""
 
 LLAMA3_ROPE_SCALING = {
     "rope_type": "llama3",
@@ -45,11 +45,11 @@ LLAMA3_ROPE_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-"""What `use_scaled_rope` stands for: constants in the reference's code, not in the file."""
+"""The meaning of `use_scaled_rope`: constants in the reference's code."""
 
 
 def ffn_width(dim: int, multiple_of: int, multiplier: float | None) -> int:
-    """Meta's rounding of the feed-forward width."""
+    """Return the width of the MLP by Meta's rule."""
     width = int(2 * (4 * dim) / 3)
     if multiplier is not None:
         width = int(multiplier * width)
@@ -60,28 +60,30 @@ META_NAME_OF_KEY = {
     "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
     "intermediate_size": "multiple_of and ffn_dim_multiplier", "rms_norm_eps": "norm_eps",
 }  # fmt: skip
-"""Hugging Face's keys in Meta's words, for errors about a `params.json`."""
+"""Hugging Face's key → Meta's name, for errors about a `params.json`."""
 
 
 def is_params(data: Mapping[str, Any]) -> bool:
-    """Whether this is `params.json` and not `config.json`."""
+    """Whether these are the keys of a `params.json` instead of a `config.json`."""
     return "dim" in data and "n_layers" in data and "model_type" not in data
 
 
 def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
-    """The arguments in a `params.json`; the vocabulary, which LLaMA 1 and 2 leave out, from elsewhere if need be."""
+    """Parse a `params.json`; `vocab_size` completes those of LLaMA 1 and 2, which lack it."""
     c = Config(data, source)
-    if beyond := next((key for key in UNSUPPORTED_KEYS if c.get(key, None)), None):
+    if unsupported := next((key for key in UNSUPPORTED_KEYS if c.get(key, None)), None):
         raise c.error(
-            beyond, "says more than Llama's reference knows: experts or images", "give the Hugging Face config.json of the same model"
+            unsupported,
+            "stands for experts or images, which Meta's Llama reference does not have",
+            "use the Hugging Face config.json of the same model",
         )
     given = c.get("vocab_size", -1)
     vocab = vocab_size if vocab_size is not None and given == -1 else given
     if vocab == -1:
         state = "is −1" if "vocab_size" in data else "is absent"
         raise ConfigError(
-            f"{source}: vocab_size {state}: it was to be taken from the tokenizer, and there is none beside it",
-            hint="set vocab_size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or put tokenizer.model next to it",
+            f"{source}: vocab_size {state}, and there is no tokenizer.model to take it from",
+            hint="set vocab_size (LLaMA 1 and 2: 32000, Code Llama: 32016, Llama 3: 128256), or add tokenizer.model to the folder",
         )
     if type(vocab) is not int or vocab < 1:
         raise c.error("vocab_size", f"should be a positive integer, not {vocab!r}")
@@ -108,13 +110,13 @@ def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = 
 
 
 def extra_config_keys(c: Config) -> dict[str, Any]:
-    """What Mistral's files say besides: the width of the feed-forward and the size of a head, as they are."""
-    said = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
-    return {key: int(c.dim("n", name)) for name, key in said.items() if name in c}
+    """Return the additional keys of Mistral's files, with Hugging Face's names: the width of the MLP and the head size."""
+    names = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
+    return {key: int(c.dim("n", name)) for name, key in names.items() if name in c}
 
 
 def args_to_config(args: ModelArgs) -> dict[str, Any]:
-    """The same model in Hugging Face's keys."""
+    """Return the same model with Hugging Face's keys."""
     keys: dict[str, Any] = {
         "model_type": "llama",
         "vocab_size": args.vocab_size,
@@ -132,21 +134,21 @@ def args_to_config(args: ModelArgs) -> dict[str, Any]:
 
 
 def config_to_args(c: Config) -> ModelArgs:
-    """The arguments that give this Llama; an error names what the reference cannot express."""
+    """Return the arguments of this Llama; an error names a feature that the reference does not have."""
     d, H = c.dim("d", "hidden_size"), c.dim("H", "num_attention_heads")
     if (h := c.get("head_dim", d // H)) * H != d:
-        raise c.error("head_dim", f"is {h}: the reference's heads are always dim / n_heads wide, {d // H} here")
+        raise c.error("head_dim", f"is {h}: heads of the reference always have size dim / n_heads, {d // H} here")
     for key in ("attention_bias", "mlp_bias"):
         if c.get(key, False):
             raise c.error(key, "is true: the reference has no biases")
     if window := c.get("sliding_window", None):
-        raise c.error("sliding_window", f"is {window!r}: the reference sees all positions before")
+        raise c.error("sliding_window", f"is {window!r}: the reference has no sliding window")
     if (curve := c.get("hidden_act", "silu")) not in ("silu", "swish"):
-        raise c.error("hidden_act", f"is {curve}: the reference has silu alone")
+        raise c.error("hidden_act", f"is {curve}: the reference has only silu")
     scaling = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     kind = scaling.get("rope_type|type", "default")
     if kind not in ("default", "llama3"):
-        raise scaling.error("rope_type", f"is {kind!r}: the reference knows only Llama 3.1's scaling")
+        raise scaling.error("rope_type", f"is {kind!r}: the reference has only Llama 3.1's scaling")
     F = c.dim("F", "intermediate_size")
     width = next(ffn_width_args(int(d), int(F)), None)
     if width is None:
@@ -166,7 +168,7 @@ def config_to_args(c: Config) -> ModelArgs:
 
 
 def ffn_width_args(dim: int, F: int) -> Iterator[tuple[int, float | None]]:
-    """Every (multiple_of, ffn_dim_multiplier) that gives this width, in the order in which Meta's models would have them."""
+    """Yield every (multiple_of, ffn_dim_multiplier) that gives this width, the most likely first."""
     sizes = [m for m in (256, 1024, 4096, 512, 2048, 128, 64, 32, 16, 8, 4, 2, 1) if F % m == 0]
     yield from ((m, None) for m in sizes[:1] if ffn_width(dim, m, None) == F)
     rough = F / (8 * dim / 3)

@@ -1,6 +1,7 @@
-"""Mixers that are not softmax attention: the gated delta rule, Mamba-2, the short convolution. What they remember does not grow.
+"""Recurrent mixers: the gated delta rule, Mamba-2 and short convolutions. Their state does not grow with the sequence.
 
-Letters: c taps of the convolution; Hk, hk key heads and their size, Hv, hv those of values; G groups, N state, Hm, m heads and their size.
+Letters: c kernel size of the convolution; Hk, hk key heads and their size; Hv, hv value heads and their size;
+G groups, N state size, Hm, m heads and their size.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from .tree import Block, Cut, Weight
 
 
 class Convolution(Block):
-    """Causal, each channel by itself: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b; positions before the first are zero."""
+    """A causal depthwise convolution: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b; positions before the first are zero."""
 
     weight: Weight  # [channels, c]
     bias: Weight | None = None
 
 
 class GroupedRMSNorm(RMSNorm):
-    """x is cut into as many groups as the weight `[groups, size]` has rows, and each is normalised alone."""
+    """x is split into as many groups as the weight `[groups, size]` has rows, and each group is normalized by itself."""
 
 
 class RecurrentMixer(Mixer):
-    """Base of the mixers that carry a state of fixed size from position to position."""
+    """Base of the mixers with a state of fixed size."""
 
     group: ClassVar[str] = "mixer"
 
     @property
     def flops_per_token(self) -> Dim:
-        """The FLOPs of one token at the state: its products and their sums; decays and gates, element by element, are not among them."""
+        """The FLOPs of the state update and output for one token: multiply-adds only, without elementwise decays and gates."""
         return Dim.const(0)
 
     def mixing_flops(self, at: ForwardPass) -> Dim:
@@ -42,10 +43,10 @@ class RecurrentMixer(Mixer):
 class GatedDeltaNet(RecurrentMixer):
     """The gated delta rule (Yang et al. 2024, arXiv:2412.06464): each value head keeps a matrix S `[key_dim, value_dim]`.
 
-    q, k and v of x, side by side, pass the convolution and the activation; q and k are divided by their length, √(Σx² + l2_eps), and q by
-    √key_dim; each key head serves the r = value_heads / key_heads value heads that follow one another. With the decay
+    The concatenation of q, k and v passes the convolution and the activation; q and k are divided by their norm, √(Σx² + l2_eps), and q by
+    √key_dim; each key head serves r = value_heads / key_heads consecutive value heads. With the decay
     g = −exp(a_log) · softplus(alpha x + dt_bias) and the step s = sigmoid(beta x): S ← exp(g) · S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq.
-    The result is out(norm(y) · silu(z x)), y normalised head by head.
+    The result is out(norm(y) · silu(z x)), y normalized per head.
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -80,8 +81,8 @@ class GatedDeltaNet(RecurrentMixer):
 class Mamba2(RecurrentMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
 
-    x, b and c of the input, side by side, pass the convolution and the activation; each group's b and c serve the heads / state_groups
-    heads that follow one another. With the step s = softplus(dt + dt_bias), not below `dt_least`:
+    The concatenation of x, b and c passes the convolution and the activation; b and c of each group serve heads / state_groups
+    consecutive heads. With the step s = softplus(dt + dt_bias), at least `dt_min`:
     S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))).
     """
 
@@ -115,7 +116,7 @@ class Mamba2(RecurrentMixer):
 
 
 class ShortConv(RecurrentMixer):
-    """out(c · conv(b · x)), with b, c and x three images of the input (LFM2)."""
+    """out(c · conv(b · x)), with b, c and x three projections of the input (LFM2)."""
 
     cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("b", "c", "x", "conv"), Cut(0)), "out": Cut(1)}
     b: Linear

@@ -1,4 +1,4 @@
-"""How positions enter: the rotary embeddings and what grows or falls with distance, as facts without weights."""
+"""Positional encodings without weights: rotary embeddings, ALiBi, and scaling of queries by position."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ class Rope(Record):
 
     theta: float
     dim: int
-    interleaved: bool = False  # pairs are neighbours (2i, 2i+1), not halves (i, i + dim/2)
+    interleaved: bool = False  # rotary pairs are (2i, 2i+1) instead of (i, i + dim/2)
 
 
 class LinearRope(Rope):
-    """Positions divided by `factor`."""
+    """Linear scaling: positions are divided by `factor`."""
 
     factor: float
 
 
 class DynamicRope(Rope):
-    """Base grown with the sequence once it is longer than `original` (NTK)."""
+    """Dynamic NTK scaling: the base grows with sequences longer than `original_context`."""
 
     factor: float
     original_context: int
 
 
 class YarnRope(Rope):
-    """Low frequencies interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
+    """YaRN: low frequencies are interpolated, high ones kept, attention rescaled (Peng et al. 2023, arXiv:2309.00071)."""
 
     factor: float
     original_context: int
@@ -43,7 +43,7 @@ class YarnRope(Rope):
 
 
 class QwenDynamicRope(Rope):
-    """Base times α^(dim / (dim − 2)) once a prompt of n is longer than `original`, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
+    """Base times α^(dim / (dim − 2)) for prompts of n > `original_context` tokens, α = 2^⌈log₂(n / original) + 1⌉ − 1 (Qwen 1)."""
 
     original_context: int
 
@@ -69,7 +69,7 @@ class Llama3Rope(Rope):
 
 
 class LongRope(Rope):
-    """One factor per frequency, short or long by the length of the sequence (Phi-3)."""
+    """LongRoPE: one factor per frequency, from the short or the long list by the length of the sequence (Phi-3)."""
 
     short_factor: tuple[float, ...]
     long_factor: tuple[float, ...]
@@ -77,24 +77,26 @@ class LongRope(Rope):
     context: int
     factor: float | None = None
     attention_factor: float | None = None
-    mscales: tuple[float, float] | None = None  # of cos and sin, for short sequences and for long, if not attention_factor (Phi-3.5-MoE)
+    mscales: tuple[float, float] | None = (
+        None  # factors of cos and sin for short and for long sequences, instead of attention_factor (Phi-3.5-MoE)
+    )
 
 
 class ProportionalRope(Rope):
-    """Gemma 4: angles spread over the whole head, those past `dim` being zero."""
+    """Gemma 4: frequencies are spread over the whole head, and those beyond `dim` are zero."""
 
     head_dim: int
     factor: float = 1.0
 
 
 class Alibi(Record):
-    """scale · 2^(−max·i/H) · (key's position) is added to head i's scaled scores; where H is no power of two, the slopes of the power below
-    and between them every other one of the power above (Press et al. 2022, arXiv:2108.12409).
+    """ALiBi: scale · 2^(−max·i/H) · (key's position) is added to the scaled scores of head i. If H is not a power of
+    two, the slopes are those of the power below, followed by every other slope of the power above (Press et al. 2022, arXiv:2108.12409).
     """
 
     max_bias: float = 8.0
     scale: float = 1.0
-    bf16_rounded: bool = False  # slopes and their products are rounded to bfloat16 (Falcon)
+    bf16_rounded: bool = False  # slopes and products are rounded to bfloat16 (Falcon)
 
 
 class TemperatureTuning(Record):

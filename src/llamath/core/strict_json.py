@@ -1,4 +1,4 @@
-"""JSON from strangers, read strictly: one object, no duplicate keys, no NaN, no numbers or nesting that only an attack would have."""
+"""Strict parsing of untrusted JSON: one object, no duplicate keys, no NaN, and limits on size, numbers and nesting."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, NoReturn
 from .errors import ConfigError, safe
 
 MAX_BYTES, WIDE, VALUES = 32 << 20, 64 << 20, 1 << 19
-"""No configuration has more bytes, takes more memory as text, or holds more values; an index of 200,000 names has some 20 million."""
+"""Limits of a file's bytes, of its memory as text, and of its number of values; an index of 200,000 names has some 20 million bytes."""
 
 LONG, CHUNK = 1 << 16, 1 << 16
-"""From so many bytes on an index is read in pieces, of at least so many each."""
+"""Size from which an index is parsed in pieces, and the least size of a piece."""
 SPACE, PRINTABLE = " \t\r\n", bytes(range(32, 256))
 
 CONFIG_FILES = ("config.json", "params.json")
-"""Where a model's configuration is written, beside its tensors."""
+"""Names of a model's configuration file."""
 
 
 def read_json(path: str, times: int = 1) -> dict[str, Any]:
-    """The object in a file; anything but a regular file of sensible size is refused unread. `times` raises the limits, for tokenizers."""
+    """Parse the object in a regular file of limited size; `times` raises the limits, for tokenizers."""
     name = safe(path)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -39,7 +39,7 @@ def read_json(path: str, times: int = 1) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, source: str, times: int = 1) -> dict[str, Any]:
-    """The object in these bytes."""
+    """Parse the object in these bytes."""
     try:
         return _parsed(data, source, times)
     except ConfigError as error:
@@ -57,11 +57,11 @@ def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
                 raise ConfigError(f"{source} holds more than {VALUES * times:,} values; a configuration has a few hundred")
             text = data.decode()
             if sys.getsizeof(text) > WIDE * times:
-                raise _Refused("it is too long for a configuration")
+                raise _JsonError("it is too long for a configuration")
             value = _loaded(text, _unique)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: byte {error.start}") from None
-    except _Refused as error:
+    except _JsonError as error:
         raise ConfigError(f"{source}: {error}") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{source} is not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
@@ -78,10 +78,10 @@ def _loaded(text: str, unique: Callable[[list[tuple[str, Any]]], Any]) -> Any:
 
 
 def _long(data: bytes) -> Any:
-    """The same of an index of many files, in half the time and memory: its last object has short strings alone. None where it has not.
+    """Parse a long index in half the time and memory if its last object has only short strings; None for other text.
 
-    Without a backslash every quote begins or ends a string, so the object's strings can be told by counting. What is around it is read
-    as ever, with a key in its place that nobody else can have written.
+    Without a backslash every quote begins or ends a string, so the strings of the object are found by counting quotes. The text around
+    it is parsed as usual, with a key in its place that cannot occur in the text.
     """
     start = data.rfind(b"{")
     end = data.find(b"}", start)
@@ -92,12 +92,12 @@ def _long(data: bytes) -> Any:
         return None
     try:
         return _loaded(around.decode(), lambda pairs: found if pairs == [("\0", 0)] else _unique(pairs))
-    except (_Refused, ValueError, RecursionError):
-        return None  # and the whole is read again, to say where it is wrong
+    except (_JsonError, ValueError, RecursionError):
+        return None  # the whole is parsed again, for an error with its position
 
 
 def _pairs(data: bytes, at: int, end: int) -> dict[str, str] | None:
-    """The keys and values of an object that holds strings, without escapes, and no key twice; None if it does not."""
+    """The keys and values of an object of strings without escapes or duplicate keys; None for any other object."""
     found: dict[str, str] = {}
     known: dict[str, str] = {}
     n = 0
@@ -119,8 +119,8 @@ def _pairs(data: bytes, at: int, end: int) -> dict[str, str] | None:
     return found if len(found) == n < VALUES and not "".join(known).encode().translate(None, PRINTABLE) else None
 
 
-class _Refused(Exception):
-    """What the parser's hooks raise: a message without its file."""
+class _JsonError(Exception):
+    """An error of the parser's hooks, without the name of the file."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -128,21 +128,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _Refused(f"the key {safe(repr(double), 60)} occurs twice")
+        raise _JsonError(f"the key {safe(repr(double), 60)} occurs twice")
     return found
 
 
 def _constant(name: str) -> NoReturn:
-    raise _Refused(f"{name} is not JSON")
+    raise _JsonError(f"{name} is not JSON")
 
 
 def _number(text: str) -> float:
     if (value := float(text)) in (float("inf"), float("-inf")):
-        raise _Refused(f"the number {safe(text, 40)} is beyond what a float holds")
+        raise _JsonError(f"the number {safe(text, 40)} is out of the range of a float")
     return value
 
 
 def _integer(text: str) -> int:
     if len(text) > 40:
-        raise _Refused(f"an integer of {len(text):,} digits")
+        raise _JsonError(f"an integer of {len(text):,} digits")
     return int(text)

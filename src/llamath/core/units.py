@@ -1,4 +1,4 @@
-"""Quantities as people write them, read strictly: `24GB` is 24·10⁹ bytes, `24GiB` 24·2³⁰, `128k` tokens are 131,072, `405B` is a count."""
+"""Strict parsing of quantities: `24GB` is 24·10⁹ bytes, `24GiB` 24·2³⁰, `128k` tokens are 131,072, `405B` is a count."""
 
 from __future__ import annotations
 
@@ -21,61 +21,61 @@ COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 NUMBER = r"(?P<whole>\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
 WRITTEN = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z/]*)\s*", re.ASCII)
 LIMIT = 2**63
-"""No size, rate or number of tokens is as large as this."""
+"""Upper limit of sizes, rates and numbers of tokens."""
 
 
 class Quantity(Record):
-    """A count as it was written: `405B` is 405·10⁹ with three digits known, `405853388800` is exact."""
+    """A count with its precision: `405B` is 405·10⁹ to three digits, `405853388800` is exact."""
 
     value: int
-    digits: int  # how many were given, from the first that is not zero
-    exact: bool  # written out to the last digit
+    digits: int  # number of given digits, without leading zeros
+    exact: bool  # given to the last digit
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes: `24GB`, `24GiB`, `512 MiB`."""
-    hint = "say 24GB (24·10⁹ bytes) or 24GiB (24·2³⁰ bytes)"
+    """Parse a size in bytes: `24GB`, `24GiB`, `512 MiB`."""
+    hint = "use 24GB (24·10⁹ bytes) or 24GiB (24·2³⁰ bytes)"
     return _whole(text, "a size", SIZES, hint)
 
 
 def parse_tokens(text: str) -> int:
-    """Tokens: `4096`, or in thousands of 1,024: `128k` is 131,072, `1M` is 1,048,576."""
-    return _whole(text, "a number of tokens", TOKENS, "say 4096, or 128k for 131,072 = 128·1,024")
+    """Parse a number of tokens: `4096`, `128k` = 131,072 or `1M` = 1,048,576."""
+    return _whole(text, "a number of tokens", TOKENS, "use 4096, or 128k for 131,072 = 128·1,024")
 
 
 def tokens_note(text: str) -> str:
-    """What a letter in a number of tokens stands for; nothing where there is none."""
+    """Return a note on the meaning of the letter in a number of tokens; "" without a letter."""
     return f"{text.strip()} is {parse_tokens(text):,} tokens" if not text.strip().isdigit() else ""
 
 
 def parse_bandwidth(text: str) -> int:
-    """Bytes a second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
-    hint = "say 3.35TB/s, 900GB/s or 400Gbit/s"
+    """Parse bytes per second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
+    hint = "use 3.35TB/s, 900GB/s or 400Gbit/s"
     if (found := WRITTEN.fullmatch(text)) and found["unit"] in BITS:
         return _bounded(text, "a bandwidth", _number(found) * BITS[found["unit"]] / 8, hint)
     return _whole(text, "a bandwidth", RATES, hint)
 
 
 def parse_flops(text: str) -> int:
-    """Floating-point operations a second: `989TF`, `989TFLOPS`, `1.98PF`."""
-    return _whole(text, "a number of FLOP/s", FLOPS, "say 989TF or 1.98PF, dense (sparsity counts twice what is not computed)")
+    """Parse floating-point operations per second: `989TF`, `989TFLOPS`, `1.98PF`."""
+    return _whole(text, "a number of FLOP/s", FLOPS, "use 989TF or 1.98PF, without sparsity")
 
 
 def parse_quantity(text: str) -> Quantity:
-    """A count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
-    hint = "say 405B, 1.5e9, 500M or 8030261248"
+    """Parse a count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
+    hint = "use 405B, 1.5e9, 500M or 8030261248"
     found = WRITTEN.fullmatch(text)
     if not found or found["unit"].lower() not in COUNTS:
         raise _unread(text, "a count", hint)
     value = _number(found) * COUNTS[found["unit"].lower()]
     if value.denominator != 1 or not value:
-        raise LlamathError(f"{safe(text, 60)} is no whole number above zero", hint=hint)
+        raise LlamathError(f"{safe(text, 60)} is not a positive whole number", hint=hint)
     digits = re.sub(r"\D", "", found["whole"] + (found["part"] or "")).lstrip("0")
     return Quantity(value=int(value), digits=len(digits), exact=not (found["unit"] or found["ten"] or found["part"]))
 
 
 def parse_count(text: str) -> int:
-    """The same as a plain number."""
+    """Parse a count and return its value."""
     return parse_quantity(text).value
 
 
@@ -85,7 +85,7 @@ def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
         raise _unread(text, what, hint)
     value = _number(found) * units[found["unit"]]
     if units is TOKENS and value.denominator != 1:
-        raise LlamathError(f"{safe(text, 60)} is no whole number of tokens", hint=hint)
+        raise LlamathError(f"{safe(text, 60)} is not a whole number of tokens", hint=hint)
     return _bounded(text, what, value, hint)
 
 
@@ -105,7 +105,7 @@ def _unread(text: str, what: str, hint: str) -> LlamathError:
 
 
 def _why(text: str) -> str:
-    """What is wrong with it, where that can be told."""
+    """The reason why it is not valid, if known."""
     plain = text.strip()
     if plain.startswith(("-", "−")):
         return ": it is negative"
@@ -116,7 +116,7 @@ def _why(text: str) -> str:
     if not unit:
         return ": it has no unit"
     if unit in DECIMAL or unit in BINARY:
-        return f": {unit} of what, by 1,000 or by 1,024?"
+        return f": {unit} is ambiguous, by 1,000 or by 1,024"
     if re.fullmatch(r"[kKMGTPE]i?b(ps|/s)?", unit):
         return ": a small b is a bit"
-    return f": {unit} is no unit of it"
+    return f": unknown unit {unit}"

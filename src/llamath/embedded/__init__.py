@@ -1,18 +1,18 @@
-"""The small model that the package brings, beside this file: a Llama that knows a little world; its README says which."""
+"""The small model that is part of the package: a Llama trained on stories of a small world; see its README."""
 
 from __future__ import annotations
 
 import os
 
 MODEL_NAME = "embedded"
-"""What it is called wherever a model or a checkpoint is asked for."""
+"""Its name in place of a model or checkpoint."""
 
 
 def path() -> str:
-    """The folder of its files, in Hugging Face's format."""
+    """Return the folder of its files, in Hugging Face's format."""
     return os.path.dirname(__file__)
 
 
 def named(text: str) -> str:
-    """The place that a text names: its folder for `embedded`, unless something of that name is there; else the text itself."""
+    """Return its folder for `embedded`, unless a file of that name exists; any other text unchanged."""
     return path() if text == MODEL_NAME and not os.path.lexists(text) else text

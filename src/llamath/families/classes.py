@@ -1,4 +1,4 @@
-"""What a class of the reference adds to or takes from the family's causal model: `architectures` in a configuration says which it is."""
+"""Variants of a family's causal model by class: sequence classification and headless models, as named by `architectures`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..core.constructors import linear
 from .registry import Family
 
 BASE_PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.")
-"""What stands before every name inside the headless model; a checkpoint of that alone has none of it."""
+"""Prefixes of the base model's tensors, which a checkpoint of the headless model lacks."""
 
 HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
 def apply_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Decoder, str]:
-    """The family and tree of the class that the configuration names, and a remark where it is not the causal model."""
+    """Return the family and tree of the class in the configuration, with a note if it is not the causal model."""
     named = config.get("architectures", [""])
     name = named[0] if named and isinstance(named[0], str) else ""
     if name.endswith(HEADED) or not name:
@@ -26,19 +26,19 @@ def apply_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, 
         return (
             family.replace(hf=hf),
             tree.replace(head=linear(labels, tree.width)),
-            f"{name}: score [{labels}, {tree.width}] in place of a head",
+            f"{name}: score [{labels}, {tree.width}] instead of a head",
         )
     if name.endswith("Model") and "Double" not in name:
         return (
             family.replace(hf=headless_scheme(family.hf)),
             tree.replace(head=None),
-            f"{name}: no head, and names without their first part",
+            f"{name}: no head, and names without the base model's prefix",
         )
-    return family, tree, f"architectures says {name[:60]}: counted as the causal model of its family"
+    return family, tree, f"unknown class {name[:60]}: counted as the causal model of its family"
 
 
 def headless_scheme(scheme: Scheme) -> Scheme:
-    """The scheme of the headless model saved alone."""
+    """Return the naming scheme of the headless model."""
     base = next((x for x in BASE_PREFIXES if scheme.layer.startswith(x)), "")
     outside = {path: name.removeprefix(base) for path, name in scheme.outside.items()}
     return scheme.replace(layer=scheme.layer.removeprefix(base), outside=outside, name="hf-bare")

@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, Stack, repeat
-from .qwen_shared import NAMES_SHARED, experts_and_one, sparse_every
+from .qwen_shared import NAMES_SHARED, experts_with_shared, sparse_every
 from .registry import family
 from .shared import layers_by_type, read_rope
 
@@ -25,7 +25,7 @@ def qwen2_moe(c: Config) -> Decoder:
         order = Stack(((windowed, full), first // 2), ((windowed,), first % 2), ((full,), int(L) - first))
 
     def layer(attn: Block, sparse: bool) -> Layer:
-        moe = experts_and_one(c, d, c.get("norm_topk_prob", False))
+        moe = experts_with_shared(c, d, c.get("norm_topk_prob", False))
         mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
 

@@ -6,7 +6,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.tree import Block
-from .qwen_shared import delta_net, experts_and_one, gated_attention, hybrid, hybrid_gguf, one_in_four, sparse_every
+from .qwen_shared import delta_net, experts_with_shared, gated_attention, hybrid, hybrid_gguf, one_in_four, sparse_every
 from .registry import family
 
 STATES, STEPS = ("attn.query", "attn.key", "attn.value", "attn.z"), ("attn.beta", "attn.alpha")
@@ -22,7 +22,7 @@ def qwen3_next(c: Config) -> Decoder:
     norm = rms(d, eps, offset=1.0)
 
     def layer(attn: Block, sparse: bool) -> Layer:
-        moe = experts_and_one(c, d, c.get("norm_topk_prob", True))
+        moe = experts_with_shared(c, d, c.get("norm_topk_prob", True))
         mlp = moe if sparse else swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act"))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
 

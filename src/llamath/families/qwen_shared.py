@@ -1,4 +1,4 @@
-"""What Qwen's mixtures and hybrids share: experts, which layers have them, gated attention and the gated delta rule."""
+"""Readers that Qwen's MoE and hybrid families share: experts, sparse layers, gated attention and the gated delta net."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..core.tree import Block, Stack, repeat
 from .shared import every_nth, layers_by_type, read_rope, rotary_dim
 
 MOST = 1000
-"""A pattern of layers longer than this is no pattern."""
+"""Upper limit of the period of a layer pattern."""
 
 SHARED = {f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")}
 NAMES_SHARED = HF.with_changes(inside=SHARED | {"mlp.shared_gate": "mlp.shared_expert_gate"})
 
 
 def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
-    """HF names of a hybrid, with those of the projections into the linear attention."""
+    """Return the HF names of a hybrid; `inside` names the input projections of linear attention."""
     delta = {
         "attn.gate": "self_attn.q_proj",
         "attn.conv": "linear_attn.conv1d",
@@ -42,7 +42,7 @@ def hybrid(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
 
 
 def hybrid_gguf(inside: dict[str, str], layouts: dict[str, str]) -> Scheme:
-    """The same for GGUF, where linear attention has the names of a state-space model."""
+    """Return the GGUF names of a hybrid, where linear attention is named like a state-space model."""
     delta = {
         **dict.fromkeys(("attn.query", "attn.key", "attn.value"), "attn_qkv"),
         "attn.gate": "attn_q",
@@ -78,7 +78,7 @@ NAMES_DELTA_GGUF = hybrid_gguf(
 
 
 def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
-    """Many narrow experts."""
+    """Read the mixture of experts."""
     E, k, Fe = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     if k > E:
         raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
@@ -86,14 +86,14 @@ def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
     return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=norm_topk_prob)
 
 
-def experts_and_one(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
-    """The same with one more that every token passes, and a gate that says how much of it counts."""
+def experts_with_shared(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
+    """Read the mixture of experts with a shared expert and its gate."""
     shared = swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act"))
     return experts(c, d, norm_topk_prob).replace(shared=shared, shared_gate=linear(1, d))
 
 
 def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]) -> Stack:
-    """Layers with these mixers; every `decoder_sparse_step`-th has experts, but none of `mlp_only_layers`."""
+    """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except `mlp_only_layers`."""
     none: list[int] = []
     step, dense, made = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", none), cache(layer)
     if not 1 <= step <= MOST:
@@ -115,7 +115,7 @@ def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]
 
 
 def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> Stack:
-    """Every fourth layer attends in full, unless `full_attention_interval` or `layer_types` says otherwise."""
+    """Return layers of which every fourth has full attention, unless `full_attention_interval` or `layer_types` says otherwise."""
     nth, L = c.get("full_attention_interval", 4), c.dim("L", "num_hidden_layers")
     if not 1 <= nth <= MOST:
         raise c.error("full_attention_interval", f"should be from 1 to {MOST}, not {nth}")
@@ -124,17 +124,17 @@ def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> St
 
 
 def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
-    """Softmax attention with norms on the heads of q and k, a quarter of each rotated, and a gate on what the heads give."""
+    """Read softmax attention with per-head norms of q and k, a quarter of each head rotary, and an output gate."""
     if not c.get("attn_output_gate", True):
-        raise c.error("attn_output_gate", "is false; only gated attention is known of this family")
+        raise c.error("attn_output_gate", "is false; this family has only gated attention")
     heads = H, _, h = c.heads(d, num_kv_heads=kv, head_dim=256)
     bias, norm = c.get("attention_bias", False), rms(h, eps, offset=1.0)
-    turned = read_rope(c, rotary_dim(c, h, 0.25))
-    return gqa(d, heads, bias, rope=turned, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
+    rotary = read_rope(c, rotary_dim(c, h, 0.25))
+    return gqa(d, heads, bias, rope=rotary, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
 
 
 def delta_net(c: Config, d: Dim, eps: float) -> GatedDeltaNet:
-    """Linear attention by the gated delta rule."""
+    """Read the gated delta net."""
     Hk, hk = c.dim("Hk", "linear_num_key_heads"), c.dim("hk", "linear_key_head_dim")
     Hv, hv = c.dim("Hv", "linear_num_value_heads"), c.dim("hv", "linear_value_head_dim")
     if Hv % Hk:

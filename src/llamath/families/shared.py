@@ -1,4 +1,4 @@
-"""What several families read from a config in the same way: rotary embeddings and which layers have a window."""
+"""Readers that several families share: rotary embeddings, layer types, DeepSeek's attention and experts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
-    """The rotary embedding: `rope_theta` and `rope_scaling`, or both inside `rope_parameters` (transformers 5)."""
+    """Read the rotary embedding: `rope_theta` and `rope_scaling`, or both inside `rope_parameters` (transformers 5)."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     return rope_from(c, s, theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
 
@@ -50,7 +50,7 @@ def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool
         )
     if kind not in ("linear", "dynamic", "llama3", "yarn"):
         known = "default, linear, dynamic, yarn, llama3, longrope, proportional"
-        raise s.error("rope_type", f"names the unknown scaling {safe(repr(kind), 60)}", f"known: {known}")
+        raise s.error("rope_type", f"has the unknown type {safe(repr(kind), 60)}", f"known: {known}")
     factor = s.get("factor", 1.0) if "factor" in s else s["factor"]
     if kind == "linear":
         return LinearRope(theta=theta, dim=dim, interleaved=interleaved, factor=factor)
@@ -82,29 +82,29 @@ def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool
 
 
 def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
-    """The layers as `layer_types` lists them, kind by kind; without it the family's own order."""
+    """Return the layers in the order of `layer_types`; without that key, in the family's own order."""
     return sequence((kinds[x] for x in read_layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
 
 
 def read_layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
-    """What kind each of the n layers is of."""
+    """Read the type of each of the n layers."""
     types: list[str] = c["layer_types"]
     if not isinstance(types, list) or len(types) != n:
         raise c.error("layer_types", f"should be a list of {n} layers", "layer_types=null takes the family's own order")
     if unknown := [x for x in types if x not in list(kinds)]:
-        raise c.error("layer_types", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
+        raise c.error("layer_types", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types
 
 
 def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> Stack:
-    """Layers with a window of which every nth has none, unless `layer_types` says otherwise."""
+    """Return layers with a window, every nth without one, unless `layer_types` gives another order."""
     if nth < 1:
         raise c.error("sliding_window_pattern", f"should be a positive integer, not {nth}")
     return layers_by_type(c, n, {"sliding_attention": windowed, "full_attention": full}, every_nth(nth, full, windowed, n))
 
 
 def every_nth(nth: int, other: Block, most: Block, n: int) -> Stack:
-    """As many layers as n says, alike but for every nth; small even if both numbers are large."""
+    """Return n layers in which every nth is `other`, stored compactly even for large numbers."""
     whole, rest = divmod(int(n), nth)
     if nth <= whole:
         return cycle((*(most,) * (nth - 1), other), n)
@@ -112,7 +112,7 @@ def every_nth(nth: int, other: Block, most: Block, n: int) -> Stack:
 
 
 def gemma_query_scale(c: Config) -> float:
-    """What Gemma multiplies its scores by, where it is not the size of a head that says so."""
+    """Read Gemma's factor of the scores."""
     scalar = c.get("query_pre_attn_scalar", 256.0)
     if scalar <= 0:
         raise c.error("query_pre_attn_scalar", f"should be positive, not {scalar:g}")
@@ -120,7 +120,7 @@ def gemma_query_scale(c: Config) -> float:
 
 
 def layers_with_late_windows(c: Config, n: int, layer: Callable[[int | None], Layer], full: int = 28) -> Stack:
-    """Qwen's layers: those from `max_window_layers` on have a window, if `use_sliding_window` says so."""
+    """Return Qwen's layers: with `use_sliding_window`, those from `max_window_layers` on have a window."""
     first, window = min(n, c.get("max_window_layers", full)), c.nullable("sliding_window", 4096)
     early = late = layer(None)
     order = repeat(early, n)
@@ -131,18 +131,18 @@ def layers_with_late_windows(c: Config, n: int, layer: Callable[[int | None], La
 
 
 def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rotary_factor") -> int:
-    """How many of a head's h numbers rotate."""
+    """Read the size of the part of a head that rotates."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
 def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
-    """DeepSeek's latent attention; a scaling of the positions also scales the scores."""
+    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
     p, v = c.dim("p", "qk_rope_head_dim"), c.dim("v", "v_head_dim")
     if "q_lora_rank" not in c.data:
-        raise c.error("q_lora_rank", "is missing", "null says that queries have no latent")
+        raise c.error("q_lora_rank", "is missing", "null means that queries have no latent vector")
     s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
@@ -165,7 +165,7 @@ def deepseek_routing(c: Config, scoring: str, method: str, groups: int = 1, kept
     groups, kept, method = c.get("n_group", groups), c.get("topk_group", kept), c.get("topk_method", method)
     top_scores = {"greedy": 0, "group_limited_greedy": 1, "noaux_tc": 2}.get(method)
     if top_scores is None:
-        raise c.error("topk_method", f"names the unknown choice {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
+        raise c.error("topk_method", f"is the unknown method {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
     bias = weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True) if method == "noaux_tc" else None
     limit = ExpertGroups(groups, kept, top_scores) if top_scores and groups > 1 else None
     return Routing(scoring=c.get("scoring_func", scoring), correction=bias, expert_groups=limit)
@@ -199,16 +199,18 @@ def deepseek_moe(
 
 
 def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
-    """As many dense layers as `first_k_dense_replace` says, then sparse ones."""
+    """Return `first_k_dense_replace` dense layers, then sparse ones."""
     if c.get("moe_layer_freq", 1) != 1:
-        raise c.error("moe_layer_freq", f"is {c['moe_layer_freq']!r}; only 1 is known", "every layer after the first dense ones is sparse")
+        raise c.error(
+            "moe_layer_freq", f"is {c['moe_layer_freq']!r}; only 1 is supported", "every layer after the first dense layers is sparse"
+        )
     L = c.dim("L", "num_hidden_layers")
     first = min(int(c.dim("dense", "first_k_dense_replace", default=default, least=0)), L)
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
 def mtp_layers(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
-    """Layers that predict tokens further on, each of the kind of `layer` with DeepSeek-V3's way in and out."""
+    """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
     if n < 0:
         raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")

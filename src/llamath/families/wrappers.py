@@ -1,4 +1,4 @@
-"""Models that hold a text model beside eyes or ears: where the text model's tensors stand in their files."""
+"""Multimodal models that contain a text model: the names of its tensors in their files, and its default configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NAME_PREFIXES = {
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "deepseek_vl_v2": ("", "language."),
 }
-"""Outer model type → which beginning of a name becomes which, in published files."""
+"""Model type of the wrapper → the prefix of the text model's names, and the prefix that replaces it in files."""
 
 TIED_BY_DEFAULT = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
-"""Wrappers whose classes tie embedding and head where the configuration does not say."""
+"""Wrappers whose classes tie embedding and head by default."""
 
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
-"""Under which keys the text model's configuration is found."""
+"""Keys of the text model's configuration."""
 
 TEXT_CONFIG_DEFAULTS = {
     "llama": {
@@ -29,11 +29,11 @@ TEXT_CONFIG_DEFAULTS = {
         "vocab_size": 32000,
     },
 }  # fmt: skip
-"""What a text model inside a wrapper has where its configuration is silent: wrappers are published without their classes' defaults."""
+"""Defaults of text models, whose configurations inside wrappers are published without them."""
 
 
 def with_wrapper_prefix(scheme: Scheme, wrapper: str) -> Scheme:
-    """The scheme of a text model inside this wrapper; unchanged where the wrapper is not known."""
+    """Return the naming scheme of a text model inside this wrapper; unchanged for an unknown wrapper."""
     old, new = NAME_PREFIXES.get(wrapper, ("", ""))
 
     def moved(name: str) -> str:

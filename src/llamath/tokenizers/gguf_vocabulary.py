@@ -12,7 +12,7 @@ from ..checkpoint.formats.source import Source
 from ..core.errors import FormatError, nearest, safe
 from .pretokenizers import GGUF_PRETOKENIZERS, IGNORE_MERGES, SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
-from .vocabulary_engines import Piece, SpaceHandling, add_bos_and_eos, build_byte_level, build_sentencepiece
+from .vocabulary_engines import SpaceHandling, VocabularyPiece, add_bos_and_eos, build_byte_level, build_sentencepiece
 
 _MAX_TOKENS = 1 << 20
 """Tokens in one vocabulary; the largest published one has some 260,000."""
@@ -70,7 +70,7 @@ def read_gguf_tokenizer(source: Source, manifest: Manifest) -> Tokenizer:
     return Tokenizer(engine, source.name, bos, (x for x in ends if x is not None))
 
 
-def _read_pieces(vocabulary: _TokenizerMetadata) -> list[Piece]:
+def _read_pieces(vocabulary: _TokenizerMetadata) -> list[VocabularyPiece]:
     texts = list(vocabulary.array("tokens"))
     scores, kinds = list(vocabulary.array("scores")), list(vocabulary.array("token_type"))
     for name, found in (("scores", scores), ("token_type", kinds)):
@@ -79,10 +79,10 @@ def _read_pieces(vocabulary: _TokenizerMetadata) -> list[Piece]:
     if not texts or len(set(texts)) != len(texts):
         raise vocabulary.error("tokens, each once", f"{len(texts):,}", "a file without a vocabulary needs a tokenizer.json beside it")
     scores, kinds = scores or [0.0] * len(texts), kinds or [NORMAL] * len(texts)
-    return [Piece(*piece) for piece in zip(texts, scores, kinds, strict=True)]
+    return [VocabularyPiece(*piece) for piece in zip(texts, scores, kinds, strict=True)]
 
 
-def _build_byte_level(vocabulary: _TokenizerMetadata, pieces: list[Piece]) -> Any:
+def _build_byte_level(vocabulary: _TokenizerMetadata, pieces: list[VocabularyPiece]) -> Any:
     merges = [merge.partition(" ")[::2] for merge in vocabulary.array("merges", 4 * _MAX_TOKENS)]
     known = {piece.text for piece in pieces}
     strange = next((x for x in merges if not {*x, x[0] + x[1]} <= known), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..checkpoint.formats.sentencepiece import BPE, UNIGRAM, parse_sentencepiece
 from ..core.errors import FormatError, safe
 from .tokenizer import Tokenizer, wrap_engine_errors
-from .vocabulary_engines import Piece, SpaceHandling, add_bos_and_eos, build_sentencepiece
+from .vocabulary_engines import SpaceHandling, VocabularyPiece, add_bos_and_eos, build_sentencepiece
 
 
 def read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
@@ -14,7 +14,7 @@ def read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
     if model.model_type not in (UNIGRAM, BPE) or not model.pieces:
         raise FormatError("tokenizer", f"{safe(source)}: expected a unigram or BPE model with pieces, found model type {model.model_type}")
     try:
-        pieces = [Piece(x.text.decode(), x.score, x.type) for x in model.pieces]
+        pieces = [VocabularyPiece(x.text.decode(), x.score, x.type) for x in model.pieces]
     except UnicodeDecodeError as error:
         raise FormatError("tokenizer", f"{safe(source)}: expected pieces in UTF-8, found {error.object[:40]!r}") from None
     spaces = SpaceHandling(model.add_dummy_prefix, model.remove_extra_whitespaces, model.charsmap)

@@ -9,7 +9,7 @@ from ..checkpoint.formats.sentencepiece import CONTROL
 from ..core.errors import FormatError, safe
 from .pretokenizers import SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
-from .vocabulary_engines import Piece, add_bos_and_eos, build_byte_level, byte_alphabet, derive_merges
+from .vocabulary_engines import VocabularyPiece, add_bos_and_eos, build_byte_level, byte_alphabet, derive_merges
 
 _SPECIAL_TOKENS = {
     0: "<|begin_of_text|>",
@@ -41,9 +41,9 @@ def read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
     if len(ranks) != rank + 1 or not all(letter in ranks for letter in letters.values()):
         raise FormatError("tokenizer", f"{safe(source)}: expected each token once and every byte among them, found {len(ranks):,} tokens")
     with wrap_engine_errors(source):
-        marks = [Piece(name, kind=CONTROL) for name in special_tokens()]
+        marks = [VocabularyPiece(name, type=CONTROL) for name in special_tokens()]
         engine = build_byte_level(
-            [*map(Piece, ranks), *marks], list(derive_merges(ranks, ranks, source)), SPLIT_PATTERNS["llama-3"], ignore_merges=True
+            [*map(VocabularyPiece, ranks), *marks], list(derive_merges(ranks, ranks, source)), SPLIT_PATTERNS["llama-3"], ignore_merges=True
         )
         add_bos_and_eos(engine, len(ranks))
     return Tokenizer(engine, source, len(ranks), (len(ranks) + place for place in (1, 8, 9)))

@@ -20,12 +20,12 @@ _MAX_MERGE_CHARACTERS = 1 << 26
 _SPACE = "\u2581"
 
 
-class Piece(NamedTuple):
+class VocabularyPiece(NamedTuple):
     """One entry of a vocabulary."""
 
     text: str
     score: float = 0.0
-    kind: int = NORMAL
+    type: int = NORMAL
 
 
 class SpaceHandling(NamedTuple):
@@ -44,18 +44,18 @@ def require_tokenizers() -> None:
         raise MissingExtra("tokenizers", "run") from None
 
 
-def build_sentencepiece(pieces: Sequence[Piece], spaces: SpaceHandling, unigram: bool, source: str) -> Engine:
+def build_sentencepiece(pieces: Sequence[VocabularyPiece], spaces: SpaceHandling, unigram: bool, source: str) -> Engine:
     """Sentencepiece's BPE or unigram model; the latter, as `tokenizers` has it, finds special tokens in plain text too."""
     require_tokenizers()
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    unknown = next((i for i, piece in enumerate(pieces) if piece.kind == UNKNOWN), None)
-    whole = any(piece.kind == BYTE for piece in pieces)
+    unknown = next((i for i, piece in enumerate(pieces) if piece.type == UNKNOWN), None)
+    whole = any(piece.type == BYTE for piece in pieces)
     if unigram:
         engine = Tokenizer(models.Unigram([(x.text, x.score) for x in pieces], unk_id=unknown, byte_fallback=whole))
     else:
         vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
-        normal = sorted((x for x in pieces if x.kind in (NORMAL, USER_DEFINED)), key=lambda x: -x.score)
+        normal = sorted((x for x in pieces if x.type in (NORMAL, USER_DEFINED)), key=lambda x: -x.score)
         merges = list(derive_merges({piece.text: rank for rank, piece in enumerate(normal)}, vocabulary, source))
         name = None if unknown is None else pieces[unknown].text
         engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=whole))
@@ -71,7 +71,7 @@ def build_sentencepiece(pieces: Sequence[Piece], spaces: SpaceHandling, unigram:
 
 
 def build_byte_level(
-    pieces: Sequence[Piece], merges: Sequence[tuple[str, str]], split_patterns: Sequence[str], ignore_merges: bool
+    pieces: Sequence[VocabularyPiece], merges: Sequence[tuple[str, str]], split_patterns: Sequence[str], ignore_merges: bool
 ) -> Engine:
     """Byte-level BPE: `splits` cut the text first, one after the other; `whole` takes a word that is a token as it is."""
     require_tokenizers()
@@ -97,12 +97,12 @@ def add_bos_and_eos(engine: Engine, bos_id: int | None, eos_id: int | None = Non
         engine.post_processor = TemplateProcessing(single=single, special_tokens=known)
 
 
-def derive_merges(ranks: Mapping[str, int], vocabulary: Mapping[str, int], source: str) -> Iterator[tuple[str, str]]:
+def derive_merges(ranked_tokens: Mapping[str, int], vocabulary: Mapping[str, int], source: str) -> Iterator[tuple[str, str]]:
     """Every cut of a token into two tokens, the tokens by rank."""
-    if sum(len(text) ** 2 for text in ranks) > _MAX_MERGE_CHARACTERS * 8 or sum(map(len, ranks)) > _MAX_MERGE_CHARACTERS:
+    if sum(len(text) ** 2 for text in ranked_tokens) > _MAX_MERGE_CHARACTERS * 8 or sum(map(len, ranked_tokens)) > _MAX_MERGE_CHARACTERS:
         raise FormatError("too_large", f"{safe(source)}: expected a vocabulary of words, found tokens too long to be any")
-    for text in ranks:
-        cuts = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranks and text[i:] in ranks]
+    for text in ranked_tokens:
+        cuts = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranked_tokens and text[i:] in ranked_tokens]
         yield from sorted(cuts, key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]])) if len(cuts) > 1 else cuts
 
 
@@ -113,11 +113,11 @@ def byte_alphabet() -> dict[int, str]:
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
-def _add_special_tokens(engine: Engine, pieces: Sequence[Piece]) -> None:
+def _add_special_tokens(engine: Engine, pieces: Sequence[VocabularyPiece]) -> None:
     from tokenizers import AddedToken
 
-    engine.add_special_tokens([AddedToken(x.text, special=True, normalized=False) for x in pieces if x.kind in (CONTROL, UNKNOWN)])
-    engine.add_tokens([AddedToken(x.text, normalized=False) for x in pieces if x.kind == USER_DEFINED])
+    engine.add_special_tokens([AddedToken(x.text, special=True, normalized=False) for x in pieces if x.type in (CONTROL, UNKNOWN)])
+    engine.add_tokens([AddedToken(x.text, normalized=False) for x in pieces if x.type == USER_DEFINED])
 
 
 def _regex(pattern: str):  # type: ignore[no-untyped-def]

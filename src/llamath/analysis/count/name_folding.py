@@ -1,7 +1,7 @@
-"""Names folded over the numbers in them: `model.layers.{0..31}.self_attn.q_proj.weight` × 32, and back again.
+"""Tensor names folded over the numbers in them, as `model.layers.{0..31}.self_attn.q_proj.weight`, and unfolded again.
 
-A number is a whole part of a name between dots. In a pattern, `{0..2,5}` stands for 0, 1, 2 and 5, `{0..30..2}` for every second one, and
-`{{` and `}}` for a brace that the name itself has. Folding loses nothing: the patterns unfold to the names that were given.
+A number is a whole part of a name between dots. In a pattern, `{0..2,5}` stands for 0, 1, 2 and 5, `{0..30..2}` for every second number,
+and `{{` and `}}` for a brace in the name. Folding is lossless: the patterns unfold to the given names.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 MAX_DIGITS, MAX_NUMBERS, MAX_NAME_PARTS = 9, 8, 64
-"""A longer number is a word, as is one with a needless 0 in front; so many numbers are folded, in names of at most so many parts."""
+"""Longer numbers and those with a leading zero are not folded; at most 8 numbers of a name are, in names of at most 64 parts."""
 
 CHUNK = 4096
-"""So many names are looked at together."""
+"""The number of names that are processed at once."""
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 _LETTERS, _GAPS = bytes(set(range(128)) - set(b".0123456789")), bytes.maketrans(b".", b" ")
@@ -26,18 +26,18 @@ _TOKEN = r"(\{\{|\}\}|\{[0-9.,]+\})"
 
 Rows = list[tuple[int, ...]]
 Box = tuple[tuple[int, ...], ...]
-"""For each number in a pattern, the values that it takes: the pattern stands for their product."""
+"""The values of each number in a pattern, which stands for their product."""
 
 
 class FoldedNames(NamedTuple):
-    """A pattern and how many names it stands for."""
+    """A pattern and the number of names that it stands for."""
 
     pattern: str
     copies: int
 
 
 class NameGroup(NamedTuple):
-    """The same in parts, for names that also agree in a key; `first` is the place of the earliest of them."""
+    """A pattern in parts, for names that also agree in other columns; `first` is the index of the first name."""
 
     parts: tuple[str, ...]
     copies: int
@@ -45,22 +45,25 @@ class NameGroup(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """The parts as one name."""
+        """The pattern as one name."""
         return ".".join(self.parts)
 
 
 def fold_names(names: Iterable[str]) -> list[FoldedNames]:
-    """The patterns that these names make, in order of first appearance."""
+    """Return the patterns of these names, in order of first appearance."""
     return [FoldedNames(x.pattern, x.copies) for x in fold_groups(list(names))]
 
 
 def unfold_pattern(pattern: str) -> Iterator[str]:
-    """Every name that a pattern stands for."""
+    """Return every name that a pattern stands for."""
     return map("".join, product(*(_token_values(x) for x in re.split(_TOKEN, pattern))))
 
 
 def fold_groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: int | None = None) -> list[NameGroup]:
-    """The patterns of the names that agree in the other columns, in order of first appearance; `distinct` of them, if that is known."""
+    """Return the patterns of names that agree in the other columns, in order of first appearance.
+
+    `distinct` is the number of distinct names, if it is known.
+    """
     found: defaultdict[str, list[int]] = defaultdict(list)
     for at in range(0, len(names), CHUNK):
         for i, word in enumerate(_without_digits(names[at : at + CHUNK]), at):
@@ -77,7 +80,7 @@ def fold_groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: in
 
 
 def _split_by_columns(places: list[int], columns: Sequence[Sequence[Hashable]]) -> Iterable[list[int]]:
-    """These places by what the columns have there."""
+    """Return these indices, split by the columns' values there."""
     if len(places) == 1 or all(_all_equal(list(map(x.__getitem__, places))) for x in columns):
         return [places]
     found: dict[tuple[Hashable, ...], list[int]] = {}
@@ -91,7 +94,7 @@ def _all_equal(values: list[Hashable]) -> bool:
 
 
 def _without_digits(names: Sequence[str]) -> list[str]:
-    """The names without their digits; all at once, if no name has the mark that stands between them."""
+    """Return the names without their digits, all at once if no name contains the separator."""
     text = "\n".join(names)
     if names and text.count("\n") == len(names) - 1:
         return text.encode("utf-8", "surrogatepass").translate(None, b"0123456789").decode("utf-8", "surrogatepass").split("\n")
@@ -103,7 +106,7 @@ def _is_number(part: str) -> bool:
 
 
 def _number_columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
-    """What stands in the names where they have a number or nothing, and wherever else one of them has a digit."""
+    """Return the parts of the names at each position that may be a number, or where any name has a digit."""
     text, width = ".".join(names), len(words)
     if text.isascii() and ".." not in f".{text}.":  # no part is empty: where there are no more runs of digits, they are all the numbers
         places = [i for i, word in enumerate(words) if not word]
@@ -118,7 +121,7 @@ def _number_columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
 
 
 def _fold_alike(words: list[str], names: Sequence[str], places: list[int], once: bool) -> Iterator[NameGroup]:
-    """Names with the same words and as many parts: those that differ in a word after all are told apart, the others folded."""
+    """Yield the patterns of names with the same words and number of parts; those that differ in a word with digits are separated."""
     columns: dict[int, list[str]] = {}
     for at in range(0, len(places), CHUNK):
         found = _number_columns(words, [names[i] for i in places[at : at + CHUNK]])
@@ -137,7 +140,7 @@ def _fold_alike(words: list[str], names: Sequence[str], places: list[int], once:
 
 
 def _fold_numbers(parts: list[str], numbers: list[int], columns: list[list[str]], places: list[int], once: bool) -> Iterator[NameGroup]:
-    """Names that differ in these numbers alone; one that is given twice is in two patterns."""
+    """Yield the patterns of names that differ only in these numbers; a name that is given twice is in two patterns."""
     whole = tuple(tuple(sorted(map(int, set(column)))) for column in columns)
     if once and prod(map(len, whole)) == len(places):
         yield _group(parts, numbers, whole, places[0])
@@ -162,7 +165,7 @@ def _group(parts: Sequence[str], numbers: list[int], box: Box, first: int) -> Na
 
 
 def _as_products(rows: Rows) -> list[Box]:
-    """Distinct rows as products: what goes with each first number is found, and the numbers with which the same goes are joined."""
+    """Return distinct rows as products: first numbers with the same remainders are joined."""
     if not rows or not rows[0]:
         return [()] if rows else []
     tails: dict[int, Rows] = {}
@@ -175,7 +178,7 @@ def _as_products(rows: Rows) -> list[Box]:
 
 
 def _number_set(values: Sequence[int]) -> str:
-    """Ascending numbers as `7`, or `{0..2,5}`: runs of three or more with one step, `{0..30..2}` where it is not 1."""
+    """Return ascending numbers as `7` or `{0..2,5}`; runs of three or more with a step other than 1 as `{0..30..2}`."""
     if len(values) == 1:
         return str(values[0])
     runs: list[str] = []
@@ -198,7 +201,7 @@ def _escaped(part: str) -> str:
 
 
 def _token_values(token: str) -> list[str]:
-    """What a piece of a pattern stands for."""
+    """Return the texts that a token of a pattern stands for."""
     if token in ("{{", "}}"):
         return [token[0]]
     if not token.startswith("{"):

@@ -1,1 +1,1 @@
-"""Memory and speed limits of inference."""
+"""Memory and speed of inference."""

@@ -1,10 +1,10 @@
-"""`peak`: what a plain forward pass holds of its tokens besides weights and cache, at its widest.
+"""`peak_activations`: the most activations that a forward pass holds at once, besides weights and KV cache.
 
-The pass meant is that of transformers' Llama with flash attention, layer after layer, nothing kept for a backward pass. While a branch
-of a layer works, four rows of the model's width are held for each token: the embeddings, the layer's input, the residual stream and the
-normed copy of it; and of the branch what each of its linear maps gives but the last, and what that last one reads. The experts of a
-mixture read copies of their tokens. Tables of cosines and masks are left out, and norms and rotations count as done in place. Other
-implementations hold less (a fused gate) or more (activation functions in many steps, attention that is not a flash kernel's).
+The pass is that of transformers' Llama with flash attention, layer after layer, without a backward pass. While a branch of a layer runs,
+four rows of the model's width are held for each token: the embeddings, the layer's input, the residual stream and its normalized copy;
+and of the branch, the outputs of all its linear layers but the last, and the input of that one. The experts of a mixture read copies of
+their tokens. Cosine tables and masks are left out; norms and rotations count as done in place. Other implementations hold less (a fused
+gate) or more (activation functions in several steps, attention without a flash kernel).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ...core.tree import Block, Stack
 
 
 class PeakActivations(Record):
-    """Numbers held for each token where most are held, and which branch that is."""
+    """The elements that are held for each token at the peak, and the branch where it occurs."""
 
     width: Dim
     branch: str
 
 
 def peak_activations(tree: Decoder) -> PeakActivations:
-    """The widest branch of the widest layer."""
+    """Return the peak over all branches of all layers."""
     d = Dim.const(tree.width)
     found = [PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
     return max(found, key=lambda x: int(x.width), default=PeakActivations(width=d, branch="embed"))
@@ -39,7 +39,7 @@ def _branches(layers: Stack) -> Iterator[tuple[str, Dim]]:
 
 
 def branch_activations(block: Block) -> Dim:
-    """What a branch holds for each token besides the rows of the model's width."""
+    """Return the elements that a branch holds for each token besides the rows of the model's width."""
     if isinstance(block, MoE):
         return _mixture(block)
     linears = list(_linears(block))
@@ -50,7 +50,7 @@ def branch_activations(block: Block) -> Dim:
 
 
 def _mixture(block: MoE) -> Dim:
-    """The tokens' copies with what the experts make of them, or what the shared expert makes of the tokens, whichever is more."""
+    """Return the elements of the token copies and of the experts, or those of the shared expert, whichever are more."""
     live = block.experts.active or 1
     ((expert, _), *_) = block.experts.distinct()
     reads = next(_linears(expert)).weight.shape[1]

@@ -1,8 +1,8 @@
-"""`ceilings`: how fast a layout could decode and read prompts at the very most: bytes over bandwidth or FLOPs over the peak, whichever
-takes longer (the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785).
+"""`speed_limits`: upper bounds of the speed of decode and prefill: bytes over bandwidth or FLOPs over peak FLOP/s, whichever takes longer
+(the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785).
 
-They are bounds, no predictions: every byte is read once, at the peak bandwidth of the data sheet; every product runs at the dense peak;
-nothing is spent on communication between GPUs, on launching kernels, on softmax, norms and sampling.
+They are bounds, not predictions: every byte is read once at the data sheet's bandwidth, every matrix product runs at the dense peak, and
+communication, kernel launches, softmax, norms and sampling take no time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .gpu_shards import ShardedModel
 Bound = Literal["memory", "compute"]
 ASSUMPTIONS = (
     "the data sheet's bandwidth and dense FLOP/s, every byte read once",
-    "nothing is spent on communication, kernel launches, softmax, norms or sampling",
+    "no time for communication, kernel launches, softmax, norms or sampling",
 )
 
 
@@ -36,17 +36,17 @@ class SpeedLimit(Record):
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second."""
+        """The bound in tokens per second."""
         return self.tokens / self.seconds
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte read."""
+        """FLOPs per byte read."""
         return self.flops / self.bytes
 
 
 class Roof(NamedTuple):
-    """What bounds a device: bytes a second, and FLOP/s in the type that the products run in; None where no rate is published."""
+    """The bounds of a device: bytes per second, and FLOP/s in the dtype of the matrix products; None if no rate is published."""
 
     bandwidth: int
     peak: int | None
@@ -54,36 +54,36 @@ class Roof(NamedTuple):
 
 
 class SpeedLimits(Record):
-    """The ceilings of one layout on one device."""
+    """The bounds of one layout on one device."""
 
     roof: Roof
     decode: SpeedLimit
-    prefill: SpeedLimit | None  # None: the device's vendor publishes no rate of arithmetic
+    prefill: SpeedLimit | None  # None: the vendor publishes no FLOP/s
     assumptions: tuple[str, ...]
 
     json_fields: ClassVar[tuple[str, ...]] = ("decode", "prefill", "peak=roof.peak", "peak_dtype=roof.dtype", "assumptions")
 
 
 def find_roof(device: Device, scheme: str, compute: str) -> Roof:
-    """The roof for weights kept in a scheme."""
+    """Return the roof of a device for weights in a scheme."""
     found = next((x for x in compute_dtypes(scheme, compute) if x in device.flops), "")
     return Roof(device.bandwidth, device.flops.get(found), found)
 
 
 def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
-    """What products of weights in a scheme run in, best first: its own type if the device multiplies in that, else that of activations."""
+    """Return the dtypes of matrix products in a scheme, best first: its own if the device supports it, else that of the activations."""
     plain = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}[compute]
     return tuple(dict.fromkeys((COMPUTE_RATES.get(scheme, plain), plain, "bf16", "fp16", "fp32")))
 
 
 def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int) -> SpeedLimits:
-    """Decode at a context with so many sequences, and prefill of prompts as long."""
+    """Return the bounds of decode at a context with a batch, and of prefill of prompts of that length."""
     over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     assumed = [*ASSUMPTIONS, _computed(over)]
     if shards.layout.pp > 1:
-        assumed.append("decode: one batch in flight, so that stages take turns; prefill: chunks keep all stages busy")
+        assumed.append("decode: one batch in flight, so stages take turns; prefill: chunks keep all stages busy")
     if any(x.num_experts for x in shards.leaves):
-        assumed.append("experts are chosen evenly and independently: a batch of B touches E·(1 − (1 − k/E)^B) of E")
+        assumed.append("routing is even and independent: a batch of B uses E·(1 − (1 − k/E)^B) of E experts")
     return SpeedLimits(
         roof=over,
         decode=decode_limit(shards, over, context, batch),
@@ -93,15 +93,15 @@ def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int)
 
 
 def decode_limit(shards: ShardedModel, over: Roof, context: int, batch: int) -> SpeedLimit:
-    """One more token of each sequence: the weights that it meets, and the whole cache, stage after stage."""
+    """Return the bound of decode: each stage reads the weights of the tokens and the whole cache, one stage after another."""
     weights = sum(shards.weight_reads(batch))
-    remembered = sum(shards.kv_cache(i, context, batch) for i in range(len(shards.stages)))
+    cache = sum(shards.kv_cache(i, context, batch) for i in range(len(shards.stages)))
     work = forward_flops(shards.tree, ForwardPass.decode(context, absorbed=True), batch).total // shards.layout.tp
-    return _speed(batch, weights + remembered, work, over)
+    return _speed(batch, weights + cache, work, over)
 
 
 def prefill_limit(shards: ShardedModel, over: Roof, context: int, batch: int) -> SpeedLimit:
-    """Whole prompts, the stages at work side by side; the weights are read once."""
+    """Return the bound of prefill: all stages work at once, and the weights are read once."""
     layout = shards.layout
     work = forward_flops(shards.tree, ForwardPass.prefill(context, last=True), batch).total
     return _speed(batch * context, max(shards.weight_reads(batch * context)), work // (layout.tp * layout.pp), over)
@@ -114,4 +114,4 @@ def _speed(tokens: int, read: int, work: int, over: Roof) -> SpeedLimit:
 
 
 def _computed(over: Roof) -> str:
-    return f"products at the {over.dtype} rate, {over.peak / 1e12:,.0f} TFLOP/s" if over.peak else "no rate of arithmetic is published"
+    return f"products at the {over.dtype} rate, {over.peak / 1e12:,.0f} TFLOP/s" if over.peak else "no FLOP/s are published"

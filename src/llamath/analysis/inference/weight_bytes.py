@@ -1,7 +1,7 @@
-"""`stored`: the bytes that a model's weights take under a dtype or a scheme of quantisation, weight by weight.
+"""`weight_storage`: the bytes of a model's weights in a dtype or a quantization scheme, weight by weight.
 
-A packed scheme packs the matrices of the layers' linear maps; embedding, head, norms, biases, routers and convolutions stay as they are.
-A GGUF file type gives every tensor its type as llama.cpp does.
+A packed scheme packs the matrices of the layers' linear layers; embedding, head, norms, biases, routers and convolutions are not packed.
+A GGUF file type gives each tensor the type that llama.cpp chooses.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from ..verify.listing import Listing
 
 MAX_LAYERS = 100_000
-"""So many layers get a type each; more are no model."""
+"""The most layers, and experts of a layer, that get GGUF types one by one."""
 
 
 class StoredWeight(NamedTuple):
-    """A folded weight with what it is kept as, and the bytes of one copy."""
+    """A folded weight with its codec and the bytes of one copy."""
 
     leaf: Folded
     codec: str
     bytes: int
-    layers: tuple[int, ...] = ()  # those that they are in, where that is not every layer of their kind
+    layers: tuple[int, ...] = ()  # the layers of the copies, if not all layers of their kind
 
     @property
     def total(self) -> int:
-        """All copies together."""
+        """The bytes of all copies."""
         return self.bytes * int(self.leaf.copies)
 
 
 class CodecTotal(NamedTuple):
-    """All weights that are kept in one way."""
+    """All weights with one codec."""
 
     codec: str
     tensors: int
@@ -59,28 +59,28 @@ class CodecTotal(NamedTuple):
 
 
 class WeightStorage(Record):
-    """The weights under one dtype or scheme."""
+    """The weights in one dtype or scheme."""
 
     packer: WeightFormat
     weights: tuple[StoredWeight, ...]
 
     @property
     def bytes(self) -> int:
-        """All of them; a tied matrix once."""
+        """The bytes of all weights, a tied matrix once."""
         return sum(x.total for x in self.weights)
 
     @property
     def elements(self) -> int:
-        """The numbers that the bytes stand for."""
+        """The elements of all weights."""
         return sum(int(x.leaf.weight.parameters) * int(x.leaf.copies) for x in self.weights)
 
     @property
     def bits(self) -> float:
-        """Bits per weight, all taken together."""
+        """Bits per weight, on average."""
         return 8 * self.bytes / (self.elements or 1)
 
     def sums(self) -> list[CodecTotal]:
-        """The same by codec, largest first."""
+        """Return the totals by codec, largest first."""
         found: dict[str, CodecTotal] = {}
         for x in self.weights:
             old, copies = found.get(x.codec, CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
@@ -90,22 +90,22 @@ class WeightStorage(Record):
 
 
 class GGUFNaming(NamedTuple):
-    """What decides the types of a GGUF file besides the tree: its names, and llama.cpp's word for the architecture."""
+    """The tensor names and the architecture of a GGUF file, on which llama.cpp's choice of types depends."""
 
     names: Scheme
     arch: str
 
 
 def weight_storage(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None) -> WeightStorage:
-    """Every weight with its bytes; GGUF's file types need `gguf`, and `imatrix` says that one is used (None: where it must be)."""
+    """Return every weight with its bytes; GGUF types need `gguf`, and `imatrix` tells if an importance matrix is used (None: if needed)."""
     if packer.gguf_file_type:
         if gguf is None:
-            raise LlamathError("GGUF has no names for this family, so nothing says which types llama.cpp would choose")
+            raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
         measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
-        return WeightStorage(packer=packer, weights=tuple(_mixed(tree, packer, gguf, measured)))
-    packed = _packed(tree, packer)
-    kept = [_kept(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
-    return WeightStorage(packer=packer, weights=tuple(kept))
+        return WeightStorage(packer=packer, weights=tuple(_gguf_mix(tree, packer, gguf, measured)))
+    packed = _packed_patterns(tree, packer)
+    stored = [_stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
+    return WeightStorage(packer=packer, weights=tuple(stored))
 
 
 class StoredWeights(Record):
@@ -144,8 +144,8 @@ def read_stored_weights(path: str) -> StoredWeights | None:
     return stored_weights(list_tensors(opened.manifest), (note,) if note else ())
 
 
-def _packed(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
-    """The patterns of the weights that a scheme packs."""
+def _packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
+    """Return the patterns of the weights that a scheme packs."""
     if packer.matrix_bytes is None:
         return frozenset()
     linear = {f"{x.pattern}.weight" for x in fold_blocks(tree) if isinstance(x.block, Linear)}
@@ -154,21 +154,21 @@ def _packed(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
 
 
-def _kept(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:
+def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:
     if packed and packer.matrix_bytes is not None:
         out, into = leaf.weight.shape
         return StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
     return StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))
 
 
-class _Part(NamedTuple):
-    """The folded weights of a stored tensor, with the layer that it is in."""
+class _TensorWeights(NamedTuple):
+    """A GGUF tensor with the folded weights in it."""
 
     tensor: GGUFTensor
     leaves: tuple[Folded, ...]
 
 
-def _mixed(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
+def _gguf_mix(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
     parts = gguf_tensors(tree, gguf.names)
     leaves = {x.tensor: x.leaves for x in parts}
     merged: dict[tuple[str, int, str], StoredWeight] = {}
@@ -186,37 +186,37 @@ def _mixed(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool)
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
 
 
-def gguf_tensors(tree: Decoder, names: Scheme) -> list[_Part]:
-    """The tensors in the order in which llama.cpp meets them: those outside of the layers, then layer by layer, each by name."""
+def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
+    """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer, each sorted by name."""
     if tree.layers.n > MAX_LAYERS:
-        raise LlamathError(f"{int(tree.layers.n):,} layers are too many to give each a type")
+        raise LlamathError(f"{int(tree.layers.n):,} layers are too many to choose a type for each")
     if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MAX_LAYERS:
-        raise LlamathError(f"{most:,} experts in a layer are too many to name each")
-    outside: list[_Part] = []
+        raise LlamathError(f"{most:,} experts in a layer are too many to choose a type for each")
+    outside: list[_TensorWeights] = []
     for name, child in tree.children:
         if not isinstance(child, Stack):
             folded = {x.pattern: x for x in fold_field(tree, name)}
-            outside += [_part(x, folded, -1) for x in names.tensors_of_field(tree, name)]
+            outside += [_tensor_weights(x, folded, -1) for x in names.tensors_of_field(tree, name)]
     return [*sorted(outside, key=lambda x: x.tensor.name), *_layers(tree.layers, names)]
 
 
-def _layers(layers: Stack, names: Scheme) -> Iterator[_Part]:
+def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
     made: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
     for x, _ in layers.distinct():
         folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
         made[id(x)] = [(y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)]
     for i, x in enumerate(layers):
-        yield from (_part(y, folded, i) for y, folded in made[id(x)])
+        yield from (_tensor_weights(y, folded, i) for y, folded in made[id(x)])
 
 
-def _part(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _Part:
+def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _TensorWeights:
     patterns = dict.fromkeys(part.pattern for part in x.parts)
     leaves = tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
-    return _Part(GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
+    return _TensorWeights(GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
 
 
 def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
-    """What llama.cpp's rules ask of a model; layers of Mamba or convolutions have no heads there, those of a delta net have the others'."""
+    """Return the facts that llama.cpp's rules use; Mamba and convolution layers have no heads there, delta-net layers have the others'."""
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
     shared = 0

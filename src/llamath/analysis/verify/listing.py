@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -92,6 +93,28 @@ class SharedStorage(NamedTuple):
     same: bool  # whether they are equal (a tied head); else they are views of the same bytes
 
 
+class TensorEntries(Record):
+    """The tensors of a listing as JSON; of up to 45,000 tensors, so what they have in common is encoded once."""
+
+    listing: Listing
+
+    def to_json(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Return an object for each tensor."""
+        columns, packings = self.listing.manifest.columns, self.listing.packings
+        files = [x.name for x in self.listing.files]
+        elements = {shape: prod(shape) for shape in set(columns.shape)}
+        keys = ("name", "dtype", "shape", "elements", "bytes", "file", "offset")
+        counts, sizes = map(elements.__getitem__, columns.shape), map(sub, columns.end, columns.start)
+        places = map(files.__getitem__, columns.file)
+        rows = zip(columns.name, columns.dtype, columns.shape, counts, sizes, places, columns.start, strict=True)
+        entries: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in rows]
+        if packings:
+            for entry in entries:
+                if (packing := packings.get(entry["name"])) is not None:
+                    entry |= _packing_json(packing)
+        return entries
+
+
 class Listing(Report):
     """The tensors of a checkpoint."""
 
@@ -120,21 +143,9 @@ class Listing(Report):
         return self.files[0].name if len(self.files) == 1 else path.rpartition("/")[0].rpartition("/")[2]
 
     @property
-    def tensors(self) -> list[dict[str, Any]]:
-        """Every tensor with its file and offset, in file order, as `ls --json` writes it."""
-        return [
-            {
-                "name": x.name,
-                "dtype": x.dtype,
-                "shape": list(x.shape),
-                "elements": x.elements,
-                "bytes": x.bytes,
-                "file": self.files[x.file].name,
-                "offset": x.start,
-                **(_packing_json(self.packings[x.name]) if x.name in self.packings else {}),
-            }
-            for x in self.manifest.tensors
-        ]
+    def tensors(self) -> TensorEntries:
+        """Every tensor with its file and offset, in file order."""
+        return TensorEntries(listing=self)
 
     @property
     def summary(self) -> str:

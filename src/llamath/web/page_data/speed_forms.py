@@ -145,7 +145,7 @@ def streamed(terms: Sequence[Term], place: int, tokens: Form) -> Form:
 def _read(x: Term, tokens: Form) -> Form:
     if x.read.rows:
         return ["round", ["*", x.name, ["min", tokens, str(x.read.rows)]], times_of(str(x.read.rows), x.over)]
-    miss, of = (1 - x.read.live).as_integer_ratio()
+    miss, of = (1 - x.read.active).as_integer_ratio()
     whole: Form = ["^", str(of), tokens]
     some: Form = ["round", ["*", x.name, ["-", whole, ["^", str(miss), tokens]]], times_of(whole, x.over)]
     return [">=", tokens, str(ALL_EXPERTS_TOKENS), ["round", x.name, x.over], some]

@@ -1,4 +1,4 @@
-"""`llamath logits`: what is the same, where the first difference is, and what rows of q and k in another order look like."""
+"""`llamath logits`: identical models, the first difference, and permuted rows of q and k."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from llamath.run.debug.activations import Activations, capture_activations
 from llamath.run.debug.compare_runs import compare_activations, permutation_hint
 from llamath.run.weights.stored_layouts import reorder_rows
 from support.checkpoints import SMALL, Q, copied, saved
-from support.gguf_files import configs
+from support.gguf_files import load_tiny_configs
 from support.oracle import pair
 
 pytestmark = pytest.mark.transformers
@@ -50,7 +50,7 @@ def asked(*args: object) -> Result:
     return CliRunner().invoke(cli, ["logits", *map(str, args)])
 
 
-def test_one_model_in_two_formats(hf: Path, gguf_file: Path) -> None:
+def test_identical_model_in_two_formats(hf: Path, gguf_file: Path) -> None:
     done = asked(hf, gguf_file)
     assert done.exit_code == 0
     assert done.stdout.startswith("identical, bit by bit")
@@ -63,8 +63,8 @@ def test_one_model_in_two_formats(hf: Path, gguf_file: Path) -> None:
     assert data["first"] is None
 
 
-def test_nothing_of_a_model_stays_in_memory(hf: Path) -> None:
-    """Without the collector of cycles, which the command line does without."""
+def test_comparison_frees_the_models(hf: Path) -> None:
+    """Also without garbage collection of cycles."""
     import gc
     import weakref
 
@@ -80,13 +80,13 @@ def test_nothing_of_a_model_stays_in_memory(hf: Path) -> None:
     assert kept.outputs
 
 
-def test_ids_are_drawn_alike_for_a_seed(hf: Path, gguf_file: Path) -> None:
+def test_random_ids_depend_on_the_seed(hf: Path, gguf_file: Path) -> None:
     drawn = [json.loads(asked(hf, gguf_file, "--json", "--tokens", 8, "--seed", seed).stdout)["tokens"] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(x) == 8 and max(x) < 97 for x in drawn)
 
 
-def test_the_numbers_are_those_of_torch(hf: Path, tmp_path: Path) -> None:
+def test_reported_numbers_match_torch(hf: Path, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
     a, b = (open_model(str(x), "float32").module for x in (hf, other))
     with torch.no_grad():
@@ -112,7 +112,7 @@ def test_the_numbers_are_those_of_torch(hf: Path, tmp_path: Path) -> None:
         ("lm_head.weight", "head"),
     ],
 )
-def test_the_first_weight_that_differs_is_named(hf: Path, gguf_file: Path, name: str, module: str, tmp_path: Path) -> None:
+def test_first_different_weight_is_named(hf: Path, gguf_file: Path, name: str, module: str, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x[name].mul_(1.1))
     done = asked(gguf_file, other)
     assert done.exit_code == 1
@@ -124,7 +124,7 @@ def test_the_first_weight_that_differs_is_named(hf: Path, gguf_file: Path, name:
     assert data["hints"] == [f"the input of {module} is the same, so its weight differs: {data['first']['stored'][0]} in A, {name} in B"]
 
 
-def test_what_is_configured_otherwise_is_listed(hf: Path, tmp_path: Path) -> None:
+def test_config_differences_are_listed(hf: Path, tmp_path: Path) -> None:
     turned = {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
     done = asked(hf, copied(hf, tmp_path, lambda _: None, turned))
     assert done.exit_code == 1
@@ -135,7 +135,7 @@ def test_what_is_configured_otherwise_is_listed(hf: Path, tmp_path: Path) -> Non
     assert "layers.mlp.activation   A silu   B gelu   (2 layers)" in done.stdout
 
 
-def test_rounded_numbers_are_called_that(hf: Path, tmp_path: Path) -> None:
+def test_different_dtypes_are_explained_by_rounding(hf: Path, tmp_path: Path) -> None:
     convert_checkpoint(str(hf), str(tmp_path / "half"), ConvertOptions(to="hf", dtype="F16"))
     data = json.loads(asked(hf, tmp_path / "half", "--json", "--tolerance", "1e-6").stdout)
     assert (data["a"]["dtype"], data["b"]["dtype"]) == ("F32", "F16")
@@ -143,7 +143,7 @@ def test_rounded_numbers_are_called_that(hf: Path, tmp_path: Path) -> None:
     assert data["hints"][0].startswith("A is F32 and B F16: rounding causes small differences everywhere")
 
 
-def test_parts_that_agree_and_a_whole_that_does_not(hf: Path) -> None:
+def test_submodules_agree_but_their_parent_differs(hf: Path) -> None:
     a, b = heard(hf), heard(hf)
     b.inputs["layers.1.mlp.down"] = b.inputs["layers.1.mlp.down"] * 1.5
     b = b._replace(logits=b.logits * 1.5)
@@ -152,14 +152,14 @@ def test_parts_that_agree_and_a_whole_that_does_not(hf: Path) -> None:
     assert compare_activations(a, b, IDS, "", 0.45).hints == ()
 
 
-def test_a_key_of_b_can_be_changed(hf: Path) -> None:
+def test_config_key_of_b_can_be_changed(hf: Path) -> None:
     done = asked(hf, hf, "--set", "rms_norm_eps=0.1")
     assert done.exit_code == 1
     assert "layers.attn_norm.eps   A 1e-05   B 0.1   (2 layers)" in done.stdout
 
 
 def rows(source: Path, target: Path, change: Callable[[Tensor], Tensor], kinds: str = "qk") -> Path:
-    """With the rows of q and k in another order, of heads of 8."""
+    """Permute the rows of q and k in heads of 8."""
 
     def reorder(x: dict[str, Tensor]) -> None:
         for name in x:
@@ -184,7 +184,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("change", "theirs", "ours"), CASES)
-def test_rows_of_safetensors_in_another_order(hf: Path, change: Callable[[Tensor], Tensor], theirs: str, ours: str, tmp_path: Path) -> None:
+def test_permuted_rows_in_safetensors(hf: Path, change: Callable[[Tensor], Tensor], theirs: str, ours: str, tmp_path: Path) -> None:
     other = rows(hf, tmp_path, change)
     data = json.loads(asked(hf, other, "--json").stdout)
     assert not data["same"]
@@ -194,8 +194,8 @@ def test_rows_of_safetensors_in_another_order(hf: Path, change: Callable[[Tensor
 
 
 @pytest.mark.parametrize(("change", "said"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
-def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
-    """A converter that forgets to permute writes what the permutation of `halves` would be; one that does it twice, that of `pairs`."""
+def test_permuted_rows_in_gguf(hf: Path, change: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
+    """A converter that forgets to permute, or permutes twice."""
     convert_checkpoint(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), ConvertOptions(to="gguf"))
     stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
     as_it_was = open_model(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
@@ -206,17 +206,17 @@ def test_rows_of_gguf_in_another_order(hf: Path, change: Callable[[Tensor], Tens
     assert f"B's look {said}, or A's" in " ".join(done.stdout.split())
 
 
-def test_rows_of_q_alone(hf: Path, tmp_path: Path) -> None:
+def test_permuted_rows_of_q_only(hf: Path, tmp_path: Path) -> None:
     (hint,) = json.loads(asked(hf, rows(hf, tmp_path, CASES[0][0], "q"), "--json").stdout)["hints"]
     assert hint.startswith("q of 2 layers is the same once the rows of each head are permuted: B's looks unpermuted")
 
 
-def test_quantised_rows_in_another_order_are_still_known(hf: Path, tmp_path: Path) -> None:
+def test_permuted_rows_are_found_after_quantization(hf: Path, tmp_path: Path) -> None:
     other = rows(hf, tmp_path, lambda x: to_pairs(x) + 0.03 * x.abs().max() * torch.rand(x.shape))
     assert "B's look unpermuted" in " ".join(asked(hf, other).stdout.split())
 
 
-def test_a_text_that_one_of_them_knows_says_which_is_wrong(hf: Path, tmp_path: Path) -> None:
+def test_loss_on_text_tells_which_model_is_wrong(hf: Path, tmp_path: Path) -> None:
     a, b = heard(hf), heard(rows(hf, tmp_path, CASES[0][0]))
     found = compare_activations(a, b, IDS, "", 1e-4)
     for losses, end in {(1.2, 4.0): ": B's look unpermuted", (4.0, 1.2): ": A's look permuted twice"}.items():
@@ -227,7 +227,7 @@ def test_a_text_that_one_of_them_knows_says_which_is_wrong(hf: Path, tmp_path: P
         assert ", or A's" in hint
 
 
-def test_a_tolerance(hf: Path, tmp_path: Path) -> None:
+def test_tolerance(hf: Path, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x["lm_head.weight"].mul_(1.001))
     assert asked(hf, other).exit_code == 1
     done = asked(hf, other, "--tolerance", "0.01")
@@ -237,8 +237,8 @@ def test_a_tolerance(hf: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["mixtral-plain", "deepseek_v3-plain", "gpt2-plain", "qwen3_next-plain", "gemma3-plain"])
-def test_families_with_other_parts(label: str, tmp_path: Path) -> None:
-    both = pair(configs()[label])
+def test_families_with_different_modules(label: str, tmp_path: Path) -> None:
+    both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path / "a")
     other = copied(tmp_path / "a", tmp_path / "b", lambda _: None)
     assert asked(tmp_path / "a", other).exit_code == 0
@@ -261,7 +261,7 @@ def words(folder: Path) -> None:
     made.save(str(folder / "tokenizer.json"))
 
 
-def test_a_text_is_read_where_there_is_a_tokenizer(hf: Path, tmp_path: Path) -> None:
+def test_text_is_used_if_a_tokenizer_exists(hf: Path, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
     words(other)
     data = json.loads(asked(hf, other, "ab c", "--json").stdout)
@@ -292,7 +292,7 @@ def test_bad_input(hf: Path, more: list[str], message: str, failed: Callable[...
 
 @pytest.fixture
 def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What the command says on stderr before it ends with 2."""
+    """The command's stderr, after checking exit code 2."""
 
     def said(*args: object) -> str:
         monkeypatch.setattr(sys, "argv", ["llamath", "logits", *map(str, args)])
@@ -304,18 +304,18 @@ def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return said
 
 
-def test_what_cannot_be_read_ends_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
+def test_unreadable_checkpoint_exits_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
     assert "q_proj.weight" in failed(hf, copied(hf, tmp_path, lambda x: x.pop(Q)))
     assert "nowhere/at-all is not a local path" in failed(hf, "nowhere/at-all")
 
 
-def test_numbers_that_are_none_are_named(hf: Path, tmp_path: Path) -> None:
+def test_nonfinite_weights_are_named(hf: Path, tmp_path: Path) -> None:
     other = copied(hf, tmp_path, lambda x: x[Q][0].fill_(torch.nan))
     with pytest.raises(LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 values"):
         heard(other)
 
 
-def test_without_torch_the_command_says_what_to_install(hf: Path) -> None:
+def test_missing_torch_names_the_extra(hf: Path) -> None:
     code = f"import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'logits', {str(hf)!r}, {str(hf)!r}]"
     code += "; from llamath.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -324,7 +324,7 @@ def test_without_torch_the_command_says_what_to_install(hf: Path) -> None:
     assert "pip install 'llamath[run]'" in done.stderr
 
 
-def test_other_models_are_compared_by_their_logits(hf: Path, tmp_path: Path) -> None:
+def test_different_architectures_are_compared_by_logits(hf: Path, tmp_path: Path) -> None:
     other = saved(tmp_path / "deep", "F32", num_hidden_layers=3, vocab_size=90)
     data = json.loads(asked(hf, other, "--json").stdout)
     assert max(data["tokens"]) < 90

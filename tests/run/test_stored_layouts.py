@@ -1,4 +1,4 @@
-"""What each word of a layout says, number by number: the stored tensor is written out, and the weights are told by their numbers."""
+"""Every stored layout, element by element: small stored tensors are written out and compared with the weights split from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADS = LayoutParams(groups=2, heads=4, head_dim=4, values_per_key=2, value_chan
 
 
 def rows(*numbers: float) -> Tensor:
-    """A matrix whose rows are told apart by their first number."""
+    """A matrix whose rows are identified by their first value."""
     return torch.tensor([[x, x + 0.5] for x in numbers])
 
 
@@ -27,13 +27,13 @@ def same(found: Tensor, *numbers: float) -> bool:
     return torch.equal(found, rows(*numbers))
 
 
-def test_joined_matrix_after_matrix() -> None:
+def test_joined_matrices_are_split() -> None:
     a, b = split_tensor(rows(1, 2, 3), [(2, 2), (1, 2)], "", HEADS)
     assert same(a, 1, 2)
     assert same(b, 3)
 
 
-def test_heads_are_key_head_by_key_head() -> None:
+def test_heads_layout_groups_by_key_head() -> None:
     # two key heads; each has two queries of one row, one key, one value
     q, k, v = split_tensor(rows(10, 11, 20, 30, 12, 13, 21, 31), [(4, 2), (2, 2), (2, 2)], "heads", HEADS)
     assert same(q, 10, 11, 12, 13)
@@ -41,49 +41,49 @@ def test_heads_are_key_head_by_key_head() -> None:
     assert same(v, 30, 31)
 
 
-def test_each_is_query_head_by_query_head() -> None:
+def test_each_layout_groups_by_query_head() -> None:
     q, gate = split_tensor(rows(1, -1, 2, -2, 3, -3, 4, -4), [(4, 2), (4, 2)], "each", HEADS)
     assert same(q, 1, 2, 3, 4)
     assert same(gate, -1, -2, -3, -4)
 
 
-def test_rows_are_row_by_row_and_flipped_first() -> None:
+def test_rows_layout_interleaves_transposed_rows() -> None:
     gate, up = split_tensor(rows(1, -1, 2, -2).mT, [(2, 2), (2, 2)], "rows flip", HEADS)
     assert same(gate, 1, 2)
     assert same(up, -1, -2)
 
 
-def test_split_heads_are_an_axis() -> None:
+def test_split_heads_are_flattened() -> None:
     (found,) = split_tensor(torch.stack((rows(1, 2), rows(3, 4))), [(4, 2)], "split", HEADS)
     assert same(found, 1, 2, 3, 4)
     (flipped,) = split_tensor(torch.stack((rows(1, 2).mT, rows(3, 4).mT)), [(4, 2)], "flip split", HEADS)
     assert same(flipped, 1, 2, 3, 4)
 
 
-def test_unit_and_flat() -> None:
+def test_unit_and_flat_layouts() -> None:
     assert same(split_tensor(rows(1, 2)[:, None], [(2, 2)], "unit", HEADS)[0], 1, 2)
     assert same(split_tensor(torch.tensor([1, 1.5, 2, 2.5]), [(2, 2)], "flat", HEADS)[0], 1, 2)
 
 
-def test_rotary_pairs_part_into_halves() -> None:
+def test_rotary_pairs_become_halves() -> None:
     stored = rows(0, 2, 1, 3, 10, 12, 11, 13)  # two heads of four: row i beside row i + 2
     assert same(undo_layout(stored, "rotary", HEADS, "attn.q.weight"), 0, 1, 2, 3, 10, 11, 12, 13)
 
 
 @pytest.mark.parametrize("size", [2, 4, 6, 128])
-def test_the_orders_are_those_of_the_published_conversion(size: int) -> None:
-    """`convert_llama_weights_to_hf.py` of transformers: view(heads, h / 2, 2, d).transpose(1, 2); and there and back is where it was."""
+def test_rotary_orders_match_the_published_conversion(size: int) -> None:
+    """`convert_llama_weights_to_hf.py` of transformers: view(heads, h / 2, 2, d).transpose(1, 2); both orders invert each other."""
     meta = torch.arange(3 * size)
     assert torch.equal(reorder_rows(meta, half_split_order(size)), meta.view(3, size // 2, 2).transpose(1, 2).flatten())
     assert torch.equal(reorder_rows(reorder_rows(meta, half_split_order(size)), interleaved_order(size)), meta)
 
 
-def test_shifted_and_decay() -> None:
+def test_shifted_and_decay_layouts() -> None:
     assert torch.equal(undo_layout(torch.tensor([1.5, 1.0]), "shifted", HEADS, "norm.weight"), torch.tensor([0.5, 0.0]))
     assert torch.allclose(undo_layout(torch.tensor([-exp(0.3)]), "decay", HEADS, "a_log"), torch.tensor([0.3]))
 
 
-def test_tiled_value_heads_come_back_to_their_key_head() -> None:
+def test_tiled_value_heads_are_reordered() -> None:
     # two key heads with two value heads each; stored: the first of both, then the second of both
     assert same(undo_layout(rows(1, 3, 2, 4), "tiled", HEADS, "beta.weight"), 1, 2, 3, 4)
     assert same(undo_layout(rows(1, 3, 2, 4).mT, "tiled", HEADS, "out.weight").mT, 1, 2, 3, 4)
@@ -93,7 +93,7 @@ def test_tiled_value_heads_come_back_to_their_key_head() -> None:
 
 
 @pytest.mark.parametrize("config", tiny_configs())
-def test_every_number_of_a_file_is_in_one_weight(config: dict[str, Any]) -> None:
+def test_every_stored_value_is_used_once(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     for scheme in model.family.schemes.values():
         count, tensors = 0, {}

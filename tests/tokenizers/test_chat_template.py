@@ -1,4 +1,4 @@
-"""Templates and settings beside a tokenizer: where they are looked for, and that they are only looked at."""
+"""Chat templates and sampling settings next to a tokenizer."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def written(folder: Path, name: str, said: object) -> Path:
         ("tokenizer.model", "", None),
     ],
 )
-def test_a_template_is_found_wherever_it_is(name: str, said: object, found: str | None, tmp_path: Path) -> None:
+def test_template_is_found_in_every_file(name: str, said: object, found: str | None, tmp_path: Path) -> None:
     assert find_chat_template(str(written(tmp_path, name, said))) == found
 
 
 @pytest.mark.parametrize("said", ["", WORDS, WORDS * 9000])
-def test_a_template_in_a_gguf_file(said: str, tmp_path: Path) -> None:
+def test_template_is_read_from_gguf(said: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     if said:
@@ -54,7 +54,7 @@ def test_a_template_in_a_gguf_file(said: str, tmp_path: Path) -> None:
     assert find_chat_template(str(path)) == said
 
 
-def test_a_template_that_is_none_is_not_read(tmp_path: Path) -> None:
+def test_oversized_template_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LlamathError, match="expected a chat template of at most"):
         find_chat_template(str(written(tmp_path, "chat_template.jinja", "x" * (MAX_TEMPLATE_BYTES + 1))))
 
@@ -69,9 +69,9 @@ def test_a_template_that_is_none_is_not_read(tmp_path: Path) -> None:
         ({"do_sample": True, "temperature": "hot", "top_k": True}, {"temperature": 1.0}),
     ],
 )
-def test_settings_count_where_tokens_are_to_be_drawn(said: object, found: dict[str, float], tmp_path: Path) -> None:
+def test_sampling_settings_are_read_if_sampling_is_on(said: object, found: dict[str, float], tmp_path: Path) -> None:
     assert read_sampling_settings(str(written(tmp_path, "generation_config.json", said))) == found
 
 
-def test_no_settings_are_none(tmp_path: Path) -> None:
+def test_missing_generation_config_gives_no_settings(tmp_path: Path) -> None:
     assert read_sampling_settings(str(tmp_path)) == {}

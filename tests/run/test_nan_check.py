@@ -1,4 +1,4 @@
-"""A weight that is NaN or infinite is named, whatever its kind and wherever a pass would swallow it; and a sound one is looked at once."""
+"""A NaN or infinite weight is named, of every kind and wherever a pass would hide it; finite weights are checked once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from llamath.core.tree import walk
 from llamath.run import Decoder, Generation, GenerationLimits, Sampling, build, initialize
 from llamath.run import load_weights as give
 from llamath.run.debug.nan_check import has_nonfinite, nonfinite_check
-from support.speakers import CONFIG, speaker
+from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
 TINY = Path(__file__).parents[1] / "tiny"
 MODELS = ("qwen3/plain", "gpt_oss/plain", "deepseek_v3/plain", "qwen3_next/plain", "nemotron_h/latent experts, biased", "gpt2/plain")
@@ -43,7 +43,7 @@ def kinds() -> Iterator[Any]:
 
 
 def spoil(module: Decoder, pattern: str, number: float) -> str:
-    """One number of each weight of this kind in the last layer that has it; the first of their paths."""
+    """Set one value of each weight of this kind in the last layer that has it; return the first path."""
     paths = [x.path for x in walk(module.spec) if x.pattern == pattern]
     last = ".".join(paths[-1].split(".")[:2]) if pattern.startswith("layers.") else ""
     mine = [path for path in paths if path.startswith(last)]
@@ -64,7 +64,7 @@ def said(module: Decoder, tokens: int = 3) -> str:
 
 
 @pytest.mark.parametrize(("name", "pattern"), list(kinds()))
-def test_every_kind_of_weight_is_looked_at(name: str, pattern: str) -> None:
+def test_every_kind_of_weight_is_checked(name: str, pattern: str) -> None:
     module = tiny(name)
     first = spoil(module, pattern, float("nan"))
     message, before = said(module, 12), first.partition(".experts.")[0] + (".experts." if ".experts." in first else "")
@@ -74,20 +74,20 @@ def test_every_kind_of_weight_is_looked_at(name: str, pattern: str) -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_in_every_type(number: float, dtype: torch.dtype) -> None:
+def test_every_dtype_is_checked(number: float, dtype: torch.dtype) -> None:
     module = tiny("qwen3/plain", dtype)
     path = spoil(module, "layers.{l}.attn.k.weight", number)
     assert said(module).startswith(f"the weight {path} is {'NaN' if number != number else 'infinite'} in 1 of its")
 
 
-def test_a_row_of_the_embedding_that_no_token_reads() -> None:
+def test_unused_embedding_row_is_checked() -> None:
     module = tiny("gpt2/plain")
     assert spoil(module, "embed.weight", float("nan")) == "embed.weight"  # in its last row
     assert max(PROMPT) < len(module.embed.weight) - 1
     assert said(module).startswith("the weight embed.weight is NaN")
 
 
-def test_an_expert_that_no_token_is_sent_to_is_not_read() -> None:
+def test_unused_expert_is_not_read() -> None:
     module = tiny("deepseek_v3/plain")
     met: set[str] = set()
     inside = [(path, part) for path, part in module.named_modules() if path.rpartition(".")[0].endswith(".experts")]
@@ -105,7 +105,7 @@ def test_an_expert_that_no_token_is_sent_to_is_not_read() -> None:
         assert found.startswith(f"the weight {path}.up.weight is NaN") if path in met else found == ""
 
 
-def test_numbers_whose_sum_is_too_large_are_sound() -> None:
+def test_overflowing_sum_is_not_an_error() -> None:
     large = torch.full((300,), 60_000.0, dtype=torch.float16)
     assert not torch.isfinite(large.sum()) and not has_nonfinite(large)
     module = tiny("qwen3/plain", torch.float16)
@@ -118,7 +118,7 @@ def test_numbers_whose_sum_is_too_large_are_sound() -> None:
     nonfinite_check(module).raise_if_bad()
 
 
-def test_what_was_looked_at_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_weights_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     module = tiny("qwen3/plain")
     assert said(module) == ""
     known = nonfinite_check(module)
@@ -127,7 +127,7 @@ def test_what_was_looked_at_is_not_looked_at_again(monkeypatch: pytest.MonkeyPat
     assert said(module) == "" and nonfinite_check(module) is known
 
 
-def test_weights_that_are_new_are_looked_at() -> None:
+def test_replaced_weights_are_checked() -> None:
     module, other = tiny("qwen3/plain"), tiny("qwen3/plain")
     assert said(module) == ""
     path = spoil(other, "layers.{l}.attn_norm.weight", float("nan"))
@@ -137,8 +137,8 @@ def test_weights_that_are_new_are_looked_at() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint in whose embedding a row that is not read is NaN."""
-    made = speaker(tmp_path_factory.mktemp("flawed"), vocab_size=CONFIG["vocab_size"])
+    """A checkpoint with NaN in an embedding row that no token uses."""
+    made = tiny_checkpoint(tmp_path_factory.mktemp("flawed"), vocab_size=CONFIG["vocab_size"])
     numbers = load_file(made / "model.safetensors")
     numbers["model.embed_tokens.weight"][319, 1] = float("nan")
     save_file(numbers, made / "model.safetensors", {"format": "pt"})
@@ -154,7 +154,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["logits", "FOLDER", "FOLDER"],
     ],
 )
-def test_commands_name_it_and_end_with_2(
+def test_commands_name_the_weight_and_exit_with_2(
     words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import io

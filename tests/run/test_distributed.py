@@ -13,7 +13,7 @@ import torch
 
 from llamath import run
 from support.rank_processes import RankResult, ids, run_ranks
-from support.speakers import CONFIG, speaker
+from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
 TINY = Path(__file__).parents[1] / "tiny"
 LLAMA = CONFIG | {"vocab_size": 323}
@@ -63,7 +63,7 @@ def done(ended: list[RankResult]) -> Found:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose parameters are mostly in its two tables."""
-    return speaker(
+    return tiny_checkpoint(
         tmp_path_factory.mktemp("model"), std=0.05, **{key: TABLES[key] for key in ("vocab_size", "hidden_size", "intermediate_size")}
     )
 
@@ -136,7 +136,7 @@ def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:
-    folder = str(speaker(tmp_path / "model"))
+    folder = str(tiny_checkpoint(tmp_path / "model"))
     asked = ("The cat", "--max-tokens", "8", "--temperature", "1", "--seed", "4", "--json")
     there = torchrun("-m", "llamath", "run", folder, *asked)
     assert there.returncode == 0, there.stderr

@@ -1,4 +1,4 @@
-"""A cache forgets nothing that is still seen: any cut of any rows, with any window, is read as in one pass; rings keep the last tokens."""
+"""Caches keep all that attention still needs: any split into passes, with any window, gives the logits of one pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NORM = rms(Dim("d", 16), 1e-6)
 
 
 def model(*mixers: Any) -> Decoder:
-    """A small model with these mixers, one in each layer."""
+    """A small model with one of these mixers per layer."""
     layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Dim("d", 16), Dim("F", 20))) for x in mixers]
     return initialize(build(decoder(Dim("V", 30), Dim("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
 
@@ -57,7 +57,7 @@ KINDS = {
 @given(data=st.data())
 @settings(max_examples=12, deadline=None)
 @torch.no_grad()
-def test_any_cut_of_any_rows_reads_as_in_one_pass(kind: str, data: st.DataObject) -> None:
+def test_any_split_into_passes_matches_one_pass(kind: str, data: st.DataObject) -> None:
     made, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, end - 1)), "cuts")), end]
     pads = torch.tensor(data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding"))
@@ -70,7 +70,7 @@ def test_any_cut_of_any_rows_reads_as_in_one_pass(kind: str, data: st.DataObject
 
 
 @given(room=st.integers(1, 6), cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8))
-def test_a_ring_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
+def test_ring_buffer_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
     ring, past = KVCache(room), 0
     for new in cuts:
         (held,) = ring.update((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
@@ -80,7 +80,7 @@ def test_a_ring_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
         assert set(held.flatten().int().tolist()) >= set(range(max(0, past - room), past))
 
 
-def test_a_window_remembers_no_more_than_it_sees() -> None:
+def test_window_limits_the_cache() -> None:
     made = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
     cache = made.new_cache(12)
     made(torch.zeros(1, 9, dtype=torch.long), cache)
@@ -88,7 +88,7 @@ def test_a_window_remembers_no_more_than_it_sees() -> None:
     assert cache.length == 9
 
 
-def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
+def test_full_cache_is_rejected_unchanged() -> None:
     made = model(attention())
     cache = made.new_cache(8)
     made(torch.zeros(1, 6, dtype=torch.long), cache)
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     assert made(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
 
 
-def test_borrowed_keys_are_the_lenders() -> None:
+def test_shared_kv_layers_use_one_cache() -> None:
     lender = attention()
     borrower = lender.replace(k=None, v=None, kv_layer=0)
     made = model(lender, borrower)
@@ -107,7 +107,7 @@ def test_borrowed_keys_are_the_lenders() -> None:
     assert cache.nbytes == 2 * 2 * 6 * 6 * 4
 
 
-def test_the_same_block_in_many_layers_is_as_many_modules() -> None:
+def test_repeated_block_becomes_separate_modules() -> None:
     tree = decoder(Dim("V", 30), Dim("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
     layers = build(tree).layers
     assert len({id(x.attn.q.weight) for x in layers}) == 3

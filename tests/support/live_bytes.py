@@ -1,4 +1,4 @@
-"""How many bytes of tensors are alive at once: every storage that an operation of torch makes, from its making to its end."""
+"""The bytes of tensors alive at once: every storage that a torch operation creates, until it is freed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Live(TorchDispatchMode):
-    """Counts inside `with`; tensors that were there before are named, and never count."""
+class LiveBytes(TorchDispatchMode):
+    """Counts inside `with`; tensors that existed before are given, and do not count."""
 
     def __init__(self, before: Iterable[torch.Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Text in pieces is the text as a whole; a stop string ends it wherever the pieces are cut."""
+"""Streamed pieces make up the text, and a stop string ends it wherever pieces are split."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from llamath.run.detokenizer import StopStringMatcher, StreamingDetokenizer
 from llamath.tokenizers import Tokenizer
-from support.speakers import words
+from support.tiny_checkpoint import words
 
 WORDS = Tokenizer(words(), "test")
 LETTERS = st.text("abé🙂", max_size=12)
 ANY = st.sampled_from(range(32, 127)) | st.integers(0, 0x10FFFF).filter(lambda x: not 0xD800 <= x < 0xE000)
-"""Every character there is; `st.text()` sorts them all first, which takes seconds."""
+"""All characters; `st.text()` would sort them first, which takes seconds."""
 
 
 def text(least: int, most: int) -> st.SearchStrategy[str]:
@@ -22,7 +22,7 @@ def text(least: int, most: int) -> st.SearchStrategy[str]:
 
 
 def upto(text: str, stops: list[str]) -> tuple[str, str]:
-    """The text before the first stop string that is complete, letter by letter."""
+    """The text before the first complete stop string, found letter by letter."""
     for said in accumulate(text):
         ending = [x for x in stops if said.endswith(x)]
         if ending:
@@ -33,7 +33,7 @@ def upto(text: str, stops: list[str]) -> tuple[str, str]:
 
 @settings(deadline=None)
 @given(st.lists(LETTERS, max_size=8), st.lists(st.text("abé🙂", min_size=1, max_size=4), min_size=1, max_size=3))
-def test_a_stop_string_straddles_pieces(pieces: list[str], stops: list[str]) -> None:
+def test_stop_string_across_pieces(pieces: list[str], stops: list[str]) -> None:
     ours = StopStringMatcher(stops)
     said = ""
     for piece in pieces:
@@ -45,7 +45,7 @@ def test_a_stop_string_straddles_pieces(pieces: list[str], stops: list[str]) -> 
 
 
 @given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=4))
-def test_no_more_is_held_back_than_could_become_a_stop_string(text: str, stop: str) -> None:
+def test_only_possible_stop_strings_are_buffered(text: str, stop: str) -> None:
     ours = StopStringMatcher([stop])
     said = "".join(ours.add(x) for x in text)
     if not ours.matched:
@@ -56,7 +56,7 @@ def test_no_more_is_held_back_than_could_become_a_stop_string(text: str, stop: s
 
 @settings(deadline=None)
 @given(text(0, 40))
-def test_pieces_are_the_whole(text: str) -> None:
+def test_pieces_make_up_the_text(text: str) -> None:
     ours = StreamingDetokenizer(WORDS)
     pieces = [ours.add(x) for x in WORDS.encode(text, add_special_tokens=False)]
     assert "".join(pieces) + ours.flush() == text
@@ -65,20 +65,20 @@ def test_pieces_are_the_whole(text: str) -> None:
 
 @settings(deadline=None)
 @given(text(1, 20), text(1, 20))
-def test_text_goes_on_from_other_text(before: str, text: str) -> None:
+def test_text_continues_a_prefix(before: str, text: str) -> None:
     ours = StreamingDetokenizer(WORDS, WORDS.encode(before))
     assert "".join(ours.add(x) for x in WORDS.encode(text, add_special_tokens=False)) + ours.flush() == text
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 319), max_size=60))
-def test_tokens_that_are_no_text_are_said_all_the_same(ids: list[int]) -> None:
+def test_invalid_bytes_are_emitted(ids: list[int]) -> None:
     ours = StreamingDetokenizer(WORDS)
     said = "".join(ours.add(x) for x in ids) + ours.flush()
     assert said.replace("\ufffd", "") == WORDS.decode(ids).replace("\ufffd", "")
 
 
-def test_a_space_that_sentencepiece_puts_first_is_there_only_between_words() -> None:
+def test_sentencepiece_space_only_between_words() -> None:
     from tokenizers import Tokenizer as Engine
     from tokenizers import decoders, models
 

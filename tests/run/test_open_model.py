@@ -1,4 +1,4 @@
-"""Checkpoints opened: every format gives the same numbers, mapped where they lie; what cannot be opened says why."""
+"""Opening checkpoints: every format gives the same memory-mapped weights, and errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from llamath.core.errors import LlamathError
 from llamath.run import memory_budget as room
 from llamath.run import open_model
 from support.checkpoints import IDS, SMALL, TYPES, Q, copied, saved
-from support.gguf_files import CONVERTED, configs, shapes
-from support.gguf_files import _writer as writer
+from support.gguf_files import CONVERTED, load_tiny_configs, open_gguf_writer, tensor_shapes
 from support.oracle import logits, off, pair
 
 pytestmark = pytest.mark.transformers
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.transformers
 
 @pytest.fixture(scope="module")
 def hf(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Where transformers saved a small Llama, in this type, with these keys changed; once for all tests."""
+    """The folder of a small Llama saved by transformers in this dtype with changed config keys; saved once for all tests."""
     known: dict[str, Path] = {}
 
     def get(dtype: str = "BF16", shard: str = "5GB", **changes: Any) -> Path:
@@ -51,7 +50,7 @@ def said(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor:
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_key_value_heads": 1}], ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_three_formats_are_one_model(hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_three_formats_give_the_same_model(hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path) -> None:
     source = hf(dtype, **changes)
     wanted = said(source)
     assert wanted.dtype == TYPES[dtype]
@@ -61,14 +60,14 @@ def test_three_formats_are_one_model(hf: Callable[..., Path], dtype: str, change
 
 
 @torch.no_grad()
-def test_they_are_what_transformers_computes(hf: Callable[..., Path]) -> None:
+def test_opened_model_matches_transformers(hf: Callable[..., Path]) -> None:
     import transformers
 
     theirs = transformers.AutoModelForCausalLM.from_pretrained(hf("F32"), attn_implementation="eager")
     assert off(said(hf("F32")), logits(theirs, IDS)) < 1e-5
 
 
-def test_shards_and_single_files_are_the_same_model(hf: Callable[..., Path]) -> None:
+def test_shards_match_a_single_file(hf: Callable[..., Path]) -> None:
     whole, cut = hf(), hf(shard="40KB")
     assert len(list(cut.glob("*.safetensors"))) > 2
     wanted = said(whole)
@@ -77,7 +76,7 @@ def test_shards_and_single_files_are_the_same_model(hf: Callable[..., Path]) -> 
     assert torch.equal(said(cut / "model.safetensors.index.json"), wanted)
 
 
-def test_a_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
     numbers = load_file(hf() / "model.safetensors")
     numbers["model.layers.1.mlp.up_proj.weight"] = numbers["model.layers.1.mlp.up_proj.weight"].T.contiguous().T  # strides of its own
     torch.save(numbers, tmp_path / "pytorch_model.bin")
@@ -90,8 +89,8 @@ ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("embedding", [0, 1])
-def test_parts_of_a_parallel_run_are_joined(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
-    """Cut as fairscale's layers cut; with more ranks than key/value heads, neighbours have the same head."""
+def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
+    """Sharded like fairscale's layers; with more ranks than key/value heads, neighbouring ranks have the same head."""
     source = hf("F32", vocab_size=96, num_attention_heads=4, hidden_size=32)
     convert_checkpoint(str(source), str(tmp_path / "one"), ConvertOptions(to="meta"))
     whole = torch.load(tmp_path / "one" / "consolidated.00.pth")
@@ -129,8 +128,8 @@ FOLDERS = [
 
 @torch.no_grad()
 @pytest.mark.parametrize("label", FOLDERS)
-def test_a_folder_of_any_family(label: str, tmp_path: Path) -> None:
-    both = pair(configs()[label])
+def test_every_family_opens_from_safetensors(label: str, tmp_path: Path) -> None:
+    both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path)
     found, ids = open_model(str(tmp_path)), both.ids(20)
     assert torch.equal(found.module(ids), both.ours(ids))
@@ -140,12 +139,12 @@ PAIRED = ("llama", "granite")
 
 
 def permuted(x: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """Halves to neighbouring pairs, head by head: what llama.cpp's converter does to q and k of these architectures."""
+    """Halves to interleaved pairs in each head, as llama.cpp's converter permutes q and k of these architectures."""
     return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
 
 
 def converted(name: str, x: np.ndarray[Any, Any], arch: str, config: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """What llama.cpp's converter makes of a tensor; a name that begins with `blk.` is final."""
+    """A tensor as llama.cpp's converter writes it; a name that begins with `blk.` is final."""
     block = f"blk.{name.split('.')[2]}." if ".layers." in name else ""
     if arch in PAIRED and name.endswith(("q_proj.weight", "q_proj.bias")):
         x = permuted(x, config.num_attention_heads)
@@ -171,7 +170,7 @@ def written(label: str, theirs: Any, path: Path) -> Path:
     """A GGUF file as llama.cpp's converter would write it: names by the gguf package, metadata as it wrote them."""
     entry = CONVERTED[label]
     names = gguf.get_tensor_name_map({name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[entry["arch"]], 4)
-    file = writer(path, entry["arch"], entry["keys"], entry["tokens"])
+    file = open_gguf_writer(path, entry["arch"], entry["keys"], entry["tokens"])
     for name, tensor in theirs.state_dict().items():
         for own, x in converted(name, tensor.numpy(), entry["arch"], theirs.config):
             found = own if own.startswith("blk.") else names.get_name(own, (".weight", ".bias"))
@@ -198,20 +197,20 @@ GGUFS = [
 
 @torch.no_grad()
 @pytest.mark.parametrize("label", GGUFS)
-def test_a_gguf_file_of_any_family(label: str, tmp_path: Path) -> None:
-    both = pair(configs()[label])
+def test_every_family_opens_from_gguf(label: str, tmp_path: Path) -> None:
+    both = pair(load_tiny_configs()[label])
     ids = both.ids(20)
     found = open_model(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
     assert off(found, logits(both.theirs, ids)) < 1e-5
 
 
 BLOCKS = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
-"""Where the scales of a block lie."""
+"""Offsets of the scales in a block."""
 WIDE = SMALL | {"vocab_size": 99, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4}
 
 
 def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any, Any]:
-    """Any blocks at all, with scales that are small numbers."""
+    """Random blocks with small scales."""
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     random = np.random.default_rng(seed)
     data = random.integers(0, 256, (rows * width // block, size), dtype=np.uint8)
@@ -221,7 +220,7 @@ def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any
 
 
 def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
-    """A file whose matrices are of this type, in either byte order; and its numbers, as the gguf package reads them."""
+    """A file with matrices of this type in either byte order, and their values as the gguf package reads them."""
     layer = {"attn_q": (256, 256), "attn_k": (128, 256), "attn_v": (128, 256), "attn_output": (256, 256)}
     layer |= {"ffn_gate": (256, 256), "ffn_up": (256, 256), "ffn_down": (256, 256)}
     matrices = {f"blk.0.{name}.weight": shape for name, shape in layer.items()}
@@ -253,7 +252,7 @@ def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_block_types_are_what_the_gguf_package_reads(kind: str, tmp_path: Path) -> None:
+def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
     numbers = quantised(tmp_path / "q.gguf", kind)
     found = open_model(str(tmp_path / "q.gguf"), "float32")
     for name, x in found.module.state_dict().items():
@@ -270,14 +269,14 @@ def test_block_types_are_what_the_gguf_package_reads(kind: str, tmp_path: Path) 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_big_endian_files_are_the_same_model(kind: str, tmp_path: Path) -> None:
+def test_big_endian_gguf(kind: str, tmp_path: Path) -> None:
     quantised(tmp_path / "little.gguf", kind)
     quantised(tmp_path / "big.gguf", kind, big=True)
     little, big = (open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
     assert all(torch.equal(big[name], x) for name, x in little.items())
 
 
-def test_a_type_that_is_not_computed_with(tmp_path: Path) -> None:
+def test_unsupported_block_type_is_named(tmp_path: Path) -> None:
     path = written_iq(tmp_path / "iq.gguf")
     with pytest.raises(LlamathError, match=r"token_embd\.weight has the unsupported dtype IQ4_NL"):
         open_model(str(path))
@@ -285,8 +284,8 @@ def test_a_type_that_is_not_computed_with(tmp_path: Path) -> None:
 
 def written_iq(path: Path) -> Path:
     entry = CONVERTED["llama-plain"]
-    file = writer(path, "llama", entry["keys"], 99)
-    for name, shape in shapes(entry).items():
+    file = open_gguf_writer(path, "llama", entry["keys"], 99)
+    for name, shape in tensor_shapes(entry).items():
         if name == "token_embd.weight":
             file.add_tensor(name, np.zeros((99, 18), np.uint8), raw_dtype=gguf.GGMLQuantizationType.IQ4_NL)
         else:
@@ -295,14 +294,14 @@ def written_iq(path: Path) -> Path:
 
 
 def maps(path: Path) -> list[tuple[int, int]]:
-    """Where in this process's memory a file is."""
+    """The address ranges that a file is mapped to in this process."""
     lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     spans = [line[0].split("-") for line in lines if line[-1] == str(path.resolve())]
     return [(int(a, 16), int(b, 16)) for a, b in spans]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="a list of mappings is Linux's own")
-def test_numbers_lie_in_the_file(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_weights_are_memory_mapped(hf: Callable[..., Path], tmp_path: Path) -> None:
     source = hf()
     convert_checkpoint(str(source), str(tmp_path / "m.gguf"), ConvertOptions(to="gguf"))
     convert_checkpoint(str(source), str(tmp_path / "meta"), ConvertOptions(to="meta"))
@@ -320,7 +319,7 @@ def test_numbers_lie_in_the_file(hf: Callable[..., Path], tmp_path: Path) -> Non
         assert inside == wanted
 
 
-def test_a_weight_that_is_changed_leaves_the_file_as_it_is(hf: Callable[..., Path]) -> None:
+def test_changed_weight_does_not_change_the_file(hf: Callable[..., Path]) -> None:
     source = hf() / "model.safetensors"
     before = source.read_bytes()
     found = open_model(str(hf()))
@@ -330,7 +329,7 @@ def test_a_weight_that_is_changed_leaves_the_file_as_it_is(hf: Callable[..., Pat
     assert source.read_bytes() == before
 
 
-def test_a_system_that_gives_no_room_for_changes(hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, mapped = said(hf()), mmap.mmap
 
     def refused(*args: Any, access: int) -> mmap.mmap:
@@ -350,7 +349,7 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read as Linux says it")
-def test_opening_a_large_file_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_large_file_allocates_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = SMALL | {"vocab_size": 200_000, "hidden_size": 2048, "num_attention_heads": 8, "torch_dtype": "bfloat16"}
     model = llamath.load(config)
     header: dict[str, Any] = {}
@@ -386,7 +385,7 @@ def test_opening_a_large_file_takes_no_memory(tmp_path: Path, monkeypatch: pytes
         (lambda x: [x.pop(k) for k in list(x) if ".layers.1." in k], "the file has layers 0–0; the config says L = 2"),
     ],
 )
-def test_what_verify_finds_is_the_error(
+def test_verify_findings_are_errors(
     hf: Callable[..., Path], change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llamath.run.weights.open_model.build", lambda *_: pytest.fail("something was built"))
@@ -394,7 +393,7 @@ def test_what_verify_finds_is_the_error(
         open_model(str(copied(hf(), tmp_path, change)))
 
 
-def test_a_file_that_is_cut_short(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_truncated_file(hf: Callable[..., Path], tmp_path: Path) -> None:
     place = copied(hf(), tmp_path, lambda _: None) / "model.safetensors"
     data = place.read_bytes()
     place.write_bytes(data[:-100])
@@ -402,7 +401,7 @@ def test_a_file_that_is_cut_short(hf: Callable[..., Path], tmp_path: Path) -> No
         open_model(str(tmp_path))
 
 
-def test_a_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
     for file in hf(shard="40KB").iterdir():
         if "00002-of" not in file.name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -410,7 +409,7 @@ def test_a_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
         open_model(str(tmp_path))
 
 
-def test_a_wrong_index_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_wrong_index_is_a_note(hf: Callable[..., Path], tmp_path: Path) -> None:
     for file in hf(shard="40KB").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     index = tmp_path / "model.safetensors.index.json"
@@ -420,7 +419,7 @@ def test_a_wrong_index_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None
     assert any("the index says that all tensors have" in x for x in open_model(str(tmp_path)).notes)
 
 
-def test_what_is_wrong_is_named_weight_by_weight(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_first_nonfinite_weight_is_described(hf: Callable[..., Path], tmp_path: Path) -> None:
     assert open_model(str(hf())).first_nonfinite_weight() == ""
 
     def spoil(x: dict[str, Tensor]) -> None:
@@ -445,17 +444,17 @@ def test_what_is_wrong_is_named_weight_by_weight(hf: Callable[..., Path], tmp_pa
         ),
     ],
 )
-def test_where_it_should_go_must_be_there(hf: Callable[..., Path], dtype: Any, device: str, message: str) -> None:
+def test_unknown_device_or_dtype_is_rejected(hf: Callable[..., Path], dtype: Any, device: str, message: str) -> None:
     with pytest.raises(LlamathError, match=message):
         open_model(str(hf()), dtype, device)
 
 
-def test_a_name_is_no_checkpoint() -> None:
+def test_preset_is_not_a_checkpoint() -> None:
     with pytest.raises(LlamathError, match="llama-3-8b is not a local path"):
         open_model("llama-3-8b")
 
 
-def test_a_scheme_that_is_not_computed_with_is_named(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_unsupported_quantization_is_named(hf: Callable[..., Path], tmp_path: Path) -> None:
     def awq(x: dict[str, Tensor]) -> None:
         for name in [name for name in x if name.endswith("proj.weight")]:
             out, into = x.pop(name).shape
@@ -473,8 +472,8 @@ def test_a_scheme_that_is_not_computed_with_is_named(hf: Callable[..., Path], tm
 
 @torch.no_grad()
 @pytest.mark.parametrize("blocks", [(16, 16), (128, 128), (1, 48)], ids=str)
-def test_eight_bit_floats_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_path: Path) -> None:
-    """Against the same products made here, block by block in a loop; sizes that blocks do not divide included."""
+def test_fp8_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_path: Path) -> None:
+    """Compared with products computed block by block, including sizes that are not multiples of the block."""
     wanted: dict[str, Tensor] = {}
 
     def pack(x: dict[str, Tensor]) -> None:
@@ -499,10 +498,10 @@ def test_eight_bit_floats_with_scales(hf: Callable[..., Path], blocks: tuple[int
 
 
 @torch.no_grad()
-def test_four_bit_floats_are_what_transformers_unpacks(tmp_path: Path) -> None:
+def test_mxfp4_matches_transformers(tmp_path: Path) -> None:
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-    both = pair({**configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32})  # `down` is square
+    both = pair({**load_tiny_configs()["gpt_oss-plain"], "hidden_size": 32, "intermediate_size": 32})  # `down` is square
     both.theirs.save_pretrained(tmp_path)
     unpacked: dict[str, Tensor] = {}
 
@@ -523,7 +522,7 @@ def test_four_bit_floats_are_what_transformers_unpacks(tmp_path: Path) -> None:
     assert open_model(str(packed)).options.dtype == torch.bfloat16
 
 
-def test_what_the_files_do_not_say_is_noted(hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_inferred_config_keys_are_notes(hf: Callable[..., Path], tmp_path: Path) -> None:
     convert_checkpoint(str(hf(tie_word_embeddings=True)), str(tmp_path), ConvertOptions(to="meta"))
     found = open_model(str(tmp_path))
     assert "embedding and output share one matrix" in found.notes
@@ -531,7 +530,7 @@ def test_what_the_files_do_not_say_is_noted(hf: Callable[..., Path], tmp_path: P
     assert found.module.head.weight is found.module.embed.weight
 
 
-def test_progress_ends_with_everything(hf: Callable[..., Path]) -> None:
+def test_progress_reaches_the_total(hf: Callable[..., Path]) -> None:
     seen: list[tuple[int, int]] = []
     found = open_model(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
     size = 4 * sum(x.numel() for x in found.module.parameters())

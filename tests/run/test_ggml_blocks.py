@@ -1,4 +1,4 @@
-"""GGML's block types, bit for bit what the gguf package makes of the same bytes, random ones and its own."""
+"""Dequantized ggml blocks equal the gguf package's bit by bit, for random bytes and for its own quantization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamath.run.weights.ggml_blocks import DEQUANTIZERS, dequantize_blocks
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 @pytest.mark.parametrize("kind", DEQUANTIZERS)
-def test_any_bytes_mean_what_the_reference_says(kind: str) -> None:
+def test_random_blocks_match_the_gguf_package(kind: str) -> None:
     data = np.random.default_rng(0).integers(0, 256, (512, DTYPES[kind].bytes), dtype=np.uint8)
     theirs = gguf.dequantize(data, gguf.GGMLQuantizationType[kind])
     ours = dequantize_blocks(torch.from_numpy(data.reshape(-1)), kind)

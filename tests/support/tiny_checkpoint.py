@@ -1,4 +1,4 @@
-"""A tiny model in a folder, with a tokenizer of its own, for what needs both."""
+"""`tiny_checkpoint`: a folder with a tiny model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 
 
 def words() -> Tokenizer:
-    """Byte-level BPE of 320 tokens that knows every byte."""
+    """A byte-level BPE tokenizer of 320 tokens that covers every byte."""
     engine = Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
@@ -47,8 +47,8 @@ def words() -> Tokenizer:
     return engine
 
 
-def speaker(folder: Path, seed: int = 0, std: float = 0.3, template: str = "", **config: Any) -> Path:
-    """The folder, with weights from a normal distribution."""
+def tiny_checkpoint(folder: Path, seed: int = 0, std: float = 0.3, template: str = "", **config: Any) -> Path:
+    """Write a checkpoint with normally distributed weights and a tokenizer; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = CONFIG | config
     family = find_family(keys["model_type"])

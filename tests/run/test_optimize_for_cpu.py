@@ -1,4 +1,4 @@
-"""Quick layers compute what the plain ones do, for every family that has some, and leave the canonical weights alone."""
+"""Fused layers compute what plain layers do in every family, and leave parameters unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tiny(config: dict[str, Any], dtype: torch.dtype = torch.float32) -> run.Deco
 
 @torch.inference_mode()
 def said(module: run.Decoder) -> Tensor:
-    """Logits of a pass over all, and of padded rows read first together, then token by token."""
+    """Logits of one pass, and of padded rows: a prefill, then token by token."""
     ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
     found = [module(ids)]
     if all(not isinstance(x.attn, Attention) or x.attn.spec.window.causal for x in module.layers):
@@ -54,7 +54,7 @@ def said(module: run.Decoder) -> Tensor:
 
 
 @pytest.mark.parametrize("config", tiny_configs())
-def test_quick_layers_say_what_plain_ones_do(config: dict[str, Any]) -> None:
+def test_fused_layers_match_plain_layers(config: dict[str, Any]) -> None:
     plain, quick = tiny(config), tiny(config)
     optimize_for_cpu(quick)
     expected = said(plain)
@@ -62,7 +62,7 @@ def test_quick_layers_say_what_plain_ones_do(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("config", [LLAMA, LLAMA | {"model_type": "qwen3"}, LLAMA | {"model_type": "qwen2"}])
-def test_in_bfloat16_they_are_no_further_from_float32(config: dict[str, Any]) -> None:
+def test_fused_bfloat16_is_as_accurate_as_plain(config: dict[str, Any]) -> None:
     plain, quick = (tiny(config, torch.bfloat16) for _ in range(2))
     exact = tiny(config)
     run.load_weights(exact, ((path, x.float()) for path, x in plain.state_dict().items()))
@@ -72,14 +72,14 @@ def test_in_bfloat16_they_are_no_further_from_float32(config: dict[str, Any]) ->
     assert 0 < ours <= 1.2 * theirs
 
 
-def test_most_families_have_quick_layers() -> None:
+def test_most_families_have_fused_layers() -> None:
     counts = {config.values[0]["model_type"]: optimize_for_cpu(tiny(config.values[0])) for config in tiny_configs()}
     known = "llama qwen2 qwen3 gemma gemma3_text phi3 smollm3 gpt2 mixtral qwen3_moe granite".split()
     assert all(counts[x] for x in known)
     assert not counts["gemma2"] and not counts["deepseek_v3"]  # capped scores, latent attention
 
 
-def test_the_canonical_weights_stay() -> None:
+def test_parameters_are_unchanged() -> None:
     module = tiny(LLAMA)
     before = {name: (x.data_ptr(), x.clone()) for name, x in module.state_dict().items()}
     assert optimize_for_cpu(module) == 3
@@ -88,7 +88,7 @@ def test_the_canonical_weights_stay() -> None:
     assert all(x.data_ptr() == before[name][0] and torch.equal(x, before[name][1]) for name, x in after.items())
 
 
-def test_a_weight_that_changes_is_laid_out_again() -> None:
+def test_changed_weight_is_packed_again() -> None:
     module = tiny(LLAMA, torch.bfloat16)
     optimize_for_cpu(module)
     before = said(module)
@@ -101,7 +101,7 @@ def test_a_weight_that_changes_is_laid_out_again() -> None:
     assert (after - said(plain)).abs().max() < 0.05 * (after - before).abs().max()
 
 
-def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
+def test_gradients_and_hooks_use_plain_layers() -> None:
     module, ids = tiny(LLAMA), torch.tensor([[3, 1, 4]])
     optimize_for_cpu(module)
     module(ids).sum().backward()
@@ -120,7 +120,7 @@ def test_gradients_and_those_who_watch_have_the_plain_layers() -> None:
     assert not seen
 
 
-def test_weights_are_laid_out_where_that_repays() -> None:
+def test_weights_are_packed_where_it_pays_off() -> None:
     for dtype, tokens, rows, expected in (
         ("float32", 2, 1, None),
         ("float32", 64, 1, SMALL_PANELS),
@@ -157,8 +157,8 @@ def test_weights_are_not_packed_twice(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_long_pass_says_the_same_before_and_after(dtype: torch.dtype) -> None:
-    """Weights where they lie and weights laid out: to the last bit, so that a text does not depend on what was read before it."""
+def test_long_pass_is_identical_before_and_after_packing(dtype: torch.dtype) -> None:
+    """Packed and original weights give the same bits, so that a generation does not depend on earlier ones."""
     module = tiny(LLAMA | {"hidden_size": 256, "intermediate_size": 512}, dtype)
     ids = torch.randint(1, 90, (2, 100), generator=torch.Generator().manual_seed(2))
     maybe_pack(module, 64, 8)
@@ -171,8 +171,8 @@ def test_a_long_pass_says_the_same_before_and_after(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("family", ["llama", "mixtral"])
 @pytest.mark.parametrize("rows", [1, 8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int, family: str) -> None:
-    """Many tokens are read where weights lie, through the feed-forward in parts; few where they are laid out."""
+def test_long_and_short_passes_match_plain_layers(dtype: torch.dtype, rows: int, family: str) -> None:
+    """Passes over many tokens use original weights and split the feed-forward; passes over few use packed weights."""
     config = LLAMA | {"model_type": family, "max_position_embeddings": 2048}
     module, plain = tiny(config, dtype), tiny(config, dtype)
     ids = torch.randint(1, 90, (rows, 1100), generator=torch.Generator().manual_seed(2))
@@ -185,14 +185,14 @@ def test_long_and_short_passes_agree(dtype: torch.dtype, rows: int, family: str)
 
 
 @BRIEF
-def test_a_model_is_opened_in_eight_bits() -> None:
+def test_model_opens_as_int8() -> None:
     llama = run.Llama.open(None, "int8")
     assert llama.module.embed.weight.dtype == torch.bfloat16
     assert llama.module.packed_weights is not None and llama.module.packed_weights.format is INT8
     assert llama.generate("Anna was in", max_tokens=4).text
 
 
-def test_what_cannot_be_quick_runs_as_it_is() -> None:
+def test_unsupported_dtype_runs_unfused() -> None:
     module = tiny(LLAMA).half()
     assert optimize_for_cpu(module) == 0
     with pytest.raises(LlamathError, match="int8"):
@@ -200,8 +200,8 @@ def test_what_cannot_be_quick_runs_as_it_is() -> None:
     assert said(module).isfinite().all()
 
 
-def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
-    """The file is mapped; after quicken its own numbers are read from it again."""
+def test_released_pages_are_read_again(tmp_path: Path) -> None:
+    """Pages of the mapped file are released, and read again when a parameter is used."""
     module = tiny(LLAMA)
     names = {"embed.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"}
     model = llamath.load(LLAMA)
@@ -236,7 +236,7 @@ def test_pages_that_are_given_back_come_again(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 70), st.floats(1e-3, 1e3), st.integers(0, 9))
-def test_a_weight_in_eight_bits_is_off_by_half_a_step(rows: int, columns: int, size: float, seed: int) -> None:
+def test_int8_weight_error_is_half_a_scale(rows: int, columns: int, size: float, seed: int) -> None:
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     numbers, scale = quantize_int8(weight)
     assert numbers.dtype == torch.int8 and torch.equal(scale * 127, (weight.abs().amax(1) / 127) * 127)
@@ -245,7 +245,7 @@ def test_a_weight_in_eight_bits_is_off_by_half_a_step(rows: int, columns: int, s
 
 @BRIEF
 @given(st.integers(1, 20), st.integers(1, 9), st.floats(1e-3, 1e3), st.integers(0, 9))
-def test_what_it_is_multiplied_by_keeps_sixteen_bits(tokens: int, blocks: int, size: float, seed: int) -> None:
+def test_int8_linear_keeps_16_bits_of_its_input(tokens: int, blocks: int, size: float, seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     weight, x = torch.randn(24, 16 * blocks, generator=random), torch.randn(2, tokens, 16 * blocks, generator=random) * size
     numbers, scale = quantize_int8(weight)
@@ -256,7 +256,7 @@ def test_what_it_is_multiplied_by_keeps_sixteen_bits(tokens: int, blocks: int, s
 
 
 @BRIEF
-def test_a_model_in_eight_bits_says_nearly_the_same() -> None:
+def test_int8_logits_are_close() -> None:
     module = tiny(LLAMA)
     expected = said(module)
     optimize_for_cpu(module, "int8")

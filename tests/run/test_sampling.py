@@ -1,4 +1,4 @@
-"""Every step between logits and a token is transformers' own; draws follow their shares, and come again with their seed."""
+"""Every filter matches transformers; samples follow their probabilities and are reproducible by seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scores(seed: int, rows: int = 3, vocab: int = 60, size: float = 3.0) -> Tens
 @pytest.mark.transformers
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 70), st.sampled_from([0.3, 1.0, 4.0]))
-def test_top_k_is_transformers_own(seed: int, k: int, size: float) -> None:
+def test_top_k_matches_transformers(seed: int, k: int, size: float) -> None:
     from transformers import TopKLogitsWarper
 
     x = scores(seed, size=size).bfloat16().float()  # so that some are alike
@@ -32,7 +32,7 @@ def test_top_k_is_transformers_own(seed: int, k: int, size: float) -> None:
 @pytest.mark.transformers
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.floats(0.01, 0.999), st.sampled_from([0.01, 1.0, 5.0]), st.sampled_from([40, 3000, 20000]))
-def test_top_p_is_transformers_own(seed: int, p: float, size: float, vocab: int) -> None:
+def test_top_p_matches_transformers(seed: int, p: float, size: float, vocab: int) -> None:
     from transformers import TopPLogitsWarper
 
     x = scores(seed, vocab=vocab, size=size)
@@ -50,7 +50,7 @@ def test_top_p_is_transformers_own(seed: int, p: float, size: float, vocab: int)
 @pytest.mark.transformers
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 1.0), st.sampled_from([0.3, 1.0, 4.0]))
-def test_min_p_is_transformers_own(seed: int, p: float, size: float) -> None:
+def test_min_p_matches_transformers(seed: int, p: float, size: float) -> None:
     from transformers import MinPLogitsWarper
 
     x = scores(seed, size=size)
@@ -60,7 +60,7 @@ def test_min_p_is_transformers_own(seed: int, p: float, size: float) -> None:
 @pytest.mark.transformers
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.5, 2.0), st.lists(st.integers(0, 59), min_size=1, max_size=30))
-def test_the_repetition_penalty_is_transformers_own(seed: int, penalty: float, used: list[int]) -> None:
+def test_repetition_penalty_matches_transformers(seed: int, penalty: float, used: list[int]) -> None:
     from transformers import RepetitionPenaltyLogitsProcessor
 
     x = scores(seed, rows=1)
@@ -71,7 +71,7 @@ def test_the_repetition_penalty_is_transformers_own(seed: int, penalty: float, u
 
 
 @pytest.mark.transformers
-def test_all_together_are_transformers_own_in_its_order() -> None:
+def test_combined_filters_match_transformers() -> None:
     from transformers import LogitsProcessorList, MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     theirs = LogitsProcessorList([TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8), MinPLogitsWarper(0.1)])
@@ -79,7 +79,7 @@ def test_all_together_are_transformers_own_in_its_order() -> None:
     assert torch.equal(filter_logits(x, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1)), theirs(None, x))
 
 
-def test_a_draw_is_the_token_whose_share_holds_the_number() -> None:
+def test_sample_inverts_the_cumulative_distribution() -> None:
     shares = torch.tensor([0.5, 0.0, 0.25, 0.25, 0.0])
     x = shares.log().expand(8, -1)
     ids, sound = sample(x, (torch.arange(8, dtype=torch.float64)[:, None] + 0.5) / 8)
@@ -88,7 +88,7 @@ def test_a_draw_is_the_token_whose_share_holds_the_number() -> None:
     assert sample(x[:1], torch.tensor([[1 - 2**-50]], dtype=torch.float64))[0].tolist() == [3]
 
 
-def test_draws_follow_their_shares() -> None:
+def test_samples_follow_the_distribution() -> None:
     x = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
     sampler = Sampler(Sampling(temperature=1.0, seed=3), [3])
     sampler.note_prompts([[0]], 4, CPU)
@@ -96,7 +96,7 @@ def test_draws_follow_their_shares() -> None:
     assert (found - x.exp()[0]).abs().max() < 0.03
 
 
-def test_a_row_draws_the_same_in_any_company() -> None:
+def test_row_samples_do_not_depend_on_the_batch() -> None:
     x = scores(5, rows=4)
     how = Sampling(temperature=1.0)
     together, alone = Sampler(how, [7, 8, 9, 10]), Sampler(how, [9])
@@ -106,7 +106,7 @@ def test_a_row_draws_the_same_in_any_company() -> None:
     assert ids == [alone(x[2:3]).ids[0] for _ in range(103)]
 
 
-def test_logprobs_are_the_models_own() -> None:
+def test_logprobs_ignore_sampling_parameters() -> None:
     x = scores(2)
     sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], num_logprobs=4)
     sampler.note_prompts([[1], [2], [3]], 60, CPU)
@@ -119,7 +119,7 @@ def test_logprobs_are_the_models_own() -> None:
 
 @pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.5}, {"temperature": 2.0, "top_k": 3}])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_no_number_is_no_token(how: dict[str, float], bad: float) -> None:
+def test_nonfinite_logits_give_no_token(how: dict[str, float], bad: float) -> None:
     x = scores(4, rows=2)
     x[1, 7] = bad
     ids = Sampler(Sampling(**how), [1, 2])(x).ids
@@ -139,6 +139,6 @@ def test_what_is_no_number_is_no_token(how: dict[str, float], bad: float) -> Non
         {"seed": -1},
     ],
 )
-def test_settings_that_mean_nothing_are_refused(how: dict[str, float]) -> None:
+def test_invalid_parameters_are_rejected(how: dict[str, float]) -> None:
     with pytest.raises(LlamathError, match=f"{next(iter(how))} must be"):
         Sampling(**how)
