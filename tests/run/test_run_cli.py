@@ -193,7 +193,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
     "a line that is no prompt": ((".", "--batch-file", "-"), b'{"prompt": "a"}\n{"text": "b"}\n', "line 2: expected"),
     "a line too long": ((".", "--batch-file", "-"), b"a\n" + b"The cat " * 200, "prompt 2: the prompt of"),
     "both": ((".", "The cat", "--batch-file", "-"), b"a", "not both"),
-    "a format": ((".", "The cat", "--format", "chatlm"), b"", "no chat format is called"),
+    "a format": ((".", "The cat", "--format", "chatlm"), b"", "unknown chat format"),
     "a base model": ((".", "The cat", "--chat"), b"", "has no chat format: it has no chat template (a base model?)"),
 }
 
@@ -299,7 +299,7 @@ def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
     ("words", "stdin", "said"),
     [
         ((), b"", "has no chat format: it has no chat template (a base model?)"),
-        (("--format", "chatlm"), b"", "no chat format is called"),
+        (("--format", "chatlm"), b"", "unknown chat format"),
         (("--format", "chatml"), b"caf\xe9\n", "standard input is not UTF-8"),
         (("--format", "chatml"), b"/regenerate\n", "no answer to regenerate yet"),
         (("--format", "chatml"), b"The cat " * 100, "longer than the context of 128"),

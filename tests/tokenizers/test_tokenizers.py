@@ -285,8 +285,8 @@ def test_broken_tokenizer_raises_llamath_error(name: str, tmp_path: Path) -> Non
 def test_invalid_gguf_vocabularies_are_refused(tmp_path: Path) -> None:
     a = [("a", 0.0, 1)]
     for pieces, kind, keys, expected in [
-        (a * 2, "llama", {}, "each once"),
-        (a, "bert", {}, "of the kind llama, gpt2 or t5, found bert"),
+        (a * 2, "llama", {}, "distinct tokens"),
+        (a, "bert", {}, "the tokenizer model llama, gpt2 or t5, found bert"),
         (a, "gpt2", {"tokenizer_pre": "qwen22"}, "qwen2"),
         (a, "gpt2", {"tokenizer_pre": "gpt-2", "token_merges": ["a b"]}, "merges"),
     ]:

@@ -1,54 +1,70 @@
-"""How families write a conversation down, as data.
+"""The chat formats of model families, as data.
 
-Sources: the `chat_template` that each publisher ships with its instruct models, as transformers renders it; mistral-common for Mistral's.
+Sources: the `chat_template` of each publisher's instruct models as transformers renders it, and mistral-common for Mistral's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple, TypedDict
 
 from ..core.record_type import Record
 
 ROLES = ("system", "user", "assistant")
 
 
+class Delimiters(NamedTuple):
+    """The text before and after a message."""
+
+    before: str
+    after: str
+
+
 class ChatFormat(Record):
-    """What stands before and after each turn; `reply` opens the answer that is to be written."""
+    """How the messages of a conversation are delimited."""
 
     name: str
     title: str
     prefix: str = ""
-    system: tuple[str, str] | None = None  # None: the system's text opens the first turn of the user
-    user: tuple[str, str]
-    assistant: tuple[str, str]
-    generation_prompt: str | None = None  # None: what stands before the assistant's turn
-    system_in_user: tuple[str, str] = ("", "\n\n")  # around the system's text inside a user's turn
-    system_in_last_user: bool = False  # which is then the last one
-    stripped_roles: tuple[str, ...] = ()  # of whose turns spaces at the ends are dropped
-    system_preamble: str = ""  # before the system's text; a system turn is written even where nobody gave one
-    markers: tuple[str, ...]  # in the vocabulary or in a published template: this format; the more, the surer
+    system: Delimiters | None = None  # None: the system prompt is part of a user message
+    user: Delimiters
+    assistant: Delimiters
+    generation_prompt: str | None = None  # None: the text before an assistant message
+    system_in_user: Delimiters = Delimiters("", "\n\n")  # of the system prompt in a user message
+    system_in_last_user: bool = False  # in the last user message, not in the first
+    stripped_roles: tuple[str, ...] = ()  # roles whose messages are stripped
+    system_preamble: str = ""  # put before the system prompt; there is a system message even without a system prompt
+    markers: tuple[str, ...]  # tokens that identify the format in a vocabulary or template; the format with most of them is chosen
     stop_tokens: tuple[str, ...]  # special tokens that end a reply
 
 
 _IM_START, _START_HEADER, _START_OF_TURN = "<|im_start|>", "<|start_header_id|>", "<|START_OF_TURN_TOKEN|>"
 _DATES = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
-"""What Llama 3.1's template puts before every system text, where no date is given."""
+"""The text that Llama 3.1's template puts before the system prompt if no date is given."""
 
 
-def _role_delimiters(before: str, after: str) -> dict[str, Any]:
-    """The same around each turn, `@` being who speaks."""
-    return {who: (before.replace("@", who), after) for who in ROLES}
+class _RoleDelimiters(TypedDict):
+    """The fields of a ChatFormat that hold delimiters of messages."""
+
+    system: Delimiters
+    user: Delimiters
+    assistant: Delimiters
 
 
-def _llama_3(name: str, title: str, preface: str, signs: tuple[str, ...]) -> ChatFormat:
+def _role_delimiters(before: str, after: str) -> _RoleDelimiters:
+    """Return the delimiters of all roles, with the role in place of `@`."""
+    system, user, assistant = (Delimiters(before.replace("@", role), after) for role in ROLES)
+    return {"system": system, "user": user, "assistant": assistant}
+
+
+def _llama_3(name: str, title: str, system_preamble: str, markers: tuple[str, ...]) -> ChatFormat:
     return ChatFormat(
         name=name,
         title=title,
         prefix="<|begin_of_text|>",
         **_role_delimiters(f"{_START_HEADER}@<|end_header_id|>\n\n", "<|eot_id|>"),
         stripped_roles=ROLES,
-        system_preamble=preface,
-        markers=signs,
+        system_preamble=system_preamble,
+        markers=markers,
         stop_tokens=("<|eot_id|>", "<|eom_id|>"),
     )
 
@@ -57,10 +73,10 @@ _FORMATS = [
     ChatFormat(
         name="llama-2",
         title="Llama 2 Chat",
-        user=("<s>[INST] ", " [/INST]"),
-        assistant=(" ", " </s>"),
+        user=Delimiters("<s>[INST] ", " [/INST]"),
+        assistant=Delimiters(" ", " </s>"),
         generation_prompt="",
-        system_in_user=("<<SYS>>\n", "\n<</SYS>>\n\n"),
+        system_in_user=Delimiters("<<SYS>>\n", "\n<</SYS>>\n\n"),
         stripped_roles=("user", "assistant"),
         markers=("<<SYS>>",),
         stop_tokens=("</s>",),
@@ -87,8 +103,8 @@ _FORMATS = [
         name="mistral",
         title="Mistral Instruct 0.1 and 0.2, Mixtral Instruct 0.1",
         prefix="<s>",
-        user=("[INST] ", " [/INST]"),
-        assistant=(" ", "</s>"),
+        user=Delimiters("[INST] ", " [/INST]"),
+        assistant=Delimiters(" ", "</s>"),
         generation_prompt="",
         markers=(),
         stop_tokens=("</s>",),
@@ -98,8 +114,8 @@ _FORMATS = [
         system_in_last_user=True,
         title="Mistral Instruct 0.3, Mixtral 8x22B, Mistral Large 2",
         prefix="<s>",
-        user=("[INST]", "[/INST]"),
-        assistant=("", "</s>"),
+        user=Delimiters("[INST]", "[/INST]"),
+        assistant=Delimiters("", "</s>"),
         generation_prompt="",
         markers=("[INST]", "[/INST]"),
         stop_tokens=("</s>",),
@@ -108,9 +124,9 @@ _FORMATS = [
         name="mistral-v7",
         title="Mistral Small 3, Ministral and later, with Tekken's vocabulary",
         prefix="<s>",
-        system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-        user=("[INST]", "[/INST]"),
-        assistant=("", "</s>"),
+        system=Delimiters("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+        user=Delimiters("[INST]", "[/INST]"),
+        assistant=Delimiters("", "</s>"),
         generation_prompt="",
         markers=("[INST]", "[/INST]", "[SYSTEM_PROMPT]"),
         stop_tokens=("</s>",),
@@ -119,8 +135,8 @@ _FORMATS = [
         name="gemma",
         title="Gemma 1 to 3",
         prefix="<bos>",
-        user=("<start_of_turn>user\n", "<end_of_turn>\n"),
-        assistant=("<start_of_turn>model\n", "<end_of_turn>\n"),
+        user=Delimiters("<start_of_turn>user\n", "<end_of_turn>\n"),
+        assistant=Delimiters("<start_of_turn>model\n", "<end_of_turn>\n"),
         stripped_roles=("user", "assistant"),
         markers=("<start_of_turn>", "<end_of_turn>"),
         stop_tokens=("<end_of_turn>",),
@@ -150,9 +166,9 @@ _FORMATS = [
         name="deepseek-v2",
         title="DeepSeek LLM, V2 and V2.5",
         prefix="<｜begin▁of▁sentence｜>",
-        system=("", "\n\n"),
-        user=("User: ", "\n\n"),
-        assistant=("Assistant: ", "<｜end▁of▁sentence｜>"),
+        system=Delimiters("", "\n\n"),
+        user=Delimiters("User: ", "\n\n"),
+        assistant=Delimiters("Assistant: ", "<｜end▁of▁sentence｜>"),
         generation_prompt="Assistant:",
         markers=("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
         stop_tokens=("<｜end▁of▁sentence｜>",),
@@ -161,9 +177,9 @@ _FORMATS = [
         name="deepseek-v3",
         title="DeepSeek V3, R1 and their distillations",
         prefix="<｜begin▁of▁sentence｜>",
-        system=("", ""),
-        user=("<｜User｜>", ""),
-        assistant=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+        system=Delimiters("", ""),
+        user=Delimiters("<｜User｜>", ""),
+        assistant=Delimiters("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
         markers=("<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
         stop_tokens=("<｜end▁of▁sentence｜>",),
     ),
@@ -171,9 +187,9 @@ _FORMATS = [
         name="command-r",
         title="Command R and Aya",
         prefix="<BOS_TOKEN>",
-        system=(f"{_START_OF_TURN}<|SYSTEM_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
-        user=(f"{_START_OF_TURN}<|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
-        assistant=(f"{_START_OF_TURN}<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        system=Delimiters(f"{_START_OF_TURN}<|SYSTEM_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        user=Delimiters(f"{_START_OF_TURN}<|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        assistant=Delimiters(f"{_START_OF_TURN}<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
         stripped_roles=("user", "assistant"),
         markers=(_START_OF_TURN, "<|CHATBOT_TOKEN|>"),
         stop_tokens=("<|END_OF_TURN_TOKEN|>",),
@@ -189,9 +205,9 @@ _FORMATS = [
         name="olmo-2",
         title="OLMo 2 and Tülu 3",
         prefix="<|endoftext|>",
-        system=("<|system|>\n", "\n"),
-        user=("<|user|>\n", "\n"),
-        assistant=("<|assistant|>\n", "<|endoftext|>\n"),
+        system=Delimiters("<|system|>\n", "\n"),
+        user=Delimiters("<|user|>\n", "\n"),
+        assistant=Delimiters("<|assistant|>\n", "<|endoftext|>\n"),
         markers=(),
         stop_tokens=("<|endoftext|>",),
     ),
@@ -206,4 +222,4 @@ _FORMATS = [
 ]
 
 CHAT_FORMATS = {x.name: x for x in _FORMATS}
-"""Every format by its name."""
+"""Name → format."""

@@ -1,4 +1,4 @@
-"""Conversations as text and ids. A file's own template is never rendered, only looked at for the words that tell formats apart."""
+"""Chat prompts as text and as token ids. A checkpoint's own template is never rendered, only searched for markers of known formats."""
 
 from __future__ import annotations
 
@@ -11,102 +11,106 @@ from .chat_formats import CHAT_FORMATS, ROLES, ChatFormat
 from .tokenizer import Tokenizer
 
 _PLACEHOLDER = 0xF0000
-"""Characters for private use, that stand for special tokens inside a turn while it is put together."""
+"""The first of the private-use characters that stand for special tokens in a message while the prompt is put together."""
 
 
 class ChatMessage(NamedTuple):
-    """What one side says."""
+    """A message of a conversation."""
 
     role: str  # system, user or assistant
     content: str
 
 
 def render_chat(chat_format: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
-    """The conversation in writing, ready for the answer."""
+    """Return the conversation as text."""
     check_messages(messages)
-    system = "".join(turn.content for turn in messages if turn.role == "system")
-    parts = [chat_format.prefix]
-    if chat_format.system and (system or chat_format.system_preamble):
-        parts += [chat_format.system[0], chat_format.system_preamble, _strip(chat_format, "system", system), chat_format.system[1]]
-    said = [turn for turn in messages if turn.role != "system"]
-    asked = [number for number, turn in enumerate(said) if turn.role == "user"]
-    for number, turn in enumerate(said):
-        before, after = chat_format.user if turn.role == "user" else chat_format.assistant
-        words = _strip(chat_format, turn.role, turn.content)
-        if system and not chat_format.system and number == asked[-1 if chat_format.system_in_last_user else 0]:
-            words = f"{chat_format.system_in_user[0]}{system}{chat_format.system_in_user[1]}{words}"
-        parts += [before, words, after]
-    opening = chat_format.assistant[0] if chat_format.generation_prompt is None else chat_format.generation_prompt
-    return "".join([*parts, opening if add_generation_prompt else ""])
+    form = chat_format
+    system = "".join(x.content for x in messages if x.role == "system")
+    parts = [form.prefix]
+    if form.system and (system or form.system_preamble):
+        parts += [form.system.before, form.system_preamble, _strip(form, "system", system), form.system.after]
+    turns = [x for x in messages if x.role != "system"]
+    user_turns = [i for i, x in enumerate(turns) if x.role == "user"]
+    for i, turn in enumerate(turns):
+        delimiters = form.user if turn.role == "user" else form.assistant
+        text = _strip(form, turn.role, turn.content)
+        if system and not form.system and i == user_turns[-1 if form.system_in_last_user else 0]:
+            text = f"{form.system_in_user.before}{system}{form.system_in_user.after}{text}"
+        parts += [delimiters.before, text, delimiters.after]
+    if add_generation_prompt:
+        parts.append(form.assistant.before if form.generation_prompt is None else form.generation_prompt)
+    return "".join(parts)
 
 
 def encode_chat(
     chat_format: ChatFormat, tokenizer: Tokenizer, messages: Sequence[ChatMessage], add_generation_prompt: bool = True
 ) -> list[int]:
-    """The conversation as ids: special tokens, and between them texts that are each encoded alone, as Llama's and Mistral's references do.
+    """Return the conversation as ids.
 
-    Special tokens that somebody wrote into a turn stay text.
+    The texts between special tokens are encoded separately, as Llama's and Mistral's reference implementations do. Special tokens that are
+    written in a message stay plain text.
     """
-    marks = {x.content: (token, x) for token, x in tokenizer.engine.get_added_tokens_decoder().items() if x.special}
-    names = sorted(marks, key=len, reverse=True)
-    veils = {mark: chr(_PLACEHOLDER + i) for i, mark in enumerate(names)}
-    text = render_chat(chat_format, [ChatMessage(turn.role, _replace_all(turn.content, veils)) for turn in messages], add_generation_prompt)
+    special = {x.content: (token, x) for token, x in tokenizer.engine.get_added_tokens_decoder().items() if x.special}
+    names = sorted(special, key=len, reverse=True)
+    placeholders = {name: chr(_PLACEHOLDER + i) for i, name in enumerate(names)}
+    names_by_placeholder = {placeholder: name for name, placeholder in placeholders.items()}
+    hidden = [ChatMessage(x.role, _replace_all(x.content, placeholders)) for x in messages]
+    text = render_chat(chat_format, hidden, add_generation_prompt)
     parts = re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]
-    found: list[int] = []
+    ids: list[int] = []
     for i, part in enumerate(parts):
         if i % 2:
-            found.append(marks[part][0])
+            ids.append(special[part][0])
             continue
-        if i and marks[parts[i - 1]][1].rstrip:
+        if i and special[parts[i - 1]][1].rstrip:
             part = part.lstrip()
-        if i + 1 < len(parts) and marks[parts[i + 1]][1].lstrip:
+        if i + 1 < len(parts) and special[parts[i + 1]][1].lstrip:
             part = part.rstrip()
-        found += (
-            tokenizer.encode(_replace_all(part, {veil: mark for mark, veil in veils.items()}), add_special_tokens=False) if part else []
-        )
-    return found
+        if part:
+            ids += tokenizer.encode(_replace_all(part, names_by_placeholder), add_special_tokens=False)
+    return ids
 
 
 def chat_stop_ids(chat_format: ChatFormat, tokenizer: Tokenizer) -> frozenset[int]:
-    """The ids after which a reply is over, the tokenizer's own among them."""
-    return tokenizer.stop_ids.union(token for mark in chat_format.stop_tokens if (token := tokenizer.token_id(mark)) is not None)
+    """Return the ids that end a reply, including those of the tokenizer."""
+    return tokenizer.stop_ids.union(token for x in chat_format.stop_tokens if (token := tokenizer.token_id(x)) is not None)
 
 
 def check_messages(messages: Sequence[ChatMessage]) -> None:
-    """A conversation: known roles, the system first and once, then user and assistant in turn."""
-    said = [turn.role for turn in messages]
-    strange = next((role for role in said if role not in ROLES), None)
-    if strange is not None:
-        raise LlamathError(f"expected turns of {', '.join(ROLES)}, found {strange!r}")
-    rest = said[1:] if said[:1] == ["system"] else said
+    """Check that roles are known, and that a system message, if any, is followed by alternating user and assistant messages."""
+    roles = [x.role for x in messages]
+    unknown = next((role for role in roles if role not in ROLES), None)
+    if unknown is not None:
+        raise LlamathError(f"unknown role {unknown!r}: expected one of {', '.join(ROLES)}")
+    rest = roles[1:] if roles[:1] == ["system"] else roles
     if rest != [("user", "assistant")[i % 2] for i in range(len(rest))]:
         raise LlamathError(
-            f"expected a conversation of user and assistant in turn, found {', '.join(said)}", hint="system, if any, comes first"
+            f"expected alternating user and assistant messages, found {', '.join(roles)}", hint="a system message comes first"
         )
 
 
 def find_chat_format(name: str) -> ChatFormat:
-    """A format by name."""
+    """Return the chat format with this name."""
     if name in CHAT_FORMATS:
         return CHAT_FORMATS[name]
-    hint = f"did you mean {found[0]}?" if (found := nearest(name, CHAT_FORMATS)) else f"known are {', '.join(CHAT_FORMATS)}"
-    raise LlamathError(f"no chat format is called {name!r}", hint=hint)
+    hint = f"did you mean {found[0]}?" if (found := nearest(name, CHAT_FORMATS)) else f"known formats: {', '.join(CHAT_FORMATS)}"
+    raise LlamathError(f"unknown chat format {name!r}", hint=hint)
 
 
 def detect_chat_format(tokenizer: Tokenizer, template: str = "", default: str = "") -> ChatFormat | None:
-    """The format of a checkpoint: by the words of its template, else by its special tokens, else its family's `usual` one."""
-    for known in (lambda sign: sign in template, lambda sign: tokenizer.token_id(sign) is not None):
-        fitting = [x for x in CHAT_FORMATS.values() if x.markers and all(map(known, x.markers))]
-        if fitting:
-            return max(fitting, key=lambda x: len(x.markers))
+    """Return the format of a checkpoint: by the markers in its template, else by its special tokens, else the default of its family."""
+    for has_marker in (lambda marker: marker in template, lambda marker: tokenizer.token_id(marker) is not None):
+        matching = [x for x in CHAT_FORMATS.values() if x.markers and all(map(has_marker, x.markers))]
+        if matching:
+            return max(matching, key=lambda x: len(x.markers))
     return CHAT_FORMATS.get(default)
 
 
-def _strip(form: ChatFormat, role: str, text: str) -> str:
-    return text.strip() if role in form.stripped_roles else text
+def _strip(chat_format: ChatFormat, role: str, text: str) -> str:
+    return text.strip() if role in chat_format.stripped_roles else text
 
 
-def _replace_all(text: str, words: dict[str, str]) -> str:
-    for word, other in words.items():
-        text = text.replace(word, other)
+def _replace_all(text: str, replacements: dict[str, str]) -> str:
+    for old, new in replacements.items():
+        text = text.replace(old, new)
     return text

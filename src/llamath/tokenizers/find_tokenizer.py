@@ -1,4 +1,4 @@
-"""Which tokenizer a checkpoint brings: `tokenizer.json`, else `tokenizer.model`, else the vocabulary inside its GGUF file."""
+"""Loads the tokenizer of a checkpoint: `tokenizer.json`, else `tokenizer.model`, else the vocabulary in its GGUF file."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
 from ..checkpoint.formats.source import LocalFile
+from ..checkpoint.open import TOKENIZER_FILES
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.strict_json import read_json
 from .tokenizer import Tokenizer, wrap_engine_errors
 from .vocabulary_engines import require_tokenizers
 
 _MAX_BYTES = 128 << 20
-"""The longest tokenizer file that is read; the largest published ones have some 35 MB."""
+"""The largest tokenizer file that is read; the largest published ones have about 35 MB."""
 _EOS_FILES = ("config.json", "generation_config.json")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 
 
 def load_tokenizer(path: str) -> Tokenizer:
-    """The tokenizer of a folder, or in one file."""
+    """Load the tokenizer of a folder or a file."""
     require_tokenizers()
     if not os.path.isdir(path):
         return _load_file(path)
     for name in TOKENIZER_FILES:
-        if os.path.lexists(place := os.path.join(path, name)):
-            found = _load_file(place)
+        if os.path.lexists(file := os.path.join(path, name)):
+            found = _load_file(file)
             return Tokenizer(found.engine, found.source, _bos_id(path, found), found.stop_ids.union(_stop_ids(path, found)))
-    held = sorted(name for name in os.listdir(path) if name.endswith(".gguf"))
-    if held:
-        return _load_gguf(os.path.join(path, held[0]))
+    if files := sorted(name for name in os.listdir(path) if name.endswith(".gguf")):
+        return _load_gguf(os.path.join(path, files[0]))
     raise LlamathError(f"{safe(path)}: expected a tokenizer, found none of {', '.join(TOKENIZER_FILES)} and no GGUF file")
 
 
@@ -45,12 +44,12 @@ def _load_file(path: str) -> Tokenizer:
     if data[:1] == b"{":
         return _load_json(data, path)
     if data[:2].isalnum():
-        from .tiktoken_model import read_tiktoken_tokenizer as read_tiktoken
+        from .tiktoken_model import read_tiktoken_tokenizer
 
-        return read_tiktoken(data, path)
-    from .sentencepiece_model import read_sentencepiece_tokenizer as read_pieces
+        return read_tiktoken_tokenizer(data, path)
+    from .sentencepiece_model import read_sentencepiece_tokenizer
 
-    return read_pieces(data, path)
+    return read_sentencepiece_tokenizer(data, path)
 
 
 def _load_json(data: bytes, path: str) -> Tokenizer:
@@ -74,21 +73,21 @@ def _bos_id(folder: str, found: Tokenizer) -> int | None:
 
 
 def _stop_ids(folder: str, found: Tokenizer) -> Iterator[int]:
-    """The ids that end a text: of the configuration, of the settings for generation, and the tokenizer's own."""
-    for file in _EOS_FILES:
-        said = _read_settings(folder, file).get("eos_token_id")
-        yield from (x for x in (said if isinstance(said, list) else [said]) if isinstance(x, int) and not isinstance(x, bool))
-    name = _token_text(_read_settings(folder, "tokenizer_config.json").get("eos_token"))
-    if name is not None and (token := found.token_id(name)) is not None:
+    """Yield the end-of-sequence ids of config.json, generation_config.json and tokenizer_config.json."""
+    for name in _EOS_FILES:
+        ids = _read_settings(folder, name).get("eos_token_id")
+        yield from (x for x in (ids if isinstance(ids, list) else [ids]) if isinstance(x, int) and not isinstance(x, bool))
+    text = _token_text(_read_settings(folder, "tokenizer_config.json").get("eos_token"))
+    if text is not None and (token := found.token_id(text)) is not None:
         yield token
 
 
 def _read_settings(folder: str, name: str) -> Mapping[str, Any]:
-    place = os.path.join(folder, name)
-    return read_json(place) if os.path.lexists(place) else {}
+    file = os.path.join(folder, name)
+    return read_json(file) if os.path.lexists(file) else {}
 
 
-def _token_text(said: Any) -> str | None:
-    """A special token's text, written plainly or as an object."""
-    text = said.get("content") if isinstance(said, dict) else said
+def _token_text(token: Any) -> str | None:
+    """Return the text of a special token, which is a string or an object."""
+    text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None

@@ -1,4 +1,4 @@
-"""How byte-level vocabularies cut a text into words: the published expressions, and GGUF's names for them (`tokenizer.ggml.pre`).
+"""The regular expressions that split text before byte-level BPE, and GGUF's names for them (`tokenizer.ggml.pre`).
 
 Sources: the models' own tokenizer.json as quoted in llama.cpp's llama-vocab.cpp, and the packages of OpenAI and Meta.
 """
@@ -17,7 +17,7 @@ def _words_and_digits(digits: str) -> str:
 
 
 def _words_by_case(digits: str, short: str = "") -> str:
-    """Words that end where a capital begins one anew."""
+    """Split words before capital letters."""
     begin = r"[^\r\n\p{L}\p{N}]?"
     return rf"{begin}{_UPPER}*{_LOWER}+{short}|{begin}{_UPPER}+{_LOWER}*{short}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_WHITESPACE}"
 
@@ -32,7 +32,7 @@ SPLIT_PATTERNS: dict[str, tuple[str, ...]] = {
     "deepseek-v3": (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", _DEEPSEEK),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
 }
-"""Our name → the expressions, applied one after the other."""
+"""Name → the expressions, applied one after the other."""
 
 GGUF_PRETOKENIZERS = {
     **dict.fromkeys("gpt-2 phi-2 mpt olmo jais trillion exaone4 a.x-4.0 mellum gigachat granite-docling".split(), "gpt-2"),
@@ -44,7 +44,7 @@ GGUF_PRETOKENIZERS = {
     "tekken": "tekken",
     "falcon": "falcon",
 }
-"""GGUF's name → ours."""
+"""GGUF's name → the name in SPLIT_PATTERNS."""
 
 IGNORE_MERGES = frozenset("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 tekken".split())
-"""GGUF's names of those that take a word that is a token as it is, and begin a text with their start token unless told otherwise."""
+"""GGUF's names of pre-tokenizers that do not merge words that are tokens, and that add the bos token by default."""

@@ -1,4 +1,4 @@
-"""Llama 3's `tokenizer.model`: a line with base64 and rank for each token; the special tokens after them are known by their places."""
+"""Llama 3's `tokenizer.model`: a line with base64 and rank for each token; special tokens follow the last rank in a fixed order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUM_SPECIAL_TOKENS = 256
 
 
 def read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
-    """The tokenizer in these bytes; a text begins with `<|begin_of_text|>`."""
+    """Return the tokenizer; it adds `<|begin_of_text|>` before a text."""
     letters = byte_alphabet()
     ranks: dict[str, int] = {}
     for rank, line in enumerate(data.splitlines()):
@@ -39,7 +39,7 @@ def read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
             raise FormatError("tokenizer", f"{safe(source)}: line {rank + 1}: expected base64 and the rank {rank}, found {line[:40]!r}")
         ranks["".join(map(letters.__getitem__, token))] = rank
     if len(ranks) != rank + 1 or not all(letter in ranks for letter in letters.values()):
-        raise FormatError("tokenizer", f"{safe(source)}: expected each token once and every byte among them, found {len(ranks):,} tokens")
+        raise FormatError("tokenizer", f"{safe(source)}: expected distinct tokens that include every byte, found {len(ranks):,} tokens")
     with wrap_engine_errors(source):
         marks = [VocabularyPiece(name, type=CONTROL) for name in special_tokens()]
         engine = build_byte_level(
@@ -50,6 +50,6 @@ def read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
 
 
 def special_tokens() -> list[str]:
-    """The names in order; the reserved ones are numbered through."""
+    """Return the names of the special tokens in their order; reserved ones are numbered consecutively."""
     free = iter(range(_NUM_SPECIAL_TOKENS))
     return [_SPECIAL_TOKENS.get(place) or f"<|reserved_special_token_{next(free)}|>" for place in range(_NUM_SPECIAL_TOKENS)]

@@ -1,7 +1,7 @@
-"""Tokenizers built from a vocabulary: byte-level BPE with its splits, and sentencepiece's pieces, both run by the `tokenizers` library.
+"""Builds engines of the `tokenizers` library from a vocabulary: byte-level BPE, or sentencepiece's BPE and unigram models.
 
-Sentencepiece merges the pair whose piece has the best score, tiktoken the pair whose token has the lowest rank; `tokenizers` wants
-the merges as a list. Every way to cut a token into two tokens is such a merge, in the order of the tokens.
+Sentencepiece merges the pair whose piece has the best score, tiktoken the pair whose token has the lowest rank; `tokenizers` needs the
+merges as a list. Every split of a token into two tokens is such a merge, in the order of the tokens.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
 _MAX_MERGE_CHARACTERS = 1 << 26
-"""Characters looked at to find the merges; a vocabulary of 256,000 needs some 20 million."""
+"""Limit on the characters examined to derive merges; a vocabulary of 256,000 tokens needs about 20 million."""
 _SPACE = "\u2581"
 
 
 class VocabularyPiece(NamedTuple):
-    """One entry of a vocabulary."""
+    """A token of a vocabulary."""
 
     text: str
     score: float = 0.0
@@ -29,15 +29,15 @@ class VocabularyPiece(NamedTuple):
 
 
 class SpaceHandling(NamedTuple):
-    """What sentencepiece does to spaces, and the normalisation that a file brings."""
+    """How sentencepiece treats spaces, and a precompiled normalization."""
 
-    add_prefix_space: bool = True  # a text gets a space before it
-    remove_extra_whitespace: bool = False  # spaces at the ends and runs of them are dropped
+    add_prefix_space: bool = True  # put a space before the text
+    remove_extra_whitespace: bool = False  # strip the text and collapse runs of spaces
     charsmap: bytes = b""
 
 
 def require_tokenizers() -> None:
-    """The `tokenizers` library, or how to install it."""
+    """Raise an error that says how to install the `tokenizers` library if it is missing."""
     try:
         import tokenizers  # noqa: F401
     except ImportError:
@@ -45,20 +45,20 @@ def require_tokenizers() -> None:
 
 
 def build_sentencepiece(pieces: Sequence[VocabularyPiece], spaces: SpaceHandling, unigram: bool, source: str) -> Engine:
-    """Sentencepiece's BPE or unigram model; the latter, as `tokenizers` has it, finds special tokens in plain text too."""
+    """Build sentencepiece's BPE or unigram model; in `tokenizers`, the latter also finds special tokens in plain text."""
     require_tokenizers()
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     unknown = next((i for i, piece in enumerate(pieces) if piece.type == UNKNOWN), None)
-    whole = any(piece.type == BYTE for piece in pieces)
+    byte_fallback = any(piece.type == BYTE for piece in pieces)
     if unigram:
-        engine = Tokenizer(models.Unigram([(x.text, x.score) for x in pieces], unk_id=unknown, byte_fallback=whole))
+        engine = Tokenizer(models.Unigram([(x.text, x.score) for x in pieces], unk_id=unknown, byte_fallback=byte_fallback))
     else:
         vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
         normal = sorted((x for x in pieces if x.type in (NORMAL, USER_DEFINED)), key=lambda x: -x.score)
         merges = list(derive_merges({piece.text: rank for rank, piece in enumerate(normal)}, vocabulary, source))
         name = None if unknown is None else pieces[unknown].text
-        engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=whole))
+        engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=byte_fallback))
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(spaces.charsmap)] if spaces.charsmap else []
     if spaces.remove_extra_whitespace:
         steps += [normalizers.Strip(), normalizers.Replace(_regex(" {2,}"), " ")]
@@ -73,7 +73,7 @@ def build_sentencepiece(pieces: Sequence[VocabularyPiece], spaces: SpaceHandling
 def build_byte_level(
     pieces: Sequence[VocabularyPiece], merges: Sequence[tuple[str, str]], split_patterns: Sequence[str], ignore_merges: bool
 ) -> Engine:
-    """Byte-level BPE: `splits` cut the text first, one after the other; `whole` takes a word that is a token as it is."""
+    """Build byte-level BPE: the patterns split the text one after the other; with `ignore_merges`, words that are tokens are not merged."""
     require_tokenizers()
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -87,27 +87,27 @@ def build_byte_level(
 
 
 def add_bos_and_eos(engine: Engine, bos_id: int | None, eos_id: int | None = None) -> None:
-    """Have whole texts begin with one special token, and end with another."""
+    """Make the engine add special tokens before and after a text."""
     from tokenizers.processors import TemplateProcessing
 
-    marks = {name: token for name, token in (("first", bos_id), ("last", eos_id)) if token is not None}
-    if marks:
+    ids = {name: token for name, token in (("first", bos_id), ("last", eos_id)) if token is not None}
+    if ids:
         single = [*(["first:0"] if bos_id is not None else []), "$A:0", *(["last:0"] if eos_id is not None else [])]
-        known = [{"id": name, "ids": [token], "tokens": [engine.id_to_token(token) or ""]} for name, token in marks.items()]
+        known = [{"id": name, "ids": [token], "tokens": [engine.id_to_token(token) or ""]} for name, token in ids.items()]
         engine.post_processor = TemplateProcessing(single=single, special_tokens=known)
 
 
 def derive_merges(ranked_tokens: Mapping[str, int], vocabulary: Mapping[str, int], source: str) -> Iterator[tuple[str, str]]:
-    """Every cut of a token into two tokens, the tokens by rank."""
+    """Yield every split of a token into two tokens, in the order of the tokens."""
     if sum(len(text) ** 2 for text in ranked_tokens) > _MAX_MERGE_CHARACTERS * 8 or sum(map(len, ranked_tokens)) > _MAX_MERGE_CHARACTERS:
-        raise FormatError("too_large", f"{safe(source)}: expected a vocabulary of words, found tokens too long to be any")
+        raise FormatError("too_large", f"{safe(source)}: the tokens of the vocabulary are too long to derive merges")
     for text in ranked_tokens:
         cuts = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranked_tokens and text[i:] in ranked_tokens]
         yield from sorted(cuts, key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]])) if len(cuts) > 1 else cuts
 
 
 def byte_alphabet() -> dict[int, str]:
-    """A printable letter for each byte, as GPT-2 chose them: those that print stand for themselves, the others follow from 256."""
+    """Return GPT-2's printable character for each byte: printable bytes stand for themselves, the others follow from 256."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = (byte for byte in range(256) if byte not in set(plain))
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
