@@ -105,7 +105,7 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
 @pytest.mark.parametrize("config", plain())
 def test_step_inputs_exist(config: dict[str, Any]) -> None:
     for stage in walkthrough(llamath.load(config).tree, prompt_pass(5)).stages:
-        known = {"x", "told"}
+        known = {"x", "per_layer_inputs"}
         for x in stage.steps:
             assert set(x.inputs) <= known, x.name
             assert x.name not in known
@@ -209,7 +209,7 @@ def test_golden(slug: str, typed: Typed) -> None:
 def test_wide_terminal_shows_descriptions(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     _, out, _ = typed("llama-3-8b")
-    assert "4 query heads to a key head" in out and max(map(len, out.splitlines())) <= 160
+    assert "4 query heads per KV head" in out and max(map(len, out.splitlines())) <= 160
 
 
 def test_trace_runs_a_prompt(folder: Path, typed: Typed) -> None:
@@ -241,7 +241,7 @@ def test_trace_without_weights(folder: Path, tmp_path: Path, typed: Typed) -> No
 
 def test_trace_of_one_layer(typed: Typed) -> None:
     _, out, _ = typed("deepseek-v3", "--layer", 1)
-    assert "layers 0–2 × 3" in out and "layer 1, and the others alike" in out and "layers 3–60 × 58" in out
+    assert "layers 0–2 × 3" in out and "layer 1 shown; the others are identical" in out and "layers 3–60 × 58" in out
     assert "mlp.router" not in out and "mlp.gate" in out and "671B" in out
 
 
@@ -253,8 +253,8 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["llama-3-8b", "--layer", "32"], "there is no layer 32: the model has 32"),
-        (["llama-3-8b", "--layer", "-1"], "there is no layer -1"),
+        (["llama-3-8b", "--layer", "32"], "layer 32 does not exist: the model has 32 layers"),
+        (["llama-3-8b", "--layer", "-1"], "layer -1 does not exist"),
         (["llama-3-8b", "a prompt"], "has no tokenizer for the prompt"),
         (["llama-3-8b", " "], "the prompt is empty"),
         (["llama-3-8b", "--tokens", "0"], "--tokens"),

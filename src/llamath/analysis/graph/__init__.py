@@ -1,4 +1,4 @@
-"""What a block does, step by step: a module for each kind, each step with shapes in letters, the weights it uses and its FLOPs."""
+"""The computation of a block, step by step, with shapes, weights and FLOPs."""
 
 from __future__ import annotations
 

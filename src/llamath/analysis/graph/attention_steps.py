@@ -1,4 +1,4 @@
-"""The steps of attention: queries, keys and values of each position alone; then the scores, where positions meet and no weight is used."""
+"""The steps of attention: projections, rotary embeddings, cache, scores, softmax and the weighted sum of values."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ...core.positions import Rope
 from ..inference.cache_bytes import cache_spec
 from .graph_builder import GraphBuilder, Shape
 
-OVER_CACHED_KEYS = "over the keys so far"
+OVER_CACHED_KEYS = "over all previous keys"
 
 
 def attention_steps(t: GraphBuilder, path: str, block: Attention, x: str) -> str:
-    """Softmax attention with grouped queries."""
+    """Add the steps of grouped-query attention."""
     H, h, B, T = Dim.const(block.heads), Dim.const(block.head_dim), t.B, t.T
     q = _heads_step(t, f"{path}.q", block, t.linear(f"{path}.q", block.q, x))
     k, v = _keys(t, path, block, x)
-    met = _met(t, path, block, (q, k, v), (H, t.keys(block.window.max_lookback), h))
+    met = _mix_tokens(t, path, block, (q, k, v), (H, t.keys(block.window.max_lookback), h))
     y = t.add_step(
         f"{path}.concat",
         "view",
         (B, T, H * h),
         (met,),
-        description="the heads side by side: one vector a position",
+        description="heads concatenated per token",
         hook_point=_joined_hook(path, block),
     )
     if block.gate is not None:
@@ -34,12 +34,12 @@ def attention_steps(t: GraphBuilder, path: str, block: Attention, x: str) -> str
 
 
 def _joined_hook(path: str, block: Attention) -> str:
-    """Where the joined heads are met: at the output projection, if no gate comes between."""
+    """The hook point of the concatenated heads: the input of the output projection, unless there is a gate."""
     return f">{path}.o" if block.gate is None else f"{path}:joined"
 
 
 def _heads_step(t: GraphBuilder, path: str, block: Attention, x: str) -> str:
-    """Queries or keys in heads, normed and rotated, in the family's order."""
+    """Split queries or keys into heads, with norm and rotary embedding in the family's order."""
     part = path.rpartition(".")[2]
     heads = Dim.const(block.heads if part == "q" else block.kv_heads)
     shape = (t.B, t.T, heads, Dim.const(block.head_dim))
@@ -60,17 +60,17 @@ def _heads_step(t: GraphBuilder, path: str, block: Attention, x: str) -> str:
 
 
 def _heads_description(part: str, block: Attention) -> Iterator[str]:
-    yield "cut into heads"
+    yield "split into heads"
     if block.rope:
         yield rotation(block.rope, block.head_dim)
     if part == "q" and block.score_transform.temperature:
-        yield "scaled by position"
+        yield "scaled by position (temperature)"
     if block.qk_preprocess.clip:
-        yield f"kept within ± {block.qk_preprocess.clip.limit:g}"
+        yield f"clamped to ± {block.qk_preprocess.clip.limit:g}"
 
 
 def rotation(rope: Rope, size: int) -> str:
-    """A rotary embedding in words."""
+    """Describe a rotary embedding."""
     kind = type(rope).__name__.removesuffix("Rope")
     part = "" if rope.dim == size else f" in {int(rope.dim)} of {int(size)}"
     return f"rotated by position{part}" + (f" ({kind})" if kind else "")
@@ -84,14 +84,14 @@ def _normed(t: GraphBuilder, path: str, norm: object, x: tuple[str, bool], shape
         wide = (B, T, heads * h) if x[1] else shape
         kind = type(norm).__name__
         return t.add_step(f"{path}_norm", "norm", wide, (x[0],), description=kind, weights=(f"{path}_norm",), hook_point=f"{path}_norm>")
-    return t.add_step(f"{path}_norm", "norm", shape, (x[0],), description="a norm for each head", weights=(f"{path}_norm",))
+    return t.add_step(f"{path}_norm", "norm", shape, (x[0],), description="per-head norm", weights=(f"{path}_norm",))
 
 
 def _keys(t: GraphBuilder, path: str, block: Attention, x: str) -> tuple[str, str]:
-    """Keys and values of all positions so far."""
+    """Add the keys and values of all positions so far, including the cache."""
     K, h, M = Dim.const(block.kv_heads), Dim.const(block.head_dim), t.keys(block.window.max_lookback)
     if block.k is None:
-        does = f"keys and values of layer {block.kv_layer}, read again"
+        does = f"keys and values shared with layer {block.kv_layer}"
         k = t.add_step(f"{path}.keys", "cache", (t.B, M, K, h), (), description=does, hook_point=f"{path}:keys")
         return k, t.add_step(f"{path}.values", "cache", (t.B, M, K, h), (), description=does, hook_point=f"{path}:values")
     first = t.linear(f"{path}.k", block.k, x)
@@ -101,16 +101,16 @@ def _keys(t: GraphBuilder, path: str, block: Attention, x: str) -> tuple[str, st
     kept = cache_spec(block)
     assert kept is not None
     k_size, v_size = (t.B * kept.tokens(t.at.context) * row for row in kept.rows)
-    does = "remembered" if t.at.tokens == t.at.context else "with those remembered"
+    does = "written to the KV cache" if t.at.tokens == t.at.context else "appended to the KV cache"
     k = t.add_step(f"{path}.keys", "cache", (t.B, M, K, h), (k,), description=does, cached=k_size, hook_point=f"{path}:keys")
     return k, t.add_step(f"{path}.values", "cache", (t.B, M, K, h), (v,), description=does, cached=v_size, hook_point=f"{path}:values")
 
 
-def _met(t: GraphBuilder, path: str, block: Attention, qkv: tuple[str, str, str], sizes: Shape) -> str:
-    """Scores, softmax, and the values weighed: the one place where positions meet."""
+def _mix_tokens(t: GraphBuilder, path: str, block: Attention, qkv: tuple[str, str, str], sizes: Shape) -> str:
+    """Add scores, softmax and the weighted sum of values: the only steps that mix tokens."""
     (q, k, v), (H, M, h), (score, share) = qkv, sizes, t.mixing(path, block)
     groups = int(block.heads) // int(block.kv_heads)
-    does = "q · k of every pair, scaled" + (f"; {groups} query heads to a key head" if groups > 1 else "")
+    does = "q · k of every pair, scaled" + (f"; {groups} query heads per KV head" if groups > 1 else "")
     x = t.add_step(f"{path}.scores", "scores", (t.B, H, t.T, M), (q, k), description=does, flops=score, hook_point=f"{path}:scores")
     sinks = (f"{path}.sinks",) if block.sinks else ()
     x = t.add_step(
@@ -118,37 +118,37 @@ def _met(t: GraphBuilder, path: str, block: Attention, qkv: tuple[str, str, str]
         "softmax",
         (t.B, H, t.T, M),
         (x,),
-        description=", ".join(_sight(block)),
+        description=", ".join(_score_description(block)),
         weights=sinks,
         hook_point=f"{path}:shares",
     )
     return t.add_step(
-        f"{path}.mix", "mix", (t.B, H, t.T, h), (x, v), description="each head's values, weighed", flops=share, hook_point=f"{path}:mixed"
+        f"{path}.mix", "mix", (t.B, H, t.T, h), (x, v), description="values weighted by attention", flops=share, hook_point=f"{path}:mixed"
     )
 
 
-def _sight(block: Attention) -> Iterator[str]:
-    """What is done to the scores, in words."""
+def _score_description(block: Attention) -> Iterator[str]:
+    """Describe the mask and the transforms of the scores."""
     reach = block.window
     if reach.size is not None:
-        yield f"over the last {reach.size:,} keys" if reach.causal else f"over keys less than {reach.size:,} away, those ahead too"
+        yield f"over the last {reach.size:,} keys" if reach.causal else f"over keys less than {reach.size:,} away, including later ones"
     elif reach.chunk is not None:
         yield f"over the keys of its chunk of {reach.chunk:,}"
     else:
-        yield OVER_CACHED_KEYS if reach.causal else "over all keys, those ahead too"
+        yield OVER_CACHED_KEYS if reach.causal else "over all keys, including later ones"
     if block.score_transform.softcap is not None:
         yield f"capped at {block.score_transform.softcap:g}"
     if block.score_transform.alibi is not None:
-        yield "ALiBi's slopes added"
+        yield "ALiBi bias added"
     if block.sinks is not None:
-        yield "a sink in each head"
+        yield "one attention sink per head"
 
 
 def latent_attention(t: GraphBuilder, path: str, block: LatentAttention, x: str) -> str:
-    """Multi-head latent attention: several positions unpack keys and values from the latents, a single one stays in their space."""
+    """Add the steps of multi-head latent attention: prefill decompresses keys and values, decode absorbs the up-projections."""
     H, p, v, r = (Dim.const(n) for n in (block.heads, block.rope_dim, block.v_dim, block.kv_lora_rank))
     q = _latent_query(t, path, block, x)
-    does = "the part of each head that holds position, " + ("rotated" if block.rope else "as it is")
+    does = "the rotary part of each head" + ("" if block.rope else ", unrotated")
     place = t.add_step(f"{path}.q_rope", "rope", (t.B, t.T, H, p), (q,), description=does, hook_point=f"{path}:place")
     down = t.linear(f"{path}.kv_down", block.kv_down, x)
     latent = t.norm(f"{path}.kv_norm", block.kv_norm, down, (t.B, t.T, Dim.const(1), r))
@@ -157,7 +157,7 @@ def latent_attention(t: GraphBuilder, path: str, block: LatentAttention, x: str)
         "rope",
         (t.B, t.T, Dim.const(1), p),
         (down,),
-        description="one rotated key for all heads",
+        description="one rotary key shared by all heads",
         hook_point=f"{path}:key",
     )
     kept = cache_spec(block)
@@ -168,7 +168,7 @@ def latent_attention(t: GraphBuilder, path: str, block: LatentAttention, x: str)
         "cache",
         (t.B, M, total(kept.rows)),
         (latent, key),
-        description="remembered, for all heads at once",
+        description="written to the KV cache, shared by all heads",
         cached=keeps,
         hook_point=f"{path}:kept",
     )
@@ -178,7 +178,7 @@ def latent_attention(t: GraphBuilder, path: str, block: LatentAttention, x: str)
         "view",
         (t.B, t.T, H * v),
         (meet(t, path, block, (q, place, held)),),
-        description="the heads side by side: one vector a position",
+        description="heads concatenated per token",
         hook_point=f">{path}.o",
     )
     return t.linear(f"{path}.o", block.o, y)
@@ -196,26 +196,26 @@ def _latent_query(t: GraphBuilder, path: str, block: LatentAttention, x: str) ->
 def _unpacked(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[str, str, str]) -> str:
     q, place, held = read
     M = t.keys()
-    k = t.linear(f"{path}.k_up", block.k_up, held, (t.B, M), description="the heads' keys, out of the latents")
-    v = t.linear(f"{path}.v_up", block.v_up, held, (t.B, M), description="the heads' values, out of the latents")
-    return _weighed(t, path, block, ((q, place, k, held), v), Dim.const(block.v_dim))
+    k = t.linear(f"{path}.k_up", block.k_up, held, (t.B, M), description="keys decompressed from the latents")
+    v = t.linear(f"{path}.v_up", block.v_up, held, (t.B, M), description="values decompressed from the latents")
+    return _mix_latents(t, path, block, ((q, place, k, held), v), Dim.const(block.v_dim))
 
 
 def _absorbed(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[str, str, str]) -> str:
     q, place, held = read
     H, r, v = Dim.const(block.heads), Dim.const(block.kv_lora_rank), Dim.const(block.v_dim)
-    does = "the query taken into the latents' space"
+    does = "query projected into the latent space"
     q = t.add_step(
         f"{path}.k_up", "linear", (t.B, H, t.T, r), (q,), description=does, weights=(f"{path}.k_up",), hook_point=f"{path}:absorbed"
     )
-    y = _weighed(t, path, block, ((q, place, held), held), r)
-    does = "the heads' values, out of the weighed latents"
+    y = _mix_latents(t, path, block, ((q, place, held), held), r)
+    does = "values decompressed from the weighted latents"
     return t.add_step(
         f"{path}.v_up", "linear", (t.B, H, t.T, v), (y,), description=does, weights=(f"{path}.v_up",), hook_point=f"{path}:unpacked"
     )
 
 
-def _weighed(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[tuple[str, ...], str], size: Dim) -> str:
+def _mix_latents(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[tuple[str, ...], str], size: Dim) -> str:
     H, M, (score, share) = Dim.const(block.heads), t.keys(), t.mixing(path, block)
     x = t.add_step(
         f"{path}.scores",
@@ -227,5 +227,5 @@ def _weighed(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[tup
         hook_point=f"{path}:scores",
     )
     x = t.add_step(f"{path}.softmax", "softmax", (t.B, H, t.T, M), (x,), description=OVER_CACHED_KEYS, hook_point=f"{path}:shares")
-    does = "each head's values, weighed" if not t.at.absorbed else "the latents, weighed head by head"
+    does = "values weighted by attention" if not t.at.absorbed else "latents weighted by attention, per head"
     return t.add_step(f"{path}.mix", "mix", (t.B, H, t.T, size), (x, read[1]), description=does, flops=share, hook_point=f"{path}:mixed")

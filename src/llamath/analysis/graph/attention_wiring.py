@@ -1,6 +1,6 @@
-"""`wiring`: how the heads' outputs meet the dense layer after them, and what it would take if all positions met it together.
+"""How the heads' outputs enter the output projection, next to a well-known mistake.
 
-The question is well known: 32 heads × 766 × 2,048 positions × 4,096 is 205 billion, for a model of seven.
+The mistaken count multiplies 32 heads × 766 × 2,048 positions × 4,096, 205 billion parameters for a 7B model.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from ...core.record_type import Record
 from ...core.tree import Weight, fold_blocks
 
 MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
-"""What was multiplied."""
+"""The mistaken product."""
 
 
 class AttentionWiring(Record):
-    """The heads of the first attention in a model, and the matrix that reads them."""
+    """The heads of a model's first attention layer, and its output projection."""
 
     heads: Dim
-    joined: Dim  # numbers that all heads give for one position
+    joined: Dim  # elements of all heads for one token
     matrix: Weight
     width: Dim
     context: int | None
-    learned: Weight | None  # the one weight in which the context is: a row for each position
-    states: bool  # whether positions meet in states as well
+    learned: Weight | None  # learned position embeddings, the only weight that depends on the context length
+    states: bool  # whether recurrent states mix tokens, too
 
     @property
     def mistaken_size(self) -> Dim | None:
-        """Heads × width × context × width, as if each head gave the whole width and all positions met one dense layer."""
+        """Heads × width × context × width: the size if all positions of full-width heads entered one dense layer at once."""
         return None if self.context is None else product((self.heads, self.width, Dim("context", self.context), self.width))
 
 
 def attention_wiring(tree: Decoder) -> AttentionWiring | None:
-    """None for a model without attention."""
+    """Return the wiring of the first attention layer; None for a model without attention."""
     found = next((x.block for x in fold_blocks(tree) if isinstance(x.block, (Attention, LatentAttention))), None)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""`Operation` and `Trail`: a forward pass laid out step by step, each with its shape in letters, the weights that it uses, its FLOPs.
+"""`Operation` and `GraphBuilder`: a forward pass as a list of steps, each with its symbolic shape, its weights and its FLOPs.
 
-Weights and FLOPs are those of `fold` and `works`; a trail is closed only when every weight and every product has its step.
+Weights and FLOPs are those of `fold` and `list_matmuls`; a graph is finished only when every weight and every product belongs to a step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Shape = tuple[Dim, ...]
 
 
 class UsedWeight(Record):
-    """A weight that a step uses: `copies` there are of it, `live` a token meets."""
+    """A weight that a step uses, with its number of copies and of active (live) copies per token."""
 
-    path: str  # inside its layer; {e} stands for the expert
+    path: str  # inside its layer, with {e} for the expert
     weight: Weight
     group: str
     copies: int
@@ -28,31 +28,31 @@ class UsedWeight(Record):
 
     @property
     def parameters(self) -> int:
-        """All copies together; none of a weight that is another's."""
+        """The parameters of all copies; 0 for a tied weight."""
         return int(self.weight.parameters) * int(self.copies)
 
 
 class Operation(Record):
-    """One step: what it makes of which others."""
+    """One step of a forward pass."""
 
     name: str
     kind: str  # lookup linear norm rope view cache scores softmax mix act multiply add choice sum conv state ids probabilities
     description: str
-    inputs: tuple[str, ...]  # the steps whose results it reads
+    inputs: tuple[str, ...]  # names of the steps whose outputs it reads
     shape: Shape
     weights: tuple[UsedWeight, ...] = ()
     flops: Dim = Dim.const(0)
-    cached: Dim = Dim.const(0)  # numbers that are remembered from here on, of all sequences
-    hook_point: str = ""  # where a tensor of this shape is met: `path>` a module's output, `>path` its input, `path:what` inside it
+    cached: Dim = Dim.const(0)  # elements written to the cache, of all sequences
+    hook_point: str = ""  # where the tensor is observed: `path>` a module's output, `>path` its input, `path:what` inside it
 
     @property
     def parameters(self) -> int:
-        """Those of the weights that it uses."""
+        """The parameters of the weights that the step uses."""
         return sum(x.parameters for x in self.weights)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What it shares with the same step of a layer that is no different."""
+        """Everything that identical layers have in common at this step."""
         uses = tuple((x.path, x.weight, x.copies) for x in self.weights)
         return (
             self.name,
@@ -67,7 +67,7 @@ class Operation(Record):
 
 
 class GraphBuilder:
-    """The steps through one part of a model, as they are laid."""
+    """Builds the steps through one part of a model."""
 
     def __init__(self, part: Block, at: ForwardPass, batch: int, width: int) -> None:
         self.at, self.steps = at, list[Operation]()
@@ -106,7 +106,7 @@ class GraphBuilder:
         return name
 
     def keys(self, span: int | None = None) -> Dim:
-        """How many keys a query of this pass may meet: those of a prompt, or those remembered, in a window no more than it holds."""
+        """The number of keys of this pass: those of the prompt, or those in the cache (limited by a sliding window)."""
         prompt = span is None or self.at.tokens == self.at.context
         return Dim("M", self.at.context if prompt or span is None else min(self.at.context, int(span)))
 
@@ -141,19 +141,19 @@ class GraphBuilder:
             hook_point=f"{path}>" if hook_point is None else hook_point,
         )
 
-    def add_residual(self, name: str, x: str, y: str, description: str = "added to the stream", hook_point: str = "") -> str:
-        """The residual connection."""
+    def add_residual(self, name: str, x: str, y: str, description: str = "added to the residual stream", hook_point: str = "") -> str:
+        """Add a residual connection."""
         return self.add_step(name, "add", (self.B, self.T, self.d), (x, y), description=description, hook_point=hook_point)
 
     def mixing(self, path: str, block: Mixer) -> tuple[Dim, Dim]:
-        """The FLOPs that no weight accounts for: of the scores, and of what comes after."""
+        """Claim the mixing FLOPs of a mixer: of the attention scores, and of everything else."""
         found = [x for x in self._matmuls if x.mixing and x.pattern == path]
         self._matmuls = [x for x in self._matmuls if x not in found]
         scores = product((self._batch, block.score_flops(self.at))) if isinstance(block, AttentionBase) else Dim.const(0)
         return scores, total(x.flops for x in found) - scores
 
     def finish(self) -> tuple[Operation, ...]:
-        """All steps, once nothing is left over."""
+        """Return all steps; an assertion fails if a weight or product has no step."""
         left = [x.pattern for x in self._leaves] + [x.pattern for x in self._matmuls]
         assert not left, f"no step uses {left}"
         return tuple(self.steps)

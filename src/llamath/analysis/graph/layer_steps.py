@@ -1,4 +1,4 @@
-"""The steps of one decoder layer: two branches, in the order of its kind, each added to the stream."""
+"""The steps of one decoder layer: the attention and MLP branches with their norms and residual connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIXERS: dict[type[Block], Callable[..., str]] = {
 
 
 def layer_steps(t: GraphBuilder, block: Layer, x: str) -> str:
-    """One layer, whatever its kind."""
+    """Add the steps of a layer of any kind."""
     for kind, steps in KINDS.items():
         if isinstance(block, kind):
             return steps(t, block, x)
@@ -30,20 +30,21 @@ def layer_steps(t: GraphBuilder, block: Layer, x: str) -> str:
 
 
 def _attn_branch(t: GraphBuilder, block: Layer, x: str) -> str:
-    """The branch in which positions meet."""
+    """Add the attention branch, in which tokens mix."""
     assert block.attn is not None
     steps = next(steps for kind, steps in MIXERS.items() if isinstance(block.attn, kind))
     return t.norm("attn_out_norm", block.attn_out_norm, steps(t, "attn", block.attn, x))
 
 
 def _mlp_branch(t: GraphBuilder, block: Layer, x: str) -> str:
-    """The branch in which each position is alone."""
+    """Add the MLP branch, which treats each token alone."""
     assert block.mlp is not None
     return t.norm("mlp_out_norm", block.mlp_out_norm, mlp_steps(t, "mlp", block.mlp, x))
 
 
 def _residual_description(block: Layer) -> str:
-    return "added to the stream" if block.residual_multiplier == 1.0 else f"× {block.residual_multiplier:g}, added to the stream"
+    added = "added to the residual stream"
+    return added if block.residual_multiplier == 1.0 else f"× {block.residual_multiplier:g}, {added}"
 
 
 def _pre_norm_layer(t: GraphBuilder, block: Layer, x: str) -> str:
@@ -78,7 +79,7 @@ def _parallel_branches(t: GraphBuilder, block: Layer, made: tuple[str, str, str]
 
 
 def _hook_between_branches(block: Layer) -> str:
-    """Where the stream between the branches is met."""
+    """The hook point of the residual stream between the branches."""
     return _hook_after_layer(block) if block.mlp is None else ">mlp_norm" if block.mlp_norm else ">mlp"
 
 
@@ -99,9 +100,9 @@ def _post_norm_layer(t: GraphBuilder, block: Layer, x: str) -> str:
 
 def _normed_residual_layer(t: GraphBuilder, block: Layer, x: str) -> str:
     x = t.norm("attn_norm", block.attn_norm, x)
-    x = t.add_residual("attn_add", x, _attn_branch(t, block, x), "added to the normed x", ">mlp_norm")
+    x = t.add_residual("attn_add", x, _attn_branch(t, block, x), "added to the normalized x", ">mlp_norm")
     x = t.norm("mlp_norm", block.mlp_norm, x)
-    return t.add_residual("mlp_add", x, _mlp_branch(t, block, x), "added to the normed x", ">")
+    return t.add_residual("mlp_add", x, _mlp_branch(t, block, x), "added to the normalized x", ">")
 
 
 def _two_norm_layer(t: GraphBuilder, block: TwoNormLayer, x: str) -> str:
@@ -115,7 +116,7 @@ def _scaled_layer(t: GraphBuilder, block: ScaledLayer, x: str) -> str:
     if block.per_layer is not None:
         x = t.add_residual("per_layer_add", x, per_layer_input_steps(t, block.per_layer, x))
     return t.add_step(
-        "scalar", "multiply", (t.B, t.T, t.d), (x,), description="times one stored number", weights=("scalar",), hook_point=">"
+        "scalar", "multiply", (t.B, t.T, t.d), (x,), description="multiplied by a stored scalar", weights=("scalar",), hook_point=">"
     )
 
 

@@ -1,4 +1,4 @@
-"""The steps of the feed-forward: each position alone, through one MLP or through the experts that a router chooses for it."""
+"""The steps of feed-forward blocks: a dense MLP, or a router and its experts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mlp(t: GraphBuilder, path: str, block: MLP, x: str, rows: Sequence[int] = ()
 
 
 def _activated(block: MLP) -> str:
-    """The activation in words; a gated one by its name (Shazeer 2020, arXiv:2002.05202)."""
+    """Describe the activation; gated ones by name (Shazeer 2020, arXiv:2002.05202)."""
     act = block.activation
     if block.gate is None:
         return f"{act}(up)"
@@ -34,7 +34,7 @@ def _activated(block: MLP) -> str:
 
 
 def moe(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
-    """A router, the experts that it chooses for each position, and what every position passes besides."""
+    """Add the steps of a mixture of experts: router, selected experts and shared experts."""
     chosen = _chosen(t, path, block, x)
     kinds = block.experts.distinct()
     rows = (product((t.B, t.T, block.top_k)),)
@@ -54,7 +54,7 @@ def moe(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
             "sum",
             (t.B, t.T, wide),
             parts,
-            description="each one's experts, weighed and summed",
+            description="weighted sum of the experts",
             hook_point=f">{path}.latent_up",
         )
         parts = [t.linear(f"{path}.latent_up", block.latent_up, total)]
@@ -62,17 +62,17 @@ def moe(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
         parts.append(_shared(t, path, block, x))
     elif isinstance(block, LatentMoE):
         return parts[0]
-    does = "its experts, weighed and summed" + (", and what all share" if block.shared else "")
+    does = "weighted sum of the experts" + (" plus shared experts" if block.shared else "")
     return t.add_step(f"{path}.out", "sum", (t.B, t.T, t.d), parts, description=does, hook_point=f"{path}>")
 
 
 def _chosen(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
     read = t.norm(f"{path}.router_norm", block.router_norm, x) if isinstance(block, ScaledMoE) else x
-    logits = t.linear(f"{path}.router", block.router, read, description="a score for each expert")
+    logits = t.linear(f"{path}.router", block.router, read, description="router logits")
     used = [f"{path}.{name}" for name in ("correction", "expert_scale") if getattr(block, name, None) is not None]
-    does = f"the best {int(block.top_k)} of {int(block.experts.n):,}, with their shares ({block.scoring})"
+    does = f"top {int(block.top_k)} of {int(block.experts.n):,} experts with their weights ({block.scoring})"
     if block.expert_groups:
-        does = f"{does}, from {block.expert_groups.kept} of {block.expert_groups.groups} groups"
+        does = f"{does}, from the best {block.expert_groups.kept} of {block.expert_groups.groups} groups"
     return t.add_step(
         f"{path}.choice",
         "choice",
@@ -85,11 +85,11 @@ def _chosen(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
 
 
 def _dealing(block: MoE) -> str:
-    return "each position to its experts" + (", its share of x" if block.routing == "input" else "")
+    return "tokens dispatched to their experts" + (", scaled by the router" if block.routing == "input" else "")
 
 
 def _expert(t: GraphBuilder, path: str, block: MLP, at: tuple[str, int]) -> str:
-    """The experts, all of them together: as many rows as positions have experts."""
+    """Add the steps of all selected experts: one row per token and expert."""
     before = len(t.steps)
     y = mlp(t, path, block, at[0], at[1:])
     names = {x.name: x.name.replace("{l}", "{e}") for x in t.steps[before:]}
@@ -109,30 +109,30 @@ def _shared(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
 
 
 def both(t: GraphBuilder, path: str, block: DenseAndMoE, x: str) -> str:
-    """An MLP and experts side by side."""
+    """Add a dense MLP and experts in parallel."""
     y = mlp(t, f"{path}.dense", block.dense, t.norm(f"{path}.dense_norm", block.dense_norm, x))
     y = t.norm(f"{path}.dense_out_norm", block.dense_out_norm, y)
     z = t.norm(f"{path}.moe_out_norm", block.moe_out_norm, moe(t, f"{path}.moe", block.moe, x))
-    return t.add_step(f"{path}.out", "sum", (t.B, t.T, t.d), (y, z), description="both together", hook_point=f"{path}>")
+    return t.add_step(f"{path}.out", "sum", (t.B, t.T, t.d), (y, z), description="sum of both", hook_point=f"{path}>")
 
 
 def per_layer_input_steps(t: GraphBuilder, block: PerLayerInput, x: str) -> str:
-    """The third branch of a layer, which reads what the layer is told of each token."""
+    """Add the per-layer embedding branch (PLE)."""
     path, p = "per_layer", block.gate.weight.shape[0]
     gate = t.linear(f"{path}.gate", block.gate, x)
     y = t.add_step(
         f"{path}.act",
         "act",
         (t.B, t.T, p),
-        (gate, "told"),
-        description=f"{block.activation}(gate) · what it is told",
+        (gate, "per_layer_inputs"),
+        description=f"{block.activation}(gate) · per-layer embedding",
         hook_point=f">{path}.out",
     )
     return t.norm(f"{path}.norm", block.norm, t.linear(f"{path}.out", block.out, y))
 
 
 def mlp_steps(t: GraphBuilder, path: str, block: Block, x: str) -> str:
-    """Whatever feed-forward it is."""
+    """Add the steps of a feed-forward block of any kind."""
     if isinstance(block, DenseAndMoE):
         return both(t, path, block, x)
     if isinstance(block, MoE):

@@ -1,4 +1,4 @@
-"""The steps of mixers that carry a state of fixed size: the gated delta rule, Mamba-2, the short convolution."""
+"""The steps of recurrent mixers: gated delta net, Mamba-2 and the short convolution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _StateFacts(TypedDict):
 
 
 def _input_projections(t: GraphBuilder, path: str, block: RecurrentMixer, x: str) -> dict[str, str]:
-    """The linear images of x, by name; the output is no such image."""
+    """Add the input projections and return their names."""
     found = {name: part for name in block.fields if name != "out" and isinstance(part := getattr(block, name), Linear)}
     return {name: t.linear(f"{path}.{name}", part, x) for name, part in found.items()}
 
@@ -30,7 +30,7 @@ def _conv_step(t: GraphBuilder, path: str, block: GatedDeltaNet | Mamba2 | Short
     kept = cache_spec(block)
     assert kept is not None and kept.conv_state is not None
     channels, taps = block.conv.weight.shape
-    does = f"each channel's last {int(taps)}, weighed"
+    does = f"causal convolution over {int(taps)} tokens per channel"
     keeps, used = t.B * kept.conv_state, (f"{path}.conv",)
     return t.add_step(
         f"{path}.conv", "conv", (t.B, t.T, channels), takes, description=does, weights=used, cached=keeps, hook_point=f"{path}.conv>"
@@ -38,11 +38,11 @@ def _conv_step(t: GraphBuilder, path: str, block: GatedDeltaNet | Mamba2 | Short
 
 
 def gated_delta_net(t: GraphBuilder, path: str, block: GatedDeltaNet, x: str) -> str:
-    """The gated delta rule."""
+    """Add the steps of a gated delta net."""
     Hv, hk, hv = (Dim.const(n) for n in (block.value_heads, block.key_dim, block.value_dim))
     made = _input_projections(t, path, block, x)
     read = _conv_step(t, path, block, (made["query"], made["key"], made["value"]))
-    does = "what each state keeps and takes up"
+    does = "decay and input gate of each state"
     pace = t.add_step(
         f"{path}.pace",
         "act",
@@ -53,25 +53,25 @@ def gated_delta_net(t: GraphBuilder, path: str, block: GatedDeltaNet, x: str) ->
         hook_point=f"{path}.alpha>",
     )
     state = t.add_step(f"{path}.state", "state", (t.B, Hv, hk, hv), (read, pace), **_state_facts(t, path, block))
-    y = t.add_step(f"{path}.read", "mix", (t.B, t.T, Hv, hv), (state,), description="Sᵀ q at each position", hook_point=f">{path}.norm")
+    y = t.add_step(f"{path}.read", "mix", (t.B, t.T, Hv, hv), (state,), description="Sᵀ q for each token", hook_point=f">{path}.norm")
     y = t.norm(f"{path}.norm", block.norm, y, (t.B, t.T, Hv, hv))
     y = t.add_step(
         f"{path}.gated",
         "multiply",
         (t.B, t.T, Hv * hv),
         (y, made["z"]),
-        description="· silu(z), heads side by side",
+        description="· silu(z), heads concatenated",
         hook_point=f">{path}.out",
     )
     return t.linear(f"{path}.out", block.out, y)
 
 
 def mamba2(t: GraphBuilder, path: str, block: Mamba2, x: str) -> str:
-    """Mamba-2."""
+    """Add the steps of a Mamba-2 mixer."""
     H, m, N = (Dim.const(n) for n in (block.heads, block.head_dim, block.state_size))
     made = _input_projections(t, path, block, x)
     read = _conv_step(t, path, block, (made["x"], made["b"], made["c"]))
-    does = "what each state keeps and takes up"
+    does = "decay and input gate of each state"
     pace = t.add_step(
         f"{path}.pace",
         "act",
@@ -82,7 +82,7 @@ def mamba2(t: GraphBuilder, path: str, block: Mamba2, x: str) -> str:
         hook_point=f"{path}.dt>",
     )
     state = t.add_step(f"{path}.state", "state", (t.B, H, m, N), (read, pace), **_state_facts(t, path, block))
-    does = "S c + skip · x at each position, · silu(z)"
+    does = "S c + skip · x for each token, · silu(z)"
     y = t.add_step(
         f"{path}.read",
         "mix",
@@ -96,15 +96,15 @@ def mamba2(t: GraphBuilder, path: str, block: Mamba2, x: str) -> str:
 
 
 def _state_facts(t: GraphBuilder, path: str, block: RecurrentMixer) -> _StateFacts:
-    """What is true of any step of a state."""
+    """Return the facts shared by the state steps of all mixers."""
     kept, (_, flops) = cache_spec(block), t.mixing(path, block)
     assert kept is not None and kept.state is not None
-    does = "a matrix for each head, carried from position to position"
+    does = "one state matrix per head, updated token by token"
     return {"description": does, "flops": flops, "cached": t.B * kept.state, "hook_point": f"{path}:state"}
 
 
 def short_conv(t: GraphBuilder, path: str, block: ShortConv, x: str) -> str:
-    """The short convolution between two gates."""
+    """Add the steps of a short convolution between two gates."""
     made = _input_projections(t, path, block, x)
     wide = (t.B, t.T, block.x.weight.shape[0])
     y = t.add_step(f"{path}.product", "multiply", wide, (made["b"], made["x"]), description="b · x", hook_point=f">{path}.conv")

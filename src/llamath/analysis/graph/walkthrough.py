@@ -1,7 +1,7 @@
-"""`walkthrough`: a forward pass from token ids to probabilities, step by step, with layers that are alike told once.
+"""`walkthrough`: a forward pass from token ids to probabilities, step by step, with identical layers shown once.
 
-Its steps use every weight of the tree once and come to the FLOPs of `forward_flops`, both to the last unit. No torch: shapes are letters
-with their numbers, and `run.trace` holds them against tensors.
+Its steps use every weight of the tree once and sum to the FLOPs of `forward_flops`. No torch is needed: shapes are symbolic with their
+values, and `llamath.run` compares them with actual tensors.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from . import GraphBuilder, Operation
 from .layer_steps import layer_steps as layer_steps
 
 HIDDEN_STATES = "x"
-"""What each part reads: the stream that the part before gave."""
+"""The input of each part: the output of the previous part."""
 
 
 class WalkthroughStage(Record):
-    """Steps that go together: what comes before the layers, one kind of layer, what comes after."""
+    """A group of steps: the embedding, one kind of layer, or the head."""
 
     name: str  # embedding, layers or head
     times: int = 1
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
-    layer: int | None = None  # the one that is told
+    layer: int | None = None  # the layer shown
     steps: tuple[Operation, ...]
 
     @property
     def parameters(self) -> int:
-        """Of one of them."""
+        """The parameters of one layer."""
         return sum(x.parameters for x in self.steps)
 
     @property
     def flops(self) -> int:
-        """Of one of them."""
+        """The FLOPs of one layer."""
         return sum(int(x.flops) for x in self.steps)
 
     @property
     def cached(self) -> int:
-        """How many numbers one of them remembers."""
+        """The elements that one layer writes to the cache."""
         return sum(int(x.cached) for x in self.steps)
 
 
 class Walkthrough(Record):
-    """A pass from end to end."""
+    """A pass through the whole model."""
 
     at: ForwardPass
     batch: int
@@ -56,17 +56,17 @@ class Walkthrough(Record):
 
     @property
     def parameters(self) -> int:
-        """Of the model."""
+        """The parameters of the model."""
         return sum(x.parameters * x.times for x in self.stages)
 
     @property
     def flops(self) -> int:
-        """Of the pass."""
+        """The FLOPs of the pass."""
         return sum(x.flops * x.times for x in self.stages)
 
     @property
     def cached(self) -> int:
-        """How many numbers are remembered once it is over."""
+        """The elements in the cache after the pass."""
         return sum(x.cached * x.times for x in self.stages)
 
     @property
@@ -76,38 +76,38 @@ class Walkthrough(Record):
 
 
 def prompt_pass(tokens: int) -> ForwardPass:
-    """A prompt read at once; a single token is compared with itself as one that follows would be."""
+    """Return the prefill of a prompt; a single token uses absorbed latent attention, as in decode."""
     return ForwardPass.prefill(tokens, absorbed=tokens == 1)
 
 
 def following(tokens: int) -> ForwardPass:
-    """The one token after a prompt of so many."""
+    """Return the decode pass after a prompt of `tokens` tokens."""
     return ForwardPass.decode(tokens + 1, absorbed=True)
 
 
 def reads_on(tree: Decoder) -> bool:
-    """Whether there is a pass after the prompt: not where queries look ahead."""
+    """Whether the model decodes token by token: not with bidirectional attention."""
     return all(getattr(x.block, "window", AttentionWindow()).causal for x in fold_blocks(tree))
 
 
 def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | None = None) -> Walkthrough:
-    """Lay the steps of a pass; `layer` is the one to tell for its kind, else the first of each."""
+    """Build the steps of a pass; `layer` selects the layer to show for its kind, by default the first."""
     n = int(tree.layers.n)
     if layer is not None and not 0 <= layer < n:
-        raise LlamathError(f"there is no layer {layer}: the model has {n:,}", hint=f"0 to {n - 1}" if n else "")
-    stages = (_before(tree, at, batch), *_kinds(tree, at, batch, layer), _after(tree, at, batch))
+        raise LlamathError(f"layer {layer} does not exist: the model has {n:,} layers", hint=f"0 to {n - 1}" if n else "")
+    stages = (_embedding_stage(tree, at, batch), *_layer_stages(tree, at, batch, layer), _head_stage(tree, at, batch))
     return Walkthrough(at=at, batch=batch, stages=stages)
 
 
 def block_steps(block: Layer, width: int, at: ForwardPass, batch: int = 1) -> tuple[Operation, ...]:
-    """The steps of one layer."""
+    """Return the steps of one layer."""
     trail = GraphBuilder(block, at, batch, width)
     layer_steps(trail, block, HIDDEN_STATES)
     return trail.finish()
 
 
-def _kinds(tree: Decoder, at: ForwardPass, batch: int, told: int | None) -> Iterator[WalkthroughStage]:
-    """The layers, those whose steps are alike together."""
+def _layer_stages(tree: Decoder, at: ForwardPass, batch: int, shown: int | None) -> Iterator[WalkthroughStage]:
+    """Yield one stage for each kind of layer."""
     made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
     for block, n in tree.layers.distinct():
         assert isinstance(block, Layer)
@@ -116,35 +116,35 @@ def _kinds(tree: Decoder, at: ForwardPass, batch: int, told: int | None) -> Iter
         made[key] = (first, ids | {id(block)}, times + int(n))
     for steps, ids, times in made.values():
         indices = layer_ranges(tree.layers, ids)
-        own = told if told is not None and id(tree.layers[told]) in ids else indices[0][0] if indices else 0
+        own = shown if shown is not None and id(tree.layers[shown]) in ids else indices[0][0] if indices else 0
         yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps)
 
 
 def _part(tree: Decoder, *names: str) -> Decoder:
-    """The decoder without all but these fields."""
+    """Return the decoder with only these fields."""
     rest = [name for name, _ in tree.children if name not in names]
     return tree.replace(**{name: Empty() if name in ("embed", "layers") else None for name in rest})
 
 
 class Empty(Block):
-    """Nothing, where something is due."""
+    """A placeholder for a removed block."""
 
 
-def _before(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
+def _embedding_stage(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
     t = GraphBuilder(_part(tree, "embed", "positions", "embed_norm", "per_layer"), at, batch, tree.width)
-    ids = t.add_step("ids", "ids", (t.B, t.T), (), description="numbers of tokens, 0 to V − 1", hook_point=">embed")
-    x = _embedded(t, tree.embed, ids)
+    ids = t.add_step("ids", "ids", (t.B, t.T), (), description="token ids, 0 to V − 1", hook_point=">embed")
+    x = _embedding_step(t, tree.embed, ids)
     if tree.positions is not None:
-        does, shape = "a learned row for each position", (t.T, t.d)
+        does, shape = "learned position embedding", (t.T, t.d)
         place = t.add_step("positions", "lookup", shape, (), description=does, weights=("positions",), hook_point="positions>")
-        x = t.add_residual("place", x, place, "the position's row added", ">embed_norm" if tree.embed_norm else ">layers.0")
+        x = t.add_residual("place", x, place, "position embedding added", ">embed_norm" if tree.embed_norm else ">layers.0")
     if tree.per_layer is not None:
-        _told(t, tree, (ids, x))
+        _per_layer_inputs(t, tree, (ids, x))
     t.norm("embed_norm", tree.embed_norm, x)
     return WalkthroughStage(name="embedding", steps=t.finish())
 
 
-def _embedded(t: GraphBuilder, block: Embedding, ids: str) -> str:
+def _embedding_step(t: GraphBuilder, block: Embedding, ids: str) -> str:
     scale = "" if block.scale == 1.0 else f", × {block.scale:g}"
     narrow = isinstance(block, ProjectedEmbedding)
     shape = (t.B, t.T, block.weight.shape[-1])
@@ -153,36 +153,36 @@ def _embedded(t: GraphBuilder, block: Embedding, ids: str) -> str:
         "lookup",
         shape,
         (ids,),
-        description=f"the row of each token{scale}",
+        description=f"token embedding{scale}",
         weights=("embed.weight",),
         hook_point=">embed.projection" if narrow else "embed>",
     )
     return t.linear("embed.projection", block.projection, x) if isinstance(block, ProjectedEmbedding) else x
 
 
-def _told(t: GraphBuilder, tree: Decoder, made: tuple[str, str]) -> None:
-    """What each layer is told of each token besides."""
-    told = tree.per_layer
-    assert told is not None and told.norm.weight is not None
-    wide, p = told.projection.weight.shape[0], told.norm.weight.size
+def _per_layer_inputs(t: GraphBuilder, tree: Decoder, made: tuple[str, str]) -> None:
+    """Add the steps of the per-layer embeddings (PLE)."""
+    per_layer = tree.per_layer
+    assert per_layer is not None and per_layer.norm.weight is not None
+    wide, p = per_layer.projection.weight.shape[0], per_layer.norm.weight.size
     path, L = "per_layer", Dim("L", int(wide) // int(p))
-    x = t.linear(f"{path}.projection", told.projection, made[1])
-    x = t.norm(f"{path}.norm", told.norm, x, (t.B, t.T, L, p))
-    does = "a narrow row for each token and layer"
+    x = t.linear(f"{path}.projection", per_layer.projection, made[1])
+    x = t.norm(f"{path}.norm", per_layer.norm, x, (t.B, t.T, L, p))
+    does = "one small embedding per token and layer"
     y = t.add_step(
         f"{path}.embed", "lookup", (t.B, t.T, wide), (made[0],), description=does, weights=(f"{path}.embed",), hook_point=f"{path}.embed>"
     )
-    t.add_step("told", "add", (t.B, t.T, L, p), (x, y), description="what each layer is told besides", hook_point=f"{path}>")
+    t.add_step("per_layer_inputs", "add", (t.B, t.T, L, p), (x, y), description="per-layer embeddings of all layers", hook_point=f"{path}>")
 
 
-def _after(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
+def _head_stage(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
     t = GraphBuilder(_part(tree, "norm", "head"), at, batch, tree.width)
     x = t.norm("norm", tree.norm, HIDDEN_STATES)
     if tree.head is not None:
-        tied = " (the embedding's own matrix)" if tree.head.weight.tied else ""
-        x = t.linear("head", tree.head, x, description=f"a score for each token of the vocabulary{tied}")
+        tied = " (tied to the embedding)" if tree.head.weight.tied else ""
+        x = t.linear("head", tree.head, x, description=f"logits over the vocabulary{tied}")
         more = ([f"· {tree.logit_scale:g}"] if tree.logit_scale != 1.0 else []) + ([f"capped at {tree.softcap:g}"] if tree.softcap else [])
-        does = ", ".join([*more, "softmax: shares that sum to 1"])
+        does = ", ".join([*more, "softmax"])
         t.add_step(
             "probabilities", "probabilities", (t.B, t.T, tree.head.weight.shape[0]), (x,), description=does, hook_point="probabilities"
         )

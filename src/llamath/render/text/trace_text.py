@@ -1,4 +1,4 @@
-"""A forward pass on a terminal: step by step with shapes, weights, parameters, FLOPs; then what comes next and what is kept."""
+"""A traced forward pass as text: every step with shapes, weights, parameters and FLOPs, then the next token and the cache."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..table import align, bold, dim, terminal_width, wrap
 if TYPE_CHECKING:
     from ...run.debug.trace_run import Trace
 
-HEADER = ("step", "gives", "uses", "params", "FLOPs")
-WIDER = (*HEADER, "what it does")
+HEADER = ("step", "output", "weights", "params", "FLOPs")
+WIDER = (*HEADER, "operation")
 MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
-MEETING, ALONE = "── positions meet here", "── each position alone again"
+MIXING, PER_TOKEN = "── tokens are mixed", "── per token"
 Row = tuple[str, ...]
 
 
 class Words:
-    """What tokens are in text; without a tokenizer they are their numbers."""
+    """The text of tokens; without a tokenizer, their ids."""
 
     def __init__(self, texts: dict[int, str] | None = None) -> None:
         self.texts = texts or {}
@@ -36,38 +36,38 @@ class Words:
 
 
 class Shown(NamedTuple):
-    """What of a trace is wanted."""
+    """The part of a trace to show."""
 
-    then: bool = False  # the pass of the token after the prompt, not the prompt's
-    layer: int | None = None  # this layer alone
+    then: bool = False  # the decode pass after the prompt instead of the prefill
+    layer: int | None = None  # only this layer
 
 
 WHOLE = Shown()
 
 
 def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
-    """One pass, and in short the one after it."""
+    """Return one pass as text, with a summary of the next one."""
     walk = found.following.walk if shown.then and found.following is not None else found.first.walk
     lines = [bold(x) for x in wrap(f"{model.name}: {_heading(found, shown.then)}", indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
-    lines += [dim(x) for x in wrap(_witness(found), indent="")]
+    lines += [dim(x) for x in wrap(_checked_against(found), indent="")]
     if words.texts:
         lines += wrap("tokens: " + " ".join(map(words, found.ids[:40])) + (" …" if len(found.ids) > 40 else ""), indent="")
     lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(letters(model, walk))}", indent=""), ""]
     if not shown.then:
-        lines += _after(found)
-    lines += _likely(found, words)
+        lines += _next_token(found)
+    lines += _top_tokens(found, words)
     return "\n".join([*lines, *(x for note in notes(model, found) for x in wrap(f"note: {note}", indent=""))])
 
 
 def _heading(found: Trace, then: bool) -> str:
     many = f"a prompt of {len(found.ids):,} token{'s' * (len(found.ids) != 1)}"
-    return f"the token after {many}" if then else many
+    return f"decode after {many}" if then else many
 
 
-def _witness(found: Trace) -> str:
-    what = f"tensors in {found.dtype} on {found.device}" if found.has_values else "tensors on the meta device, which have no numbers"
-    return f"shapes are those of {what}"
+def _checked_against(found: Trace) -> str:
+    what = f"{found.dtype} tensors on {found.device}" if found.has_values else "tensors on the meta device (no values)"
+    return f"shapes checked against {what}"
 
 
 def _table(walk: Walkthrough, layer: int | None) -> list[str]:
@@ -79,7 +79,7 @@ def _table(walk: Walkthrough, layer: int | None) -> list[str]:
 
 
 def _fitted(rows: Sequence[Row]) -> list[str]:
-    """The table, with what steps do where there is room; where there is not, weights without shapes, then long shapes on two lines."""
+    """The table, with descriptions if the terminal is wide enough; otherwise without weight shapes, or with shapes on two lines."""
     for fields in (len(WIDER), len(HEADER)):
         lines = _lined([WIDER[:fields], *(row[:fields] for row in rows[1:])])
         if max(map(len, lines)) <= terminal_width():
@@ -95,7 +95,7 @@ def _fitted(rows: Sequence[Row]) -> list[str]:
 
 
 def _lined(rows: Sequence[Row]) -> list[str]:
-    """Rows aligned; a row of three has its words over the first columns, one of a single cell over all of them."""
+    """Align rows; a caption of three cells spans the first columns, one of a single cell the whole line."""
     whole = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
     found = iter(align(whole, right=(3, 4)))
     lines = [row[0] if len(row) == 1 else next(found) for row in rows]
@@ -126,23 +126,23 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
         yield name, short_count(stage.parameters * stage.times), format_si(stage.flops * stage.times)
         if only not in (None, stage.layer):
             return
-        yield from ((f"  {x}",) for x in _apart(stage))
+        yield from ((f"  {x}",) for x in _layer_caption(stage))
         indent = "  "
     meeting = [i for i, x in enumerate(stage.steps) if x.kind in MEETS]
     for i, x in enumerate(stage.steps):
         if meeting and i == meeting[0]:
-            yield (indent + (MEETING if any(y.weights for y in stage.steps[i : meeting[-1] + 1]) else f"{MEETING}, without weights"),)
+            yield (indent + (MIXING if any(y.weights for y in stage.steps[i : meeting[-1] + 1]) else f"{MIXING}, without weights"),)
         if meeting and i == meeting[-1] + 1:
-            yield (indent + ALONE,)
+            yield (indent + PER_TOKEN,)
         params = short_count(x.parameters) if x.weights else ""
         yield indent + x.name, shape(x), used(x.weights), params, format_si(int(x.flops)) if int(x.flops) else "", x.description
 
 
-def _apart(stage: WalkthroughStage) -> list[str]:
-    """Which of the layers is told, and what sets them apart that no shape shows."""
-    sight = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
-    said = ([f"layer {stage.layer}, and the others alike"] if stage.times > 1 else []) + ([f"softmax {sight}"] if sight else [])
-    return ["; ".join(said)] if said else []
+def _layer_caption(stage: WalkthroughStage) -> list[str]:
+    """Name the layer shown, and the mask if it is not the plain causal one."""
+    mask = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
+    facts = ([f"layer {stage.layer} shown; the others are identical"] if stage.times > 1 else []) + ([f"softmax {mask}"] if mask else [])
+    return ["; ".join(facts)] if facts else []
 
 
 def shape(x: Operation) -> str:
@@ -152,7 +152,7 @@ def shape(x: Operation) -> str:
 
 
 def used(found: Sequence[UsedWeight]) -> str:
-    """The weights of a step, by their shapes: `[H·h, d], b`."""
+    """Return the weights of a step by their shapes: `[H·h, d], b`."""
     parts: list[str] = []
     for x in found:
         letters = ", ".join(d.symbol for d in x.weight.shape)
@@ -162,32 +162,32 @@ def used(found: Sequence[UsedWeight]) -> str:
 
 
 def letters(model: Model, walk: Walkthrough) -> list[str]:
-    """The letters of a walk with their names and values."""
+    """Return the letters of a walkthrough with their names and values."""
     atoms: dict[str, int] = {}
     for stage in walk.stages:
         for x in stage.steps:
             for d in (*x.shape, *(d for y in x.weights for d in y.weight.shape)):
                 atoms |= d.atoms
-    keys = {"B": "sequences", "T": "tokens", "M": "keys in memory", **model.config.key_by_symbol}
+    keys = {"B": "sequences", "T": "tokens", "M": "keys in the cache", **model.config.key_by_symbol}
     return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
 
 
-def _after(found: Trace) -> list[str]:
-    """The one token more, where it differs, and what is cached."""
+def _next_token(found: Trace) -> list[str]:
+    """Summarize the next decode step where it differs, and the cache."""
     lines, kept = [], found.cache
     if found.following is not None:
         walk = found.following.walk
         steps = walk.layers[0].steps if walk.layers else ()
-        lines.append(bold(f"one token more: {format_si(walk.flops)} FLOPs (all its steps: --next)"))
+        lines.append(bold(f"next token: {format_si(walk.flops)} FLOPs (--next shows all steps)"))
         lines += align([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
     if kept.tokens:
         states = any(x.kind == "state" for stage in found.first.walk.layers for x in stage.steps)
         wide = f"{found.dtype}, states in float32" if states else found.dtype
-        lines += wrap(f"cached after {kept.tokens:,} tokens: {kept.elements:,} numbers, {kept.nbytes:,} bytes ({wide})", indent="")
+        lines += wrap(f"cached after {kept.tokens:,} tokens: {kept.elements:,} elements, {kept.nbytes:,} bytes ({wide})", indent="")
     return [*lines, ""] if lines else []
 
 
-def _likely(found: Trace, words: Words) -> list[str]:
+def _top_tokens(found: Trace, words: Words) -> list[str]:
     if not found.top_tokens:
         return []
     from fractions import Fraction
@@ -198,32 +198,34 @@ def _likely(found: Trace, words: Words) -> list[str]:
 
 
 def notes(model: Model, found: Trace) -> Iterator[str]:
-    """What a reader should know besides."""
+    """Yield the model's notes and remarks about attention and the context."""
     yield from model.notes
     if (wires := attention_wiring(model.tree)) is not None:
-        yield _wired(wires)
+        yield _wiring_note(wires)
     if found.following is None and found.cache.tokens:
-        yield "the prompt fills the context, so there is no token after it"
+        yield "the prompt fills the context, so there is no next token"
     elif found.following is None:
-        yield "its queries look ahead, so nothing is cached and there is no reading on token by token"
+        yield "attention is bidirectional, so nothing is cached and there is no token-by-token decoding"
 
 
-def _wired(wires: AttentionWiring) -> str:
+def _wiring_note(wires: AttentionWiring) -> str:
     letters, numbers = ", ".join(d.symbol for d in wires.matrix.shape), ", ".join(map(str, wires.matrix.shape))
     first = (
-        f"attention's output meets the dense layer position by position: the heads stand side by side as {wires.joined.symbol} ="
-        f" {int(wires.joined):,} numbers, and attn.o is [{letters}] = [{numbers}], {int(wires.matrix.size):,} numbers however many"
-        " positions there are."
+        f"the output projection is applied token by token: the heads are concatenated to {wires.joined.symbol} ="
+        f" {int(wires.joined):,} elements, and attn.o is [{letters}] = [{numbers}], {int(wires.matrix.size):,} parameters for any"
+        " sequence length."
     )
     wrong = wires.mistaken_size
     second = (
-        f" Heads × width × context × width, as if all positions met it at once, would be {wrong.numbers} = {short_count(int(wrong))}"
-        f" (32·766·2048·4096 = {MISTAKEN_PRODUCT:,} is the 205 B of a well-known question)."
+        f" A dense layer over all positions at once, heads × width × context × width, would have {wrong.numbers} ="
+        f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = {MISTAKEN_PRODUCT:,})."
         if wrong is not None
         else ""
     )
-    rest = "The context length is in no weight" if wires.learned is None else "The context length is in one weight, the learned positions"
-    where = "the scores alone, which have no weights"
+    rest = (
+        "No weight depends on the context length" if wires.learned is None else "Only the position embedding depends on the context length"
+    )
+    where = "attention scores, which have no weights"
     if wires.states:
-        where = "the scores, which have no weights, and in convolutions and states, whose weights know nothing of its length"
-    return f"{first}{second} {rest}; positions meet in {where}."
+        where += ", and in convolutions and recurrent states, whose weights do not depend on the length"
+    return f"{first}{second} {rest}; tokens are mixed in {where}."
