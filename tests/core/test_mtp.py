@@ -1,4 +1,4 @@
-"""Layers that predict further tokens: beside the model, never in its total; with them the published files are whole to the last number."""
+"""Multi-token prediction layers: excluded from the total, and exact in comparison with published files."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def stored(model: llamath.Model) -> int:
     ("slug", "published"),
     [("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)],
 )
-def test_published_totals_of_files_with_them(slug: str, published: int) -> None:
+def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: int) -> None:
     """What the hub reports of zai-org/GLM-4.5 and GLM-4.5-Air, all tensors together."""
     assert stored(llamath.load(slug)) == published
 
 
-def test_deepseek_v3_to_the_last_number_of_its_files() -> None:
+def test_deepseek_v3_equals_its_files_exactly() -> None:
     """deepseek-ai/DeepSeek-V3 as its hub page counts it by type (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
     model = llamath.load("deepseek-v3")
     hf, V, d = model.family.hf, 129280, 7168
@@ -53,7 +53,7 @@ def test_deepseek_v3_to_the_last_number_of_its_files() -> None:
     assert stored(model) - model.parameters.total == 11_610_068_224 + 2 * V * d
 
 
-def test_no_view_of_the_model_has_them() -> None:
+def test_mtp_layers_are_excluded_from_every_report() -> None:
     with_them, without = llamath.load(TINY), llamath.load({**TINY, "num_nextn_predict_layers": 0})
     assert with_them.parameters.replace(extras={}) == without.parameters.replace(extras={})
     assert [x.path for x in with_them.weights] == [x.path for x in without.weights]
@@ -62,7 +62,7 @@ def test_no_view_of_the_model_has_them() -> None:
         llamath.load({**TINY, "num_nextn_predict_layers": -1})
 
 
-def test_a_checkpoint_that_has_them_is_whole(tmp_path: Path) -> None:
+def test_checkpoint_with_mtp_layers_is_verified(tmp_path: Path) -> None:
     model = llamath.load(TINY)
     further = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.mtp_tensors(model.tree)}
     assert "model.layers.3.shared_head.head.weight" in further and "model.layers.3.eh_proj.weight" in further

@@ -117,7 +117,7 @@ def read_out(tree: Decoder) -> int:
 
 
 def expected(config: dict[str, Any], tree: Decoder) -> int:
-    """What torch's counter should say of a prompt."""
+    """The FLOPs of a prompt that torch's counter should report."""
     at = ForwardPass.prefill(T, masked=False)
     ours = forward_flops(tree, at, B).total - states(tree, at) + in_chunks(tree, config) + padding(tree)
     return ours + (every_expert(tree, T) if config["model_type"] == "llama4_text" else 0)
@@ -130,7 +130,7 @@ def expected(config: dict[str, Any], tree: Decoder) -> int:
         *(pytest.param(x.values[0], "sdpa", id=f"{x.id}-sdpa") for x in plain() if x.values[0]["model_type"] not in NO_SDPA),
     ],
 )
-def test_forward_and_backward_are_torch_s(config: dict[str, Any], attention: str) -> None:
+def test_forward_and_backward_flops_equal_torch(config: dict[str, Any], attention: str) -> None:
     tree, model = tree_of(config), built(config, attention)
     tokens = ids()
     forward, out = counted(lambda: model(tokens, use_cache=False).logits)
@@ -149,7 +149,7 @@ def unpacked_again(tree: Decoder, at: ForwardPass) -> int:
 
 
 @pytest.mark.parametrize("config", plain())
-def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
+def test_decode_flops_equal_torch(config: dict[str, Any]) -> None:
     import torch
 
     tree, tokens = tree_of(config), ids()
@@ -164,7 +164,7 @@ def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"])
-def test_torch_counts_no_grouped_expert(config: dict[str, Any]) -> None:
+def test_torch_does_not_count_grouped_experts(config: dict[str, Any]) -> None:
     tree, tokens = tree_of(config), ids()
     grouped, _ = counted(lambda: built(config, "eager", "grouped_mm")(tokens, use_cache=False))
     assert forward_flops(tree, ForwardPass.prefill(T, masked=False), B).total - grouped == forward_flops(
@@ -172,7 +172,7 @@ def test_torch_counts_no_grouped_expert(config: dict[str, Any]) -> None:
     ).of("experts")
 
 
-def test_frozen_embeddings_spare_the_first_layer_s_input_gradients() -> None:
+def test_frozen_embeddings_save_first_layer_input_gradients() -> None:
     (config,) = [x.values[0] for x in tiny_configs() if x.id == "llama-plain"]
     tree, model = tree_of(config), built(config, "eager")
     model.get_input_embeddings().requires_grad_(False)
@@ -184,7 +184,7 @@ def test_frozen_embeddings_spare_the_first_layer_s_input_gradients() -> None:
 
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() if x.id in ("llama-plain", "deepseek_v3-plain", "gpt2-plain")])
-def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
+def test_fused_attention_recomputes_scores_in_backward(config: dict[str, Any]) -> None:
     """torch's formula for the backward pass of fused attention, from the shapes of q, k and v."""
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
@@ -202,7 +202,7 @@ def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
     assert backward == 2 * forward_flops(tree, at, B).mixing_total + fused.rescored
 
 
-def test_steps_of_states_are_these_products() -> None:
+def test_recurrent_mixer_flops_equal_their_products() -> None:
     """The recurrences of the delta rule and of Mamba-2 with each product written as one, counted by torch."""
     import torch
 
@@ -220,7 +220,7 @@ def test_steps_of_states_are_these_products() -> None:
             assert found == int(x.block.flops_per_token)
 
 
-def test_absorbed_latent_attention_is_these_products() -> None:
+def test_absorbed_latent_attention_flops_equal_their_products() -> None:
     """DeepSeek-V2's absorption: the query is carried into the latent space, and the sum of latent vectors out of it, by each head's part."""
     import torch
 
