@@ -111,7 +111,9 @@ def test_every_key_that_is_published_has_an_entry() -> None:
 
 
 def test_every_entry_is_for_a_known_key() -> None:
-    known = {key for model in models().values() for key in read_keys(model.config)} | {key for _, config in sources() for key in dotted_keys(config)}
+    known = {key for model in models().values() for key in read_keys(model.config)} | {
+        key for _, config in sources() for key in dotted_keys(config)
+    }
     known |= {key.replace("rope_parameters", "rope_scaling") for key in known} | {key.rpartition(".")[2] for key in known}
     own = {key.rpartition("/")[2] for key in CONFIG_KEYS}
     assert not own - known and not set(NO_EFFECT) - known - set(BOOKKEEPING.split())
