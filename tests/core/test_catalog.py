@@ -26,7 +26,7 @@ DOT_DECIDES = {"opt13b", "facebookopt13b"}
 
 
 def names(preset: Preset, form: Callable[[str], str] = normalize_name) -> set[str]:
-    """What a preset answers to, normalised."""
+    """The normalized names of a preset."""
     return {form(x) for x in (preset.slug, *preset.aliases, *preset.ids, *(x.rpartition("/")[2] for x in preset.ids))}
 
 
@@ -89,7 +89,7 @@ def test_preset_counts_to_its_published_total(slug: str) -> None:
 
 
 def twins() -> Iterator[Any]:
-    """Published configurations that go by a preset's name and have its dimensions, with their oracle's total."""
+    """Published configurations with a preset's name and dimensions, with their totals."""
     owner = {name: preset for preset in PRESETS.values() for name in names(preset)}
     for entry in truth("configs.jsonl"):
         preset = owner.get(normalize_name(entry["name"].partition("@")[0].rpartition("--")[2].partition(".st")[0].partition(".pt")[0]))

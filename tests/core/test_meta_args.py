@@ -116,7 +116,7 @@ def test_features_missing_in_the_reference_are_named() -> None:
 
 
 def test_model_keeps_the_given_arguments() -> None:
-    """70B: 1024 and 1.3 would give the same width, and are not what the file says."""
+    """70B: 1024 and 1.3 would give the same width, but the file has other values."""
     model = llamath.load(PUBLISHED[7][0])
     assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (4096, 1.3)
     assert llamath.load(PUBLISHED[7][0], changes={"num_hidden_layers": 3}).args is None
@@ -140,7 +140,7 @@ def test_mistral_params_json_gives_its_own_width() -> None:
 
 @pytest.mark.parametrize("key", ["moe", "moe_args", "ffn_exp", "vision_num_cross_attention_layers"])
 def test_params_json_with_unsupported_keys_is_an_error(key: str) -> None:
-    with pytest.raises(llamath.ConfigError, match=f"{key} stands for experts or images") as error:
+    with pytest.raises(llamath.ConfigError, match=f"{key} needs experts or images") as error:
         llamath.load(MISTRAL | {key: {"num_experts": 8} if key.startswith("moe") else 8})
     assert "config.json" in error.value.hint
 

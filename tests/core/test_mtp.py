@@ -21,7 +21,7 @@ TINY = {
 
 
 def stored(model: llamath.Model) -> int:
-    """The numbers in a published file: the model's, and those of the further layers with the tied matrices stored again."""
+    """The number of elements in published files: the model, and its MTP layers with the tied matrices stored again."""
     return model.parameters.total + sum(int(part.weight.size) for x in model.family.hf.mtp_tensors(model.tree) for part in x.parts)
 
 
@@ -30,12 +30,12 @@ def stored(model: llamath.Model) -> int:
     [("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)],
 )
 def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: int) -> None:
-    """What the hub reports of zai-org/GLM-4.5 and GLM-4.5-Air, all tensors together."""
+    """Totals of zai-org/GLM-4.5 and GLM-4.5-Air as reported by the Hub."""
     assert stored(llamath.load(slug)) == published
 
 
 def test_deepseek_v3_equals_its_files_exactly() -> None:
-    """deepseek-ai/DeepSeek-V3 as its hub page counts it by type (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
+    """deepseek-ai/DeepSeek-V3 as counted by type on its Hub page (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
     model = llamath.load("deepseek-v3")
     hf, V, d = model.family.hf, 129280, 7168
     counts: Counter[str] = Counter()

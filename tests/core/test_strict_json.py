@@ -18,7 +18,7 @@ SPACES = st.sampled_from([(",", ":"), (", ", ": "), (",\n  ", ":\t"), (" , ", " 
 
 
 def whole(data: bytes) -> dict[str, Any] | None:
-    """By the JSON parser, which sees it all."""
+    """The result of parsing the whole text."""
     try:
         found: object = strict._loaded(data.decode(), strict._unique)
     except (ValueError, strict._Refused, RecursionError):
@@ -28,7 +28,7 @@ def whole(data: bytes) -> dict[str, Any] | None:
 
 @st.composite
 def indexes(draw: st.DrawFn) -> bytes:
-    """An index, whole or with a byte or two changed."""
+    """An index, unchanged or with one or two bytes changed."""
     comma, colon = draw(SPACES)
     pairs = draw(st.lists(st.tuples(draw(st.sampled_from([PLAIN, TEXT])), PLAIN), max_size=12))
     body = comma.join(f'"{key}"{colon}"{value}"' for key, value in pairs)

@@ -45,7 +45,7 @@ def oracles(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def hashed(scheme: Scheme, model: llamath.Model) -> str:
-    """The oracle's hash: its parameters, without the buffers that files have besides."""
+    """The oracle's hash of names and shapes: parameters without buffers."""
     tensors = (x for x in scheme.tensors(model.tree) if not x.parts[0].weight.buffer)
     lines = sorted(f"{x.name}\t{'x'.join(map(str, x.shape))}\n" for x in tensors)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -101,7 +101,7 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 def whole(index: dict[str, Any]) -> bool:
-    """An index whose file holds the text model, plainly stored, and at most tied copies besides."""
+    """Whether an index lists exactly the unquantized text model, with at most tied copies in addition."""
     entry = BY_NAME.get(index["config"])
     plain = (
         entry is not None

@@ -1,7 +1,7 @@
-"""flops against torch's own counter on transformers' models: integers, forward, backward and decode, and what torch counts otherwise and why.
+"""FLOPs compared with torch's FlopCounterMode on transformers' models: exact for forward, backward and decode, with known differences.
 
-Experts run as `batched_mm`, where each token meets the experts it chose and no others. The default `grouped_mm` is an operator that torch's
-counter does not know: it counts no expert at all.
+Experts run as `batched_mm`, which computes only the chosen experts. The default `grouped_mm` is unknown to torch's counter, which then
+counts no experts at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.transformers
 
 B, T = 2, 9
 NO_SDPA = frozenset("bloom gemma2 gpt_oss gptj mpt".split())
-"""Families whose models transformers runs with its own attention alone."""
+"""Families that transformers runs only with eager attention."""
 
 
 def plain() -> list[Any]:
@@ -34,7 +34,7 @@ def plain() -> list[Any]:
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Threads that wait for each other take longer than these models."""
+    """Use one thread: these models are too small for more."""
     import torch
 
     before = torch.get_num_threads()
@@ -76,7 +76,7 @@ def these(tree: Decoder, kind: type[Any]) -> list[FoldedBlock]:
 
 
 def every_expert(tree: Decoder, tokens: int) -> int:
-    """Llama 4 in transformers sends each token to all experts, and multiplies what those not chosen give by 0."""
+    """Llama 4 in transformers sends each token to all experts, and multiplies the outputs of those not chosen by 0."""
     found = 0
     for x in these(tree, MoE):
         (expert, n), *_ = x.block.experts.distinct()
@@ -85,17 +85,17 @@ def every_expert(tree: Decoder, tokens: int) -> int:
 
 
 def outputs(tree: Decoder, more: int) -> int:
-    """What a convolution that works out so many outputs more than it hands on comes to."""
+    """The FLOPs of a convolution that computes more outputs than it returns."""
     return sum(2 * B * more * int(x.block.weight.size) * x.active for x in these(tree, Convolution))
 
 
 def padding(tree: Decoder) -> int:
-    """A convolution padded on both sides has c − 1 outputs that are cut off."""
+    """A convolution padded on both sides computes c − 1 outputs that are discarded."""
     return sum(2 * B * int(x.block.weight.size) * (int(x.block.weight.shape[1]) - 1) * x.active for x in these(tree, Convolution))
 
 
 def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
-    """What transformers' chunked algorithms multiply, chunks filled up with zeros; triangular systems are solved beside torch's counter."""
+    """The FLOPs of transformers' chunked algorithms, with padded chunks; torch does not count triangular solves."""
     found, chunk = 0, 64
     for x in these(tree, GatedDeltaNet):
         Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
@@ -112,7 +112,7 @@ def states(tree: Decoder, at: ForwardPass) -> int:
 
 
 def read_out(tree: Decoder) -> int:
-    """Of a step of Mamba-2's state transformers writes S c as a product, and all else, like the delta rule's step, element by element."""
+    """In a decode step transformers computes S c of Mamba-2 as a product, and everything else elementwise."""
     return sum(B * int(x.block.flops_per_token) // 2 * x.active for x in these(tree, Mamba2))
 
 
@@ -143,7 +143,7 @@ def test_forward_and_backward_flops_equal_torch(config: dict[str, Any], attentio
 
 
 def unpacked_again(tree: Decoder, at: ForwardPass) -> int:
-    """transformers keeps the latent vector and unpacks the keys and values of all tokens again for each new one."""
+    """transformers caches the latent vector and expands the keys and values of all tokens again for each new token."""
     sizes = (int(x.block.k_up.weight.size + x.block.v_up.weight.size) * x.active for x in these(tree, LatentAttention))
     return sum(2 * B * (at.context - 1) * size for size in sizes)
 
@@ -203,7 +203,7 @@ def test_fused_attention_recomputes_scores_in_backward(config: dict[str, Any]) -
 
 
 def test_recurrent_mixer_flops_equal_their_products() -> None:
-    """The recurrences of the delta rule and of Mamba-2 with each product written as one, counted by torch."""
+    """The recurrences of the delta rule and of Mamba-2 with each product as one matrix operation, counted by torch."""
     import torch
 
     for config in (x.values[0] for x in tiny_configs() if x.id in ("qwen3_next-plain", "nemotron_h-plain")):
@@ -221,7 +221,7 @@ def test_recurrent_mixer_flops_equal_their_products() -> None:
 
 
 def test_absorbed_latent_attention_flops_equal_their_products() -> None:
-    """DeepSeek-V2's absorption: the query is carried into the latent space, and the sum of latent vectors out of it, by each head's part."""
+    """DeepSeek-V2's absorption: each head projects the query into the latent space, and the sum of latent vectors out of it."""
     import torch
 
     (config,) = [x.values[0] for x in tiny_configs() if x.id == "deepseek_v3-plain"]
