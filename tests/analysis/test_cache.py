@@ -1,4 +1,4 @@
-"""What a model remembers, against the caches that transformers allocates and against published bytes."""
+"""The KV cache: its size against the caches that transformers allocates, and against published sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNFOLDED = "falcon"
 
 
 def told_apart() -> list[Any]:
-    """The tiny configurations that remember something of several kinds, one of each family's others, and those that are exceptions."""
+    """The tiny configs whose layers cache in different ways, and one of each other family."""
     found = {}
     for x in tiny_configs():
         family, _, label = x.id.partition("-")
@@ -31,7 +31,7 @@ def told_apart() -> list[Any]:
 
 
 def held(cache: Any) -> int:
-    """The bytes of every tensor of numbers in one of transformers' caches."""
+    """Return the bytes of every floating-point tensor in a cache of transformers."""
     import torch
 
     found: dict[int, int] = {}
@@ -51,7 +51,7 @@ def held(cache: Any) -> int:
 
 
 def allocated(config: dict[str, Any]) -> tuple[int, int]:
-    """What the static and the dynamic cache hold after a prompt, in single precision."""
+    """Return the bytes of the static and the dynamic cache after a prompt, in fp32."""
     import torch
     import transformers
 
@@ -67,7 +67,7 @@ def allocated(config: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("config", told_apart())
-def test_what_is_remembered_is_what_transformers_allocates(config: dict[str, Any]) -> None:
+def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     found, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated(config)
     if model.family.name == UNFOLDED and fixed != found.bytes:
@@ -104,14 +104,14 @@ def test_published_bytes_per_token() -> None:
     assert name.startswith("MiniMax-M2") and of("minimax-m2", 196_608, dtype="fp8").bytes == whole
 
 
-def test_the_cache_of_llama_3_1_70b_that_is_published_in_four_sizes() -> None:
+def test_llama_70b_cache_has_its_published_sizes() -> None:
     assert of("llama-3.1-70b", 131_072).kv_per_token == 327_680
     assert of("llama-3.1-70b", 131_072).bytes == 42_949_672_960 == 40 * 2**30
     assert round(of("llama-3.1-70b", 128_000).bytes / 2**30, 2) == 39.06
     assert of("llama-3.1-70b", 131_072, num_key_value_heads=64).bytes == 320 * 2**30
 
 
-def test_windows_and_chunks_are_full_and_states_do_not_grow() -> None:
+def test_windows_fill_up_and_states_do_not_grow() -> None:
     near = of("gemma-3-27b", 8192)
     assert [(x.spec.window, int(x.spec.layers)) for x in near.parts] == [(1024, 52), (None, 10)]
     assert near.bytes == 2 * 2 * 16 * 128 * (52 * 1024 + 10 * 8192)
@@ -123,11 +123,11 @@ def test_windows_and_chunks_are_full_and_states_do_not_grow() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("q8_0", 34 / 32), ("q4_0", 18 / 32), ("q5_1", 24 / 32), ("fp8", 1), ("int8", 1), ("fp32", 4)])
-def test_quantised_caches_with_their_blocks(dtype: str, size: float) -> None:
+def test_quantized_caches_count_their_blocks(dtype: str, size: float) -> None:
     assert of("llama-3.1-8b", 1000, 2, dtype).bytes == 2 * 1000 * 2 * 32 * 1024 * size
 
 
-def test_a_row_takes_whole_blocks() -> None:
+def test_a_cached_row_takes_whole_blocks() -> None:
     """A latent row of 576 numbers is 18 blocks of 32; in blocks of llama.cpp, 18 bytes each."""
     assert of("deepseek-v3", 10, dtype="q4_0").bytes == 61 * 10 * 18 * 18
 
@@ -139,7 +139,7 @@ def test_a_row_takes_whole_blocks() -> None:
     dtype=st.sampled_from(list(KV_DTYPES)),
 )
 @settings(deadline=None)
-def test_a_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context: int, batch: int, dtype: str) -> None:
+def test_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context: int, batch: int, dtype: str) -> None:
     tree = llamath.load(config).tree
     found, one = kv_cache_size(tree, context, batch, dtype), kv_cache_size(tree, context, 1, dtype)
     assert found.bytes == batch * one.bytes and found.elements == batch * one.elements
@@ -150,7 +150,7 @@ def test_a_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context
 
 
 @pytest.mark.parametrize("name", ["q6_k", "int4", "", "bf15"])
-def test_an_unknown_dtype_of_a_cache_is_refused_with_a_hint(name: str) -> None:
+def test_unknown_cache_dtype_is_rejected_with_a_hint(name: str) -> None:
     with pytest.raises(LlamathError) as problem:
         of("llama-3-8b", 1, dtype=name)
     assert problem.value.hint

@@ -1,4 +1,4 @@
-"""The count view: parts sum to the whole, the formula evaluates to it, and the printed table is golden and adds up."""
+"""`count`: parts sum to the total, the formula evaluates to it, and the printed table is golden and sums."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def configs() -> list[Any]:
 
 
 @pytest.mark.parametrize("source", configs())
-def test_flops_parts_sum_to_total(source: Any) -> None:
+def test_parts_sum_to_the_total(source: Any) -> None:
     model = llamath.load(source)
     report, p = model.count, model.parameters
     assert sum(report.groups.values()) == p.total
@@ -59,7 +59,7 @@ def test_flops_parts_sum_to_total(source: Any) -> None:
 
 
 @pytest.mark.parametrize("source", configs())
-def test_folded_and_streamed_agree(source: Any) -> None:
+def test_folded_and_streamed_weights_agree(source: Any) -> None:
     tree = llamath.load(source).tree
     streamed: Counter[tuple[str, str]] = Counter()
     for leaf in walk(tree):
@@ -71,7 +71,7 @@ def test_folded_and_streamed_agree(source: Any) -> None:
 
 
 @pytest.mark.parametrize("source", configs())
-def test_paths_and_names_are_a_bijection(source: Any) -> None:
+def test_paths_and_stored_names_are_a_bijection(source: Any) -> None:
     model = llamath.load(source)
     paths = [x.path for x in model.weights]
     assert len(paths) == len(set(paths))
@@ -100,7 +100,7 @@ def test_one_letter_has_one_value(source: Any) -> None:
 
 
 @pytest.mark.parametrize("source", configs())
-def test_the_json_contract(source: Any) -> None:
+def test_json_has_the_documented_keys(source: Any) -> None:
     model = llamath.load(source)
     if sum(int(x.copies) for x in fold(model.tree)) > 5000:
         pytest.skip("the large ones are tested by name below")
@@ -115,7 +115,7 @@ def test_the_json_contract(source: Any) -> None:
     assert [x["path"] for x in made["weights"]] == [x.path for x in model.weights]
 
 
-def test_every_expert_of_deepseek_v3_is_listed() -> None:
+def test_json_lists_every_expert() -> None:
     model = llamath.load("deepseek-v3")
     made = CountReport(model=model).to_json()
     assert len([x for x in made["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
@@ -124,7 +124,7 @@ def test_every_expert_of_deepseek_v3_is_listed() -> None:
 
 
 @pytest.mark.parametrize("slug", SHOWN)
-def test_the_printed_table_is_golden(slug: str) -> None:
+def test_printed_table_is_golden(slug: str) -> None:
     text = run("count", slug)
     path = GOLDEN / f"{slug}.txt"
     if os.environ.get("LLAMATH_GOLDEN"):
@@ -134,7 +134,7 @@ def test_the_printed_table_is_golden(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SHOWN)
-def test_the_printed_rows_sum_to_the_printed_total(slug: str) -> None:
+def test_printed_rows_sum_to_the_printed_total(slug: str) -> None:
     lines = (GOLDEN / f"{slug}.txt").read_text().splitlines()
     total = int(re.search(r": ([\d,]+) parameters", lines[0])[1].replace(",", ""))  # type: ignore[index]
     table = lines[lines.index("") + 2 :]
@@ -157,7 +157,7 @@ def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     assert sum(int(row["parameters"]) for row in csv.DictReader(run("count", slug, "--unfold", "--csv").splitlines())) == total
 
 
-def test_one_layer_alone() -> None:
+def test_one_layer_can_be_shown() -> None:
     text = run("count", "llama-3-8b", "--layer", "3", "--names", "hf")
     assert "218,112,000" in text and "self_attn.q_proj" in text and "embed" not in text
 
@@ -173,12 +173,12 @@ def test_every_table_fits_80_columns(slug: str, monkeypatch: pytest.MonkeyPatch)
     assert max(map(len, count_text(llamath.load(slug)).splitlines())) <= 80
 
 
-def test_the_list_of_presets_fits_the_terminal() -> None:
+def test_list_of_presets_fits_the_terminal() -> None:
     lines = run("models").splitlines()
     assert len(lines) == len(slugs()) + 2 and max(map(len, lines)) <= 80
 
 
-def test_the_notebook_shows_a_table() -> None:
+def test_notebooks_show_a_table() -> None:
     html = llamath.load("llama-3-8b")._repr_html_()
     assert html.count("<tr>") >= 12 and "8,030,261,248" in html
     hostile = llamath.load({**llamath.load("llama-3-8b").config.data}).replace(name="<script>")
@@ -190,7 +190,7 @@ sizes = st.integers(1, 12)
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_any_llama_counts_as_the_formula_says(data: st.DataObject) -> None:
+def test_random_llamas_match_the_formula(data: st.DataObject) -> None:
     K, group, h, L, V, F, d = (data.draw(sizes) for _ in range(7))
     bias, tied, mlp_bias = (data.draw(st.booleans()) for _ in range(3))
     H = K * group

@@ -1,4 +1,4 @@
-"""fit: published verdicts come out, what GPUs hold adds up, ceilings are bytes and FLOPs over the data sheet, and what is proposed does fit."""
+"""`fit`: published verdicts, memory of each GPU that sums to the whole, speed limits, and alternatives that do fit."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_published_verdicts(name: str, dtype: str, on: str, context: int, fits: 
     assert ask(name, on, dtype=dtype, context=context).fits is fits
 
 
-def test_the_context_of_8b_on_24_gib_is_what_its_cache_leaves() -> None:
+def test_longest_context_fills_the_free_memory() -> None:
     found = ask("llama-3.1-8b", "rtx-4090", context=8192)
     left = 24_564 * 2**20 - 2 * 8_030_261_248
     per_token = 131_072
@@ -98,7 +98,7 @@ def test_the_context_of_8b_on_24_gib_is_what_its_cache_leaves() -> None:
     assert found.max_batch == 8 == found.max_context // 8192
 
 
-def test_one_gpu_holds_what_memory_says() -> None:
+def test_one_gpu_needs_what_memory_reports() -> None:
     for name in ("llama-3.1-8b", "llama-3.2-1b", "mixtral-8x7b", "gemma-3-27b", "deepseek-v3"):
         for dtype in ("bf16", "fp8", "bnb-nf4"):
             report = memory(MODELS[name], MemoryRequest(dtype=dtype, context=5000, batch=3))
@@ -116,7 +116,7 @@ def test_tensor_parallelism_divides_all_but_norms() -> None:
         assert share.gpus == tp
 
 
-def test_a_pipeline_divides_the_layers() -> None:
+def test_pipeline_divides_the_layers() -> None:
     for pp in (2, 3, 5, 16):
         found = shards("llama-3.1-70b", Layout(pp=pp), dtype="bf16").stage_memory(8192, 2)
         assert sum(x.weights for x in found) == 2 * 70_553_706_496
@@ -125,25 +125,25 @@ def test_a_pipeline_divides_the_layers() -> None:
         assert sum(b - a for x in found for a, b in x.runs) == 80
 
 
-def test_a_tied_head_on_another_stage_is_a_copy() -> None:
+def test_tied_head_on_another_stage_is_a_copy() -> None:
     whole = sum(x.weights for x in shards("llama-3.2-1b", Layout(pp=2), dtype="bf16").stage_memory(1, 1))
     assert whole == 2 * (1_235_814_400 + 128_256 * 2048)
 
 
-def test_kv_heads_are_copied_where_ranks_are_more() -> None:
+def test_kv_heads_are_copied_to_more_ranks() -> None:
     found = ask("llama-3.1-8b", "16xh100", tp=16, pp=1, context=8192)
     assert found.stages[0].kv_cache == 131_072 * 8192 // 8
     assert any("2 copies of the KV cache" in x for x in found.notes)
     assert not ask("llama-3.1-8b", "8xh100", context=8192).notes
 
 
-def test_a_latent_cache_is_whole_on_every_rank() -> None:
+def test_latent_cache_is_whole_on_every_rank() -> None:
     found = ask("deepseek-v3", "8xh200", dtype="fp8", context=8192)
     assert found.stages[0].kv_cache == 70_272 * 8192
     assert any("8 copies of the KV cache" in x for x in found.notes)
 
 
-def test_vllm_596_fifty_two_heads_on_three_cards() -> None:
+def test_three_gpus_cannot_divide_52_heads() -> None:
     found = ask("llama-1-30b", "3xa100")
     assert (found.layout.tp, found.layout.pp) == (1, 3)
     assert [x.runs for x in found.stages] == [((0, 20),), ((20, 40),), ((40, 60),)]
@@ -154,7 +154,7 @@ def test_vllm_596_fifty_two_heads_on_three_cards() -> None:
     assert "1, 2, 4, 13, 26, 52" in refused.value.hint and "20 + 20 + 20" in refused.value.hint
 
 
-def test_the_layout_is_the_widest_that_divides_inside_a_node() -> None:
+def test_default_layout_is_the_widest_inside_a_node() -> None:
     tree = MODELS["llama-3.1-70b"].tree
     got = {n: (x.tp, x.pp) for n in (1, 2, 3, 6, 8, 16, 24, 80) for x in [choose_layout(tree, n, 8)]}
     assert got == {1: (1, 1), 2: (2, 1), 3: (1, 3), 6: (2, 3), 8: (8, 1), 16: (8, 2), 24: (8, 3), 80: (8, 10)}
@@ -163,7 +163,7 @@ def test_the_layout_is_the_widest_that_divides_inside_a_node() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), st.integers(1, 200), st.sampled_from([1, 2, 4, 8, 72]))
-def test_a_chosen_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, node: int) -> None:
+def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, node: int) -> None:
     tree = MODELS[name].tree
     try:
         layout = choose_layout(tree, n, node)
@@ -178,7 +178,7 @@ def test_a_chosen_layout_divides_the_model_and_uses_every_gpu(name: str, n: int,
     st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra"]), st.sampled_from(["bf16", "fp8", "awq"]),
     st.integers(1, 200_000), st.integers(1, 64),
 )  # fmt: skip
-def test_the_longest_context_and_the_largest_batch_are_just_that(name: str, on: str, dtype: str, context: int, batch: int) -> None:
+def test_one_more_token_or_sequence_does_not_fit(name: str, on: str, dtype: str, context: int, batch: int) -> None:
     request = {"dtype": dtype, "context": context, "batch": batch}
     found = ask(name, on, **request)
     memory = found.gpu.memory
@@ -190,7 +190,7 @@ def test_the_longest_context_and_the_largest_batch_are_just_that(name: str, on: 
             assert held(n + 1) > memory and (n == 0 or held(n) <= memory)
 
 
-def test_decode_reads_the_weights_but_for_the_embedding_and_the_cache() -> None:
+def test_decode_reads_all_weights_but_the_embedding() -> None:
     for batch, context in ((1, 1), (1, 8192), (7, 1000)):
         at = speed_limits(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
         embedding, row = 2 * 128_256 * 4096, 2 * 4096
@@ -199,12 +199,12 @@ def test_decode_reads_the_weights_but_for_the_embedding_and_the_cache() -> None:
         assert at.decode.tokens_per_second == pytest.approx(batch / at.decode.seconds) and at.decode.bound == "memory"
 
 
-def test_a_tied_head_is_read_whole() -> None:
+def test_tied_head_is_read_whole() -> None:
     (read,) = shards("llama-3.2-1b", Layout(), dtype="bf16").weight_reads(1)
     assert read == 2 * 1_235_814_400 + 2 * 2048
 
 
-def test_a_mixture_reads_the_experts_that_a_batch_touches() -> None:
+def test_decode_reads_the_experts_that_a_batch_uses() -> None:
     of = shards("mixtral-8x7b", Layout(), dtype="bf16")
     experts = 2 * 32 * 8 * 3 * 4096 * 14_336
     rest = 2 * 46_702_792_704 - experts - 2 * 32_000 * 4096
@@ -215,13 +215,13 @@ def test_a_mixture_reads_the_experts_that_a_batch_touches() -> None:
 
 
 @pytest.mark.parametrize(("experts", "top", "tokens"), [(4, 1, 3), (4, 2, 2), (5, 2, 3), (6, 3, 2), (8, 2, 2)])
-def test_expected_experts_by_trying_every_choice(experts: int, top: int, tokens: int) -> None:
+def test_expected_expert_share_matches_enumeration(experts: int, top: int, tokens: int) -> None:
     picks = [set(x) for x in itertools.combinations(range(experts), top)]
     sizes = [len(set().union(*each)) for each in itertools.product(picks, repeat=tokens)]
     assert expected_expert_share(Fraction(top, experts), tokens) * experts == pytest.approx(sum(sizes) / len(sizes))
 
 
-def test_prefill_is_flops_over_the_dense_peak() -> None:
+def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
         at = speed_limits(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
         work = forward_flops(MODELS["llama-3.1-8b"].tree, ForwardPass.prefill(8192, last=True)).total
@@ -229,7 +229,7 @@ def test_prefill_is_flops_over_the_dense_peak() -> None:
         assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.tokens_per_second == pytest.approx(8192 * peak / work)
 
 
-def test_ceilings_over_several_gpus() -> None:
+def test_speed_limits_of_several_gpus() -> None:
     one, eight, stages = (
         speed_limits(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
         for x in (Layout(), Layout(tp=8), Layout(pp=8))
@@ -245,14 +245,14 @@ def test_ceilings_over_several_gpus() -> None:
     assert any("turns" in x for x in stages.assumptions) and not any("turns" in x for x in one.assumptions)
 
 
-def test_a_device_without_a_rate_has_no_prefill_ceiling() -> None:
+def test_unknown_flops_give_no_prefill_limit() -> None:
     found = ask("llama-3.1-8b", "m4-max", context=8192)
     assert found.ceilings.prefill is None and found.ceilings.decode.tokens_per_second > 30
     done = run("llama-3.1-8b", "--on", "m4-max", "--context", "8192", "--json")
     assert json.loads(done.stdout)["prefill_ceiling"] is None
 
 
-def test_a_scheme_multiplies_in_its_own_type_where_the_device_does() -> None:
+def test_products_run_in_the_dtype_that_the_device_supports() -> None:
     h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100"))
     assert (find_roof(h100, "fp8", "BF16").dtype, find_roof(h100, "nvfp4", "BF16").dtype, find_roof(b200, "nvfp4", "BF16").dtype) == (
         "fp8",
@@ -277,7 +277,7 @@ def test_a_scheme_multiplies_in_its_own_type_where_the_device_does() -> None:
         "gpt-oss-120b --dtype bf16 --on h100",
     ],
 )
-def test_what_is_proposed_instead_does_fit(line: str) -> None:
+def test_proposed_alternatives_fit(line: str) -> None:
     words = shlex.split(line)
     done = run(*words, "--json")
     data = json.loads(done.stdout)
@@ -290,7 +290,7 @@ def test_what_is_proposed_instead_does_fit(line: str) -> None:
         assert json.loads(again.stdout)["fits"] and max(x["total"] for x in json.loads(again.stdout)["per_gpu"]) == option["total"]
 
 
-def test_the_json_contract() -> None:
+def test_json_has_the_documented_keys() -> None:
     done = run("llama-3.1-70b", "--on", "4xh100", "--context", "32k", "--batch", "2", "--json")
     data = json.loads(done.stdout)
     assert done.exception is None and data["fits"] is True
@@ -309,7 +309,7 @@ def test_the_json_contract() -> None:
     assert "32k is 32,768 tokens" in done.stderr and "32k" not in done.stdout
 
 
-def test_per_gpu_of_a_pipeline_lists_every_gpu() -> None:
+def test_json_lists_every_gpu_of_a_pipeline() -> None:
     data = json.loads(run("llama-3.1-405b", "--on", "16xh100", "--json").stdout)
     assert [(x["gpu"], x["stage"], x["rank"]) for x in data["per_gpu"]] == [(i, i // 8, i % 8) for i in range(16)]
 
@@ -326,29 +326,29 @@ def test_per_gpu_of_a_pipeline_lists_every_gpu() -> None:
         ("llama-3.1-8b --gpu 'mem=80G bw=1TB/s'", "1,000 or by 1,024"), ("no-such-model --on h100", "no-such-model"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_in_a_sentence(line: str, said: str) -> None:
+def test_bad_input_is_rejected_with_a_reason(line: str, said: str) -> None:
     done = run(*shlex.split(line))
     assert isinstance(done.exception, LlamathError) and said in str(done.exception) and not done.stdout
 
 
 @pytest.mark.parametrize("line", ["llama-3.1-8b --on h100 --gpu 'mem=80GiB bw=1TB/s'", "llama-3.1-8b --tp 2", "llama-3.1-8b --svg x.svg"])
-def test_contradictions_are_usage_errors(line: str) -> None:
+def test_contradictory_options_are_usage_errors(line: str) -> None:
     assert type(run(*shlex.split(line)).exception).__name__ == "UsageError"
 
 
-def test_a_context_beyond_the_model_s_own_is_a_warning() -> None:
+def test_context_beyond_the_models_own_is_a_warning() -> None:
     done = run("llama-3-8b", "--on", "h100", "--context", "32k")
     assert "32,768 tokens are more than the model's own context, 8,192" in done.stderr and done.exception is None
 
 
-def test_any_machine() -> None:
+def test_gpus_can_be_described_by_their_figures() -> None:
     done = run("llama-3.1-8b", "--gpu", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json")
     data = json.loads(done.stdout)
     assert data["fits"] and data["decode_ceiling"] == pytest.approx(1e12 / data["ceilings"]["decode"]["bytes"])
     assert json.loads(run("llama-3.1-70b", "--gpu", "8x mem=24GiB bw=1TB/s", "--context", "4096", "--json").stdout)["count"] == 8
 
 
-def test_cards_are_the_smallest_that_do() -> None:
+def test_ranked_gpus_are_the_smallest_that_fit() -> None:
     for name, dtype in (("llama-3.1-8b", "bf16"), ("deepseek-v3", "fp8"), ("mixtral-8x7b", "awq")):
         sizes = MemoryCalculator(MODELS[name], MemoryRequest(dtype=dtype))
         found = rank_gpus(sizes, 4096, 131_072, hardware.devices())
@@ -363,7 +363,7 @@ def test_cards_are_the_smallest_that_do() -> None:
                 assert half.max_memory(4096, 1) > x.device.memory
 
 
-def test_fit_alone_lists_cards() -> None:
+def test_fit_without_gpus_ranks_the_catalogue() -> None:
     done = run("llama-3.1-8b")
     lines = done.stdout.splitlines()
     assert done.exception is None and max(map(len, lines)) <= 80
@@ -374,13 +374,13 @@ def test_fit_alone_lists_cards() -> None:
     assert len(json.loads(none.stdout)["too_small"]) > 50
 
 
-def test_nothing_can_run_a_giant() -> None:
+def test_a_giant_model_fits_no_gpu() -> None:
     done = run("llama-3.1-405b", "--set", "num_hidden_layers=5000")
     assert isinstance(done.exception, SystemExit) and done.exception.code == 1 and "none, not even 8" in done.stdout
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_report_is_golden_and_fits_eighty_columns(name: str) -> None:
+def test_printed_report_is_golden_and_fits_80_columns(name: str) -> None:
     text = run(*SHOWN[name]).stdout
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("LLAMATH_GOLDEN"):
@@ -401,7 +401,7 @@ def test_printed_parts_sum_to_the_printed_total(name: str) -> None:
         assert sum(rows[x][column] for x in rows if x != "total") == pytest.approx(rows["total"][column], abs=0.03)
 
 
-def test_bars_are_to_scale() -> None:
+def test_memory_bars_are_to_scale() -> None:
     text = run("llama-3.1-70b", "--on", "2xh100", "--context", "8192").stdout
     bar = next(x for x in text.splitlines() if x.startswith("GPU 0"))
     found = ask("llama-3.1-70b", "2xh100", context=8192)
@@ -413,7 +413,7 @@ def test_bars_are_to_scale() -> None:
 @pytest.mark.parametrize(
     "line", ["llama-3.1-8b --on 4090 --context 8k", "deepseek-v3 --on 8xh200 --dtype fp8 --batch 8 --context 32k", "gpt2 --on t4"]
 )
-def test_the_roofline_is_a_readable_picture(line: str, tmp_path: Path) -> None:
+def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     path = tmp_path / "roof.svg"
     assert run(*shlex.split(line), "--svg", str(path)).exception is None
     root = ElementTree.fromstring(path.read_text())
@@ -430,20 +430,20 @@ def test_the_roofline_is_a_readable_picture(line: str, tmp_path: Path) -> None:
     assert isinstance(run(*shlex.split(line), "--svg", str(path)).exception, LlamathError), "nothing is written over"
 
 
-def test_no_roofline_without_a_rate(tmp_path: Path) -> None:
+def test_roofline_needs_a_peak_rate(tmp_path: Path) -> None:
     done = run("llama-3.1-8b", "--on", "m4-max", "--context", "4096", "--svg", str(tmp_path / "x.svg"))
     assert isinstance(done.exception, LlamathError) and not (tmp_path / "x.svg").exists()
 
 
-def test_a_pipeline_s_cache_is_its_layers_own() -> None:
-    """Windows and full attention lie in different layers: stages differ, and sum to the whole."""
+def test_pipeline_stages_cache_their_own_layers() -> None:
+    """Layers with and without a window are in different stages: stages differ, and sum to the whole."""
     tree = MODELS["gemma-3-27b"].tree
     of = shards("gemma-3-27b", Layout(pp=4), dtype="bf16")
     kept = [of.kv_cache(i, 100_000, 1) for i in range(4)]
     assert sum(kept) == kv_cache_size(tree, 100_000).bytes and len(set(kept)) > 1
 
 
-def test_every_leaf_of_every_model_is_read_or_looked_up() -> None:
+def test_every_weight_is_read_or_looked_up() -> None:
     for name, model in MODELS.items():
         of = shards(name, Layout(), dtype="bf16")
         everything = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree))
@@ -454,7 +454,7 @@ def test_every_leaf_of_every_model_is_read_or_looked_up() -> None:
 
 
 @pytest.mark.parametrize("slug", catalog.slugs()[::6])
-def test_no_byte_is_lost_however_a_model_is_split(slug: str) -> None:
+def test_split_weights_sum_to_the_whole(slug: str) -> None:
     model = llamath.load(slug)
     sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", context=3000, batch=2))
     whole = sizes.at(3000, 2)

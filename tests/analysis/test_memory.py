@@ -1,4 +1,4 @@
-"""`llamath memory` for inference: lines that sum, formulas that evaluate, what fits to the token, and what transformers' pass holds."""
+"""`memory` for inference: lines that sum, formulas that evaluate, exact limits, and the peak that transformers' forward pass reaches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def refusal(*args: str) -> str:
 
 
 @pytest.mark.parametrize("slug", SHOWN)
-def test_the_printed_report_is_golden(slug: str) -> None:
+def test_printed_report_is_golden(slug: str) -> None:
     text = run(slug, *SHOWN[slug]).stdout
     path = GOLDEN / f"memory-{slug}.txt"
     if os.environ.get("LLAMATH_GOLDEN"):
@@ -59,7 +59,7 @@ def test_the_printed_report_is_golden(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SHOWN)
-def test_the_printed_lines_sum_to_the_printed_total(slug: str) -> None:
+def test_printed_lines_sum_to_the_printed_total(slug: str) -> None:
     table = (GOLDEN / f"memory-{slug}.txt").read_text().split("\n\n")[1]
     rows = [int(x[1].replace(",", "")) for x in re.finditer(r"^\S.*?  +([\d,]+)  +[\d.,e-]+ +[\d.,e-]+", table, re.MULTILINE)]
     assert len(rows) > 4 and sum(rows[:-1]) == rows[-1]
@@ -69,7 +69,7 @@ CONTRACT = {"weights", "kv_cache", "kv_per_token", "activations", "logits", "ove
 
 
 @pytest.mark.parametrize("slug", SHOWN)
-def test_the_contract_of_json(slug: str) -> None:
+def test_json_has_the_documented_keys(slug: str) -> None:
     found = said(slug, *SHOWN[slug])
     assert found.keys() >= CONTRACT
     parts = ("weights", "kv_cache", "activations", "logits", "overhead")
@@ -80,7 +80,7 @@ def test_the_contract_of_json(slug: str) -> None:
 
 
 def evaluate(text: str) -> int:
-    """The numbers of a formula: what stands after its equals sign, or all of it."""
+    """Evaluate the numbers of a formula: the part after its equals sign, or all of it."""
     numbers = text.rpartition(" = ")[2].partition(", of ")[0].partition(", for ")[0].replace("·", "*").replace(",", "")
     return int(eval(numbers))
 
@@ -89,13 +89,13 @@ def evaluate(text: str) -> int:
     "slug", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "nemotron-3-nano-30b", "lfm2-1.2b", "gpt-oss-20b"]
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp32", "q4_k_m"])
-def test_formulas_give_their_bytes(slug: str, dtype: str) -> None:
+def test_formulas_evaluate_to_their_bytes(slug: str, dtype: str) -> None:
     report = memory(llamath.load(slug), MemoryRequest(dtype=dtype, context=5000, batch=3, kv_dtype="q8_0" if dtype == "q4_k_m" else ""))
     for x in report.lines[:-1]:
         assert evaluate(x.formula) == x.bytes, x
 
 
-def test_llama_3_1_70b_at_128k_is_what_it_is() -> None:
+def test_llama_70b_at_128k_has_its_known_memory() -> None:
     found = said("llama-3.1-70b", "--context", "128k")
     assert (found["kv_per_token"], found["kv_cache"], found["weights"]) == (327_680, 42_949_672_960, 2 * 70_553_706_496)
     assert said("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")["kv_cache"] == 320 * 2**30
@@ -105,21 +105,21 @@ def test_llama_3_1_70b_at_128k_is_what_it_is() -> None:
     assert "128k is 131,072 tokens" in text.stderr
 
 
-def test_a_context_beyond_the_model_s_is_warned_of_with_the_number() -> None:
+def test_context_beyond_the_models_own_is_a_warning() -> None:
     done = run("llama-3-8b", "--context", "32k")
     assert done.exit_code == 0
     assert "32,768 tokens are more than the model's own context, 8,192" in done.stderr
     assert "more than" not in run("llama-3-8b", "--context", "8k").stderr
 
 
-def test_the_longest_context_is_that_of_the_lines_and_all_are_in_the_table() -> None:
+def test_several_contexts_make_a_table() -> None:
     found = said("llama-3.1-8b", "--context", "4k,128k,32k")
     assert found["context"] == 131_072 and [x["context"] for x in found["contexts"]] == [4096, 131_072, 32_768]
     assert [x["total"] for x in found["contexts"]] == [said("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")]
 
 
 @pytest.mark.parametrize(("dtype", "kv"), [("q4_k_m", "q8_0"), ("bf16", ""), ("bnb-nf4", "fp8")])
-def test_what_fits_fits_and_one_more_does_not(dtype: str, kv: str) -> None:
+def test_one_more_token_or_sequence_does_not_fit(dtype: str, kv: str) -> None:
     model = llamath.load("llama-3.1-8b")
     request = MemoryRequest(dtype=dtype, kv_dtype=kv, context=8192, batch=2)
     sizes = MemoryCalculator(model, request)
@@ -130,7 +130,7 @@ def test_what_fits_fits_and_one_more_does_not(dtype: str, kv: str) -> None:
         assert memory(model, request.replace(batch=batch)).total <= budget < memory(model, request.replace(batch=batch + 1)).total
 
 
-def test_what_does_not_fit_at_all_and_what_always_fits() -> None:
+def test_limits_that_nothing_or_everything_fits() -> None:
     found = said("llama-3.1-70b", "--in", "24GiB")
     assert (found["within"], found["fits"], found["max_context"], found["max_batch"]) == (24 * 2**30, False, 0, 0)
     assert "not even one token fits" in run("llama-3.1-70b", "--in", "24GiB").stdout
@@ -141,7 +141,7 @@ def test_what_does_not_fit_at_all_and_what_always_fits() -> None:
 
 @given(limit=st.integers(0, 10**9))
 @settings(deadline=None)
-def test_the_solver_finds_the_limit(limit: int) -> None:
+def test_largest_fitting_finds_the_limit(limit: int) -> None:
     assert largest_fitting(lambda n: n <= limit) == limit
     assert largest_fitting(lambda _: True) is None
 
@@ -153,7 +153,7 @@ def test_the_solver_finds_the_limit(limit: int) -> None:
     chunk=st.integers(1, 10**4),
 )
 @settings(deadline=None)
-def test_more_never_needs_less(config: dict[str, Any], context: int, batch: int, chunk: int) -> None:
+def test_memory_grows_with_context_and_batch(config: dict[str, Any], context: int, batch: int, chunk: int) -> None:
     sizes = MemoryCalculator(llamath.load(config), MemoryRequest(chunk=chunk))
     report = sizes.at(context, batch)
     assert report.total == sum(x.bytes for x in report.lines) and all(x.bytes >= 0 for x in report.lines)
@@ -161,7 +161,7 @@ def test_more_never_needs_less(config: dict[str, Any], context: int, batch: int,
     assert sizes.at(context + 1, batch).total >= report.total < sizes.at(context, batch + 1).total
 
 
-def test_a_checkpoint_has_the_bytes_that_are_there(tmp_path: Path) -> None:
+def test_weights_of_a_checkpoint_are_its_stored_bytes(tmp_path: Path) -> None:
     shutil.copytree("examples/tiny-llama", tmp_path / "tiny")
     path = str(tmp_path / "tiny")
     found = said(path)
@@ -172,7 +172,7 @@ def test_a_checkpoint_has_the_bytes_that_are_there(tmp_path: Path) -> None:
     assert said(path)["dtype"] == "bf16"
 
 
-def test_a_gguf_file_has_the_bytes_that_are_there(tmp_path: Path) -> None:
+def test_weights_of_a_gguf_file_are_its_stored_bytes(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
@@ -182,7 +182,7 @@ def test_a_gguf_file_has_the_bytes_that_are_there(tmp_path: Path) -> None:
     assert found["weights"] == said(path, "--dtype", "gguf-f16")["weights"] == 66_176
 
 
-def test_a_checkpoint_of_no_known_family_has_weights_alone(tmp_path: Path) -> None:
+def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
     shutil.copy("examples/tiny-llama/model.safetensors", tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "zamba2", "hidden_size": 8, "vocab_size": 8}')
     done = run(str(tmp_path), "--json")
@@ -207,13 +207,13 @@ def test_a_checkpoint_of_no_known_family_has_weights_alone(tmp_path: Path) -> No
         ({}, "bf16"),
     ],
 )
-def test_what_a_configuration_declares_is_taken(keys: dict[str, Any], dtype: str) -> None:
+def test_declared_dtype_is_used(keys: dict[str, Any], dtype: str) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     assert memory(llamath.load({x: config[x] for x in config if "dtype" not in x} | keys)).dtype == dtype
 
 
 @pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--gpus", "8xh100", "--serve")])
-def test_a_way_of_packing_that_is_not_known_is_said(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_unknown_quantization_is_a_warning(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "compressed-tensors"}}))
@@ -230,7 +230,7 @@ def test_a_way_of_packing_that_is_not_known_is_said(tmp_path: Path, command: tup
         {"hidden_size": 10**18, "num_attention_heads": 10**9, "num_key_value_heads": 10**9},
     ],
 )
-def test_no_number_in_a_configuration_keeps_fit_busy(tmp_path: Path, keys: dict[str, Any]) -> None:
+def test_hostile_sizes_are_handled_quickly(tmp_path: Path, keys: dict[str, Any]) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | keys))
@@ -239,7 +239,7 @@ def test_no_number_in_a_configuration_keeps_fit_busy(tmp_path: Path, keys: dict[
 
 
 @pytest.mark.parametrize(("slug", "dtype"), [("deepseek-v3", "fp8"), ("deepseek-r1", "fp8"), ("kimi-k2", "fp8"), ("gpt-oss-20b", "mxfp4")])
-def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -> None:
+def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> None:
     assert memory(llamath.load(slug)).dtype == dtype
 
 
@@ -264,11 +264,11 @@ def test_presets_that_are_published_packed_are_taken_so(slug: str, dtype: str) -
         (("--kv-dtype", "q6_k"), "dtype q6_k is not supported for a KV cache"),
     ],
 )
-def test_bad_input_is_refused_in_words(args: tuple[str, ...], words: str) -> None:
+def test_bad_input_is_rejected_with_a_reason(args: tuple[str, ...], words: str) -> None:
     assert words in refusal("llama-3-8b", *args)
 
 
-def test_a_request_that_no_machine_serves_is_refused() -> None:
+def test_requests_out_of_range_are_rejected() -> None:
     with pytest.raises(LlamathError, match="context should be from 1"):
         memory(llamath.load("llama-3-8b"), MemoryRequest(context=0))
     with pytest.raises(LlamathError, match="chunk should be from 1"):
@@ -312,14 +312,14 @@ def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("config", PLAIN, ids=lambda x: x["model_type"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_peak_is_what_transformers_holds(config: dict[str, Any], dtype: str) -> None:
+def test_peak_activations_match_transformers(config: dict[str, Any], dtype: str) -> None:
     held, said_here = passing(BASE | config, dtype)
     assert held == said_here
 
 
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")
-def test_where_transformers_holds_more_it_is_by_as_much_as_the_reference_says() -> None:
+def test_transformers_exceeds_the_peak_by_documented_amounts() -> None:
     experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
     older = {"model_type": "gpt2", "vocab_size": 512, "n_embd": 128, "n_layer": 3, "n_head": 8, "n_positions": 4096}
     for config, times in ((BASE | experts, 1.3), (older, 1.8)):

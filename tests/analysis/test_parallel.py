@@ -1,4 +1,4 @@
-"""Layouts: what tensor parallelism cuts is what transformers' own plans cut, shards join to the whole, and what does not divide is named."""
+"""Layouts: splits match transformers' own plans, shards join to the whole, and indivisible dimensions are named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER_NAMES = {"granitemoe"}
 
 
 def plan(config: dict[str, Any]) -> dict[str, str]:
-    """The published plan of a class: a stored name with `*` for the layer → how it is cut."""
+    """Return the published plan of a class: the split of each stored name, with `*` for the layer."""
     import transformers
 
     made = transformers.AutoConfig.for_model(**config)
@@ -41,7 +41,7 @@ def axis(style: str) -> int | None:
 
 @pytest.mark.transformers
 @pytest.mark.parametrize("config", tiny_configs())
-def test_what_is_cut_is_what_transformers_cuts(config: dict[str, Any]) -> None:
+def test_splits_match_the_plans_of_transformers(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     styles = plan(config)
     if not styles:
@@ -86,7 +86,7 @@ def test_shards_join_to_the_whole(source: Any) -> None:
 
 
 @pytest.mark.parametrize("source", tiny_configs())
-def test_every_matrix_of_a_mixer_or_mlp_is_cut_or_meant_to_be_whole(source: Any) -> None:
+def test_every_matrix_is_split_or_declared_whole(source: Any) -> None:
     whole = re.compile(
         r"(q_down|kv_down|router|shared_gate|latent_(down|up)|per_layer\.\w+|projection|positions|(embed|head)\.projection)\.weight$"
     )
@@ -95,14 +95,14 @@ def test_every_matrix_of_a_mixer_or_mlp_is_cut_or_meant_to_be_whole(source: Any)
             assert bool(x.split) != bool(whole.search(x.pattern)) or x.pattern == "per_layer.embed.weight", x.pattern
 
 
-def test_norms_are_whole_but_those_with_a_row_for_each_head() -> None:
+def test_only_per_head_norms_are_split() -> None:
     for config in tiny_configs():
         for x in fold(llamath.load(config.values[0]).tree):
             if x.group == "norm":
                 assert x.split is None or len(x.weight.shape) == 2, x.pattern
 
 
-def test_every_declared_cut_names_a_field_and_a_fact() -> None:
+def test_every_declared_split_names_a_field() -> None:
     def kinds(one: type[Block]) -> list[type[Block]]:
         return [one, *(y for x in one.__subclasses__() for y in kinds(x))]
 
@@ -126,18 +126,18 @@ def test_every_declared_cut_names_a_field_and_a_fact() -> None:
         ("llama-3-8b", Layout(pp=4, interleave=2, microbatches=6), "interleave 2: 6 microbatches"),
     ],
 )
-def test_what_does_not_divide_is_named(slug: str, layout: Layout, message: str) -> None:
+def test_indivisible_dimensions_are_named(slug: str, layout: Layout, message: str) -> None:
     with pytest.raises(LlamathError, match=re.escape(message)):
         check_layout(llamath.load(slug).tree, layout)
 
 
-def test_llama_30b_goes_over_exactly_these_numbers_of_cards() -> None:
+def test_tensor_parallel_degrees_of_llama_30b() -> None:
     tree = llamath.load("llama-1-30b").tree
     assert [n for n in range(1, 53) if not any("heads" in x for x in layout_problems(tree, Layout(tp=n)))] == [1, 2, 4, 13, 26, 52]
     assert [x.layers for x in pipeline_stages(tree, Layout(pp=3))] == [20, 20, 20]
 
 
-def test_the_405b_leaves_one_layer_out_of_the_first_and_the_last_stage() -> None:
+def test_stages_of_llama_405b_match_its_paper() -> None:
     tree = llamath.load("llama-3.1-405b").tree
     assert [x.layers for x in pipeline_stages(tree, Layout(pp=16))] == [7, *[8] * 14, 7]
     found = pipeline_stages(tree, Layout(pp=16, interleave=8))
@@ -150,22 +150,22 @@ def shapes(slug: str, layout: Layout) -> dict[str, tuple[int, ...]]:
     return {x.pattern: x.shape for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)}
 
 
-def test_shards_that_people_met() -> None:
+def test_shard_shapes_from_issue_reports() -> None:
     assert shapes("llama-2-7b", Layout(tp=8))["embed.weight"] == (4000, 4096)  # optimum-neuron#368
     assert shapes("llama-2-13b", Layout(tp=2))["layers.{l}.attn.q.weight"] == (2560, 5120)  # slowllama#16
 
 
-def test_key_value_heads_are_copied_where_there_are_more_ranks() -> None:
+def test_kv_heads_are_copied_to_more_ranks() -> None:
     found = shapes("llama-3-8b", Layout(tp=16))
     assert found["layers.{l}.attn.k.weight"] == (128, 4096) and found["layers.{l}.attn.q.weight"] == (256, 4096)
 
 
-def test_a_vocabulary_is_padded() -> None:
+def test_vocabulary_is_padded() -> None:
     assert shapes("gpt2", Layout(tp=4))["embed.weight"] == (-(-50257 // 4), 768)
 
 
 @pytest.mark.parametrize("layout", [Layout(ep=8, dp=8), Layout(ep=4, dp=2, tp=4, etp=2), Layout(ep=2, tp=2, dp=2)])
-def test_experts_are_dealt_out(layout: Layout) -> None:
+def test_experts_are_distributed(layout: Layout) -> None:
     tree = llamath.load("mixtral-8x7b").tree
     check_layout(tree, layout)
     (stage,) = pipeline_stages(tree, layout)
@@ -173,7 +173,7 @@ def test_experts_are_dealt_out(layout: Layout) -> None:
     assert experts * layout.ep * layout.expert_tp == llamath.load("mixtral-8x7b").count.groups["experts"]
 
 
-def test_stages_hold_the_model_between_them() -> None:
+def test_stages_together_have_the_whole_model() -> None:
     for slug, copies in (("llama-3-8b", 0), ("llama-3.2-1b", 128256 * 2048)):
         model = llamath.load(slug)
         layout = Layout(pp=4)
@@ -183,7 +183,7 @@ def test_stages_hold_the_model_between_them() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=4), st.data())
-def test_a_portion_of_a_stack_is_a_slice_of_it(runs: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_slice_layers_matches_a_slice(runs: list[tuple[int, int]], data: st.DataObject) -> None:
     blocks = [Norm(eps=float(i)) for i in range(4)]
     stack = Stack(*((tuple(data.draw(st.sampled_from(blocks)) for _ in range(period)), times) for period, times in runs))
     a = data.draw(st.integers(0, len(stack)))
@@ -194,7 +194,7 @@ def test_a_portion_of_a_stack_is_a_slice_of_it(runs: list[tuple[int, int]], data
     assert counted == Counter(x.eps for x in list(stack)[a:b])  # type: ignore[attr-defined]
 
 
-def test_leaves_and_pieces_agree() -> None:
+def test_shards_agree_with_folded_weights() -> None:
     tree = llamath.load("deepseek-v3").tree
     (stage,) = pipeline_stages(tree, Layout())
     assert sum(x.elements for x in weight_shards(tree, stage, Layout())) == sum(

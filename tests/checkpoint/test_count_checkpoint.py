@@ -1,4 +1,4 @@
-"""A checkpoint as a MODEL: its tree from the configuration beside it or from GGUF metadata; without a family, its header is counted."""
+"""A checkpoint as MODEL: its config, its GGUF metadata or, without a family, its header is counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARTIAN = {"model_type": "martian", "hidden_size": 32, "wings": 4}
 
 
 def run(*args: str) -> tuple[int, str, str]:
-    """Exit code, stdout and what the command complains of."""
+    """Return the exit code, stdout and the error."""
     done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args, standalone_mode=False)
     if done.exception and not isinstance(done.exception, (LlamathError, SystemExit)):
         if not type(done.exception).__module__.startswith("click"):
@@ -140,7 +140,7 @@ PLACES: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("case", PLACES)
-def test_any_checkpoint_is_a_model(case: str, tmp_path: Path) -> None:
+def test_any_checkpoint_can_be_counted(case: str, tmp_path: Path) -> None:
     path = PLACES[case](tmp_path / "tiny")
     found = counted(path)
     expected = llamath.load(PARAMS) if case == "Meta's" else MODEL
@@ -149,14 +149,14 @@ def test_any_checkpoint_is_a_model(case: str, tmp_path: Path) -> None:
     assert found["model"] in ("tiny", "tiny.gguf", "sha256-0123", "tiny-00001-of-00002.gguf") and found["source"].startswith(str(tmp_path))
 
 
-def test_a_relative_name_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_file_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     single(tmp_path / "tiny")
     monkeypatch.chdir(tmp_path / "tiny")
     assert llamath.load("model.safetensors").name == "tiny"
     assert llamath.load(".").parameters.total == TOTAL
 
 
-def test_changes_apply_to_a_gguf_too(tmp_path: Path) -> None:
+def test_set_applies_to_gguf_files(tmp_path: Path) -> None:
     path = of_gguf(tmp_path / "tiny")
     assert counted(path, "--set", "num_hidden_layers=30")["parameters"]["per_layer"] == MODEL.parameters.per_layer
     code, _, complaint = run("count", str(path), "--set", "wings=4")
@@ -193,7 +193,7 @@ UNKNOWN: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_without_a_family_the_header_is_counted_and_that_is_said(case: str, tmp_path: Path) -> None:
+def test_unknown_family_is_counted_from_the_header(case: str, tmp_path: Path) -> None:
     make, reason = UNKNOWN[case]
     path = make(tmp_path / "unknown")
     found = counted(path)
@@ -209,7 +209,7 @@ def test_without_a_family_the_header_is_counted_and_that_is_said(case: str, tmp_
     assert "header" in caught.value.hint
 
 
-def test_the_weights_of_a_header_sum_to_its_total_and_keep_their_names(tmp_path: Path) -> None:
+def test_header_weights_sum_and_keep_their_names(tmp_path: Path) -> None:
     found = counted(martian(tmp_path / "unknown"))
     assert sum(x["parameters"] for x in found["weights"]) == TOTAL
     assert {x["path"]: tuple(x["shape"]) for x in found["weights"]} == {name: shape for name, (_, shape) in header_of(MODEL).items()}
@@ -217,7 +217,7 @@ def test_the_weights_of_a_header_sum_to_its_total_and_keep_their_names(tmp_path:
     assert found["stored"] == {"elements": TOTAL, "bytes": 2 * TOTAL}
 
 
-def test_packed_values_count_as_what_is_in_them_and_scales_as_none(tmp_path: Path) -> None:
+def test_packed_values_count_and_scales_do_not(tmp_path: Path) -> None:
     header = {
         "a.qweight": ("I32", (16, 256)), "a.qzeros": ("I32", (1, 32)), "a.scales": ("F16", (1, 256)), "a.g_idx": ("I32", (128,)),
         "b.weight": ("F8_E4M3", (128, 128)), "b.weight_scale_inv": ("F32", (1, 1)), "c.weight": ("BF16", (10, 8)),
@@ -230,7 +230,7 @@ def test_packed_values_count_as_what_is_in_them_and_scales_as_none(tmp_path: Pat
     assert "rotary factors, not counted: 64 elements" in " ".join(found["notes"])
 
 
-def test_the_table_of_a_header_folds_and_unfolds(tmp_path: Path) -> None:
+def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
     path = str(martian(tmp_path / "unknown"))
     _, folded, _ = run("count", path)
     _, unfolded, _ = run("count", path, "--unfold")
@@ -239,17 +239,17 @@ def test_the_table_of_a_header_folds_and_unfolds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [("--tree",), ("--layer", "0"), ("--names", "hf"), ("--csv",), ("--markdown",)])
-def test_what_only_a_family_can_show_is_refused(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_options_that_need_a_family_are_rejected(options: tuple[str, ...], tmp_path: Path) -> None:
     code, out, complaint = run("count", str(martian(tmp_path / "unknown")), *options)
     assert code == 2 and not out and "without a family" in complaint
 
 
-def test_changes_and_other_commands_do_not_fall_back(tmp_path: Path) -> None:
+def test_set_and_other_commands_need_a_family(tmp_path: Path) -> None:
     path = str(martian(tmp_path / "unknown"))
     assert run("count", path, "--set", "hidden_size=64")[0] == run("config", path)[0] == run("names", path)[0] == 2
 
 
-def test_names_from_strangers_are_escaped(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     config(tmp_path, MARTIAN | {"model_type": "evil\x1b[31m"})
     write_safetensors(tmp_path / "model.safetensors", {"a\x1b[2Jb\u202e": ("F32", (2, 2))})
     for options in ((), ("--unfold",), ("--json",)):
@@ -257,14 +257,14 @@ def test_names_from_strangers_are_escaped(tmp_path: Path) -> None:
         assert "\x1b" not in out and "\u202e" not in out
 
 
-def test_what_holds_no_checkpoint_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has neither config\.json nor params\.json, and no checkpoint"):
         llamath.load(tmp_path)
     config(tmp_path, MARTIAN)
     assert run("count", str(tmp_path))[::2] == (2, run("count", str(tmp_path / "config.json"))[2])
 
 
-def test_a_broken_checkpoint_says_how_it_is_broken(tmp_path: Path) -> None:
+def test_broken_checkpoint_tells_the_reason(tmp_path: Path) -> None:
     write_safetensors(config(tmp_path, MARTIAN) / "model.safetensors", header_of(MODEL), short=8)
     code, out, complaint = run("count", str(tmp_path))
     assert code == 2 and not out and "model.safetensors" in complaint
@@ -272,7 +272,7 @@ def test_a_broken_checkpoint_says_how_it_is_broken(tmp_path: Path) -> None:
         count_header(str(tmp_path))
 
 
-def test_a_gguf_that_is_elsewhere_is_a_model_by_its_header(pair: Any, tmp_path: Path) -> None:
+def test_remote_gguf_is_counted_from_its_metadata(pair: Any, tmp_path: Path) -> None:
     entry = CONVERTED["llama-grouped, biased, tied"]
     local = write_gguf(tmp_path / "tiny.gguf", "llama", entry["keys"], tensor_shapes(entry), 99, entry["values"])
     Hub(*pair, {"tiny.gguf": local.read_bytes(), "config.json": json.dumps(MARTIAN).encode()})
@@ -281,7 +281,7 @@ def test_a_gguf_that_is_elsewhere_is_a_model_by_its_header(pair: Any, tmp_path: 
     assert f"is at commit {COMMIT}" in model.notes[0] and "could not be read" in model.notes[1], "factors are not fetched"
 
 
-def test_a_checkpoint_elsewhere_without_a_family_is_counted_by_its_header(pair: Any, tmp_path: Path) -> None:
+def test_remote_checkpoint_without_family_is_counted(pair: Any, tmp_path: Path) -> None:
     path = martian(tmp_path / "unknown")
     Hub(*pair, {x.name: x.read_bytes() for x in path.iterdir()})
     found = json.loads(run("count", "hf://org/name", "--json")[1])

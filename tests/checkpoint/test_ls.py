@@ -1,4 +1,4 @@
-"""`llamath ls`: what the reference packages wrote, read back; sums that hold; a contract for programs; strangers' text kept harmless."""
+"""`ls`: files written by the reference packages, sums, the JSON contract, and hostile names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ls(path: Path, *options: str) -> str:
 
 
 def write(path: Path, headers: list[make.Header], metadata: dict[str, str] | None = None) -> Path:
-    """A safetensors file whose tensors take room and have no bytes."""
+    """Write a sparse safetensors file."""
     entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for x in make.tensors(headers):
         entries[x.name] = {"dtype": x.dtype, "shape": list(x.shape), "data_offsets": [x.start, x.end]}
@@ -74,7 +74,7 @@ def llama(folder: Path) -> Path:
     return folder
 
 
-def test_a_llama_on_one_screen(tmp_path: Path) -> None:
+def test_llama_fits_one_screen(tmp_path: Path) -> None:
     text = ls(llama(tmp_path))
     head, _, rest = text.partition("\nparameters")
     names = [line.split()[0] for line in GOLDEN.splitlines()[2:]]
@@ -99,7 +99,7 @@ def test_printed_rows_add_up_to_the_printed_total(tmp_path: Path) -> None:
     assert [sum(int(x[i].replace(",", "")) for x in files) for i in (0, 1)] == [291, 16_060_522_496]
 
 
-def test_json_is_what_safetensors_reads(tmp_path: Path) -> None:
+def test_json_matches_safetensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     safetensors = pytest.importorskip("safetensors.torch")
     kinds = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
@@ -124,7 +124,7 @@ def test_json_is_what_safetensors_reads(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_gguf_is_what_its_package_reads(tmp_path: Path) -> None:
+def test_gguf_matches_the_gguf_package(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     np = pytest.importorskip("numpy")
     path = tmp_path / "model.gguf"
@@ -153,7 +153,7 @@ def test_gguf_is_what_its_package_reads(tmp_path: Path) -> None:
     assert re.search(r"^  ggml +2 +32,768 +34,816 +8\.5$", text, re.MULTILINE)
 
 
-def test_torch_ties_and_views(tmp_path: Path) -> None:
+def test_torch_ties_and_views_share_storage(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     matrix, qkv = torch.zeros(100, 16), torch.zeros(48, 16)
     state = {"embed.weight": matrix, "head.weight": matrix, "q": qkv[:16], "k": qkv[16:32], "v": qkv[32:], "turned": matrix.t()}
@@ -176,7 +176,7 @@ def test_torch_ties_and_views(tmp_path: Path) -> None:
     assert f"parameters  {unique:,}\n" in text
 
 
-def test_a_configuration_beside_it_says_how_it_is_packed(tmp_path: Path) -> None:
+def test_config_tells_how_weights_are_packed(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.compressed(4, 128)))
     write(tmp_path / "model.safetensors", headers)
     before = json.loads(ls(tmp_path, "--json"))
@@ -199,7 +199,7 @@ def test_a_configuration_beside_it_says_how_it_is_packed(tmp_path: Path) -> None
     assert "note: " in found.stderr
 
 
-def test_csv_has_every_tensor_and_the_same_sums(tmp_path: Path) -> None:
+def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.awq))
     path = write(tmp_path / "model.safetensors", headers)
     tables = [list(csv.DictReader(io.StringIO(ls(path, "--csv", *more)))) for more in ((), ("--unfold",))]
@@ -212,7 +212,7 @@ def test_csv_has_every_tensor_and_the_same_sums(tmp_path: Path) -> None:
     assert [(x["name"], int(x["offset"])) for x in tables[1]] == [(x["name"], x["offset"]) for x in whole["tensors"]]
 
 
-def test_the_tree_sums_its_branches(tmp_path: Path) -> None:
+def test_tree_sums_its_branches(tmp_path: Path) -> None:
     text = ls(llama(tmp_path), "--tree")
     rows = re.findall(r"^( *)(\S.*?)  +([0-9,]+)  +([0-9,]+)$", text.partition("\nparameters")[0], re.MULTILINE)
     found = {name.split()[0]: int(n.replace(",", "")) for _, name, n, _ in rows}
@@ -229,7 +229,7 @@ def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--unfold",), ("--tree",), ("--csv",), ("--csv", "--unfold"), ("--json",)])
-def test_strangers_text_is_harmless(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_hostile_text_is_escaped(tmp_path: Path, options: tuple[str, ...]) -> None:
     headers: list[make.Header] = [(name, "F32", (2,)) for name in EVIL]
     path = write(tmp_path / "model.safetensors", headers, {name[:5000]: name for name in EVIL})
     text = ls(path, *options)
@@ -243,7 +243,7 @@ def test_strangers_text_is_harmless(tmp_path: Path, options: tuple[str, ...]) ->
         assert len(text) < 2 * len(EVIL[6]) if options == ("--json",) else len(text) < 10_000
 
 
-def test_a_name_of_a_megabyte_is_cut(tmp_path: Path) -> None:
+def test_a_megabyte_name_is_cut(tmp_path: Path) -> None:
     report = list_tensors(make.manifest([(f"{x * (1 << 20)}.{i}.w", "F32", (2,)) for x in ("a", "\x1b", "3", ".") for i in range(3)]))
     for lines in (ls_text("x", report, False, False), ls_text("x", report, True, False), ls_text("x", report, False, True)):
         text = "\n".join(lines)
@@ -252,12 +252,12 @@ def test_a_name_of_a_megabyte_is_cut(tmp_path: Path) -> None:
     assert "\x1b" not in ls_csv(report, True)
 
 
-def test_a_name_as_a_path_is_harmless(tmp_path: Path) -> None:
+def test_hostile_path_is_escaped(tmp_path: Path) -> None:
     path = write(tmp_path / "a\x1b[31m.safetensors", [("x", "F32", (2,))])
     assert "\x1b" not in ls(path)
 
 
-def test_an_empty_checkpoint(tmp_path: Path) -> None:
+def test_empty_checkpoint_is_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "model.safetensors", [])
     for options in ((), ("--tree",), ("--unfold",), ("--csv",)):
         ls(path, *options)
@@ -265,7 +265,7 @@ def test_an_empty_checkpoint(tmp_path: Path) -> None:
     assert (found["tensors"], found["parameters"], found["bits_per_weight"]) == ([], 0, None)
 
 
-def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
+def test_missing_shards_and_duplicate_names_are_noted(tmp_path: Path) -> None:
     llama(tmp_path)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     text = ls(tmp_path)
@@ -278,12 +278,12 @@ def test_missing_shards_and_twice_given_names_are_said(tmp_path: Path) -> None:
     assert report.total == TensorTotals(3, 6, 6, 24)
 
 
-def test_unknown_integers_are_said() -> None:
+def test_unknown_integer_matrices_are_noted() -> None:
     report = list_tensors(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
     assert report.notes == ("1 integer matrix of no known packing (x.W_q, …): elements are counted",)
 
 
-def test_rows_have_the_order_of_a_tree() -> None:
+def test_rows_are_in_tree_order() -> None:
     names = ["b.0.up", "a", "b.1.attn.q", "b.0.attn.q", "b.0.attn.k", "c"]
     report = list_tensors(make.manifest((x, "F32", (2,)) for x in names))
     assert [x.pattern for x in report.rows] == ["b.0.up", "b.{0,1}.attn.q", "b.0.attn.k", "a", "c"]
@@ -291,7 +291,7 @@ def test_rows_have_the_order_of_a_tree() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64, b'\x02\0\0\0\0\0\0\0{"', b"GGUF", b"PK\x03\x04"])
-def test_what_cannot_be_read_ends_with_a_sentence_and_2(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_files_exit_with_2(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     command = [sys.executable, "-m", "llamath", "ls", str(tmp_path / "model.safetensors")]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

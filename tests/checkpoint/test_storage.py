@@ -228,7 +228,7 @@ SCHEMES = [*WEIGHT_FORMATS, "gptq-8bit-g32", "awq-g64"]
 def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> None:
     model = llamath.load(config)
     if parse_weight_format(name).gguf_file_type and model.family.gguf is None:
-        with pytest.raises(LlamathError, match="no names for this family"):
+        with pytest.raises(LlamathError, match="no tensor names for this family"):
             storage(model, name)
         return
     found = storage(model, name)

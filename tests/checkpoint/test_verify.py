@@ -1,4 +1,4 @@
-"""Is a checkpoint what its configuration says? Each cause is one finding, and the threads' cases have the threads' right answers."""
+"""`verify`: each cause of a mismatch is one finding, and cases from issue reports have their right answers."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def messages(result: VerifyReport) -> str:
 @pytest.mark.parametrize(
     "slug", ["llama-3-8b", "mixtral-8x7b", "gpt2", "gemma-2-2b", "deepseek-v2-lite", "gpt-oss-20b", "llama-4-scout", "falcon-7b"]
 )
-def test_a_whole_checkpoint_is_whole(slug: str, tmp_path: Path) -> None:
+def test_intact_checkpoint_matches(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
     result = checked(tmp_path, model, header_of(model))
     assert result.verdict.ok and not result.verdict.findings and result.verdict.scheme == "hf"
     assert result.verdict.matched == result.verdict.expected
 
 
-def test_the_scheme_is_found_by_overlap(tmp_path: Path) -> None:
+def test_naming_scheme_is_detected(tmp_path: Path) -> None:
     model, mixture = llamath.load("llama-3-8b"), llamath.load("mixtral-8x7b")
     meta = checked(tmp_path, model, header_of(model, "meta"))
     assert (meta.verdict.scheme, meta.verdict.ok) == ("meta", True)
@@ -58,7 +58,7 @@ def test_the_scheme_is_found_by_overlap(tmp_path: Path) -> None:
         assert (other.verdict.scheme, other.verdict.ok) == (scheme.name, True)
 
 
-def test_kv_heads_are_one_diagnosis_not_64_lines(tmp_path: Path) -> None:
+def test_wrong_kv_heads_are_one_finding(tmp_path: Path) -> None:
     """meta-llama/llama#427, transformers#30381."""
     model = llamath.load("llama-2-7b")
     result = checked(tmp_path, model, header_of(model), num_key_value_heads=8)
@@ -72,14 +72,14 @@ def test_kv_heads_are_one_diagnosis_not_64_lines(tmp_path: Path) -> None:
     ("key", "value", "truth"),
     [("vocab_size", 32003, 32000), ("intermediate_size", 11264, 11008), ("num_key_value_heads", 1, 32), ("hidden_size", 4608, 4096)],
 )
-def test_one_wrong_key_is_named(key: str, value: int, truth: int, tmp_path: Path) -> None:
+def test_wrong_config_key_is_named(key: str, value: int, truth: int, tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
     result = checked(tmp_path, model, header_of(model), **{key: value}, head_dim=128)
     assert [x.code for x in result.verdict.findings] == ["shape"]
     assert f"{key} should be {truth}" in messages(result)
 
 
-def test_two_wrong_keys_are_two_diagnoses(tmp_path: Path) -> None:
+def test_two_wrong_keys_are_two_findings(tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
     result = checked(tmp_path, model, header_of(model), num_key_value_heads=4, intermediate_size=11008)
     text = messages(result)
@@ -87,7 +87,7 @@ def test_two_wrong_keys_are_two_diagnoses(tmp_path: Path) -> None:
     assert len(result.verdict.findings) == 2
 
 
-def test_one_of_eight_shards_of_the_vocabulary(tmp_path: Path) -> None:
+def test_vocabulary_shard_is_recognized(tmp_path: Path) -> None:
     """optimum-neuron#368."""
     model = llamath.load("llama-2-7b")
     header = header_of(model) | {"model.embed_tokens.weight": ("F16", (4000, 4096))}
@@ -96,7 +96,7 @@ def test_one_of_eight_shards_of_the_vocabulary(tmp_path: Path) -> None:
     assert codes(result)["shard"] == "error"
 
 
-def test_half_of_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
+def test_half_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
     """slowllama#16."""
     model = llamath.load("llama-2-13b")
     header: Header = {"layers.0.attention.wq.weight": ("F16", (2560, 5120))}
@@ -105,7 +105,7 @@ def test_half_of_a_matrix_is_one_of_two_shards(tmp_path: Path) -> None:
     assert "wq has 2,560 rows = one of 2 shards of 5,120" in messages(verify_checkpoint(str(tmp_path)))
 
 
-def test_a_whole_rank_of_a_parallel_run(tmp_path: Path) -> None:
+def test_rank_of_a_parallel_run_is_recognized(tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
     cut = {
         "q_proj": 0,
@@ -126,7 +126,7 @@ def test_a_whole_rank_of_a_parallel_run(tmp_path: Path) -> None:
     assert codes(result) == {"shard": "error"} and "one of 4 shards" in messages(result)
 
 
-def test_padded_vocabulary_rows_are_no_fault(tmp_path: Path) -> None:
+def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
     """peft#2415: 151,665 tokens, 151,936 rows."""
     model = llamath.load("qwen2.5-0.5b")
     vocab = {f"t{i}": i for i in range(151_643)}
@@ -137,14 +137,14 @@ def test_padded_vocabulary_rows_are_no_fault(tmp_path: Path) -> None:
     assert "271 padded vocabulary rows" in messages(result)
 
 
-def test_fewer_layers_than_said(tmp_path: Path) -> None:
+def test_fewer_layers_than_in_the_config(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     header = {name: x for name, x in header_of(model).items() if not any(f".{i}." in name for i in range(24, 30))}
     result = checked(tmp_path, model, header)
     assert codes(result) == {"layers": "error"} and "num_hidden_layers should be 24" in messages(result)
 
 
-def test_what_is_missing_and_what_is_too_much(tmp_path: Path) -> None:
+def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     header = header_of(model)
     del header["model.layers.3.mlp.up_proj.weight"]
@@ -156,13 +156,13 @@ def test_what_is_missing_and_what_is_too_much(tmp_path: Path) -> None:
     assert "model.layers.3.mlp.up_proj.weight" in messages(result) and "884,736 parameters" in messages(result)
 
 
-def test_wrong_dtype(tmp_path: Path) -> None:
+def test_wrong_dtype_is_a_warning(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     result = checked(tmp_path, model, header_of(model, dtype="F32"), torch_dtype="bfloat16")
     assert codes(result) == {"dtype": "warning"} and "2 times the memory" in messages(result)
 
 
-def test_a_truncated_file_says_by_how_much(tmp_path: Path) -> None:
+def test_truncated_file_tells_the_missing_bytes(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)
@@ -170,7 +170,7 @@ def test_a_truncated_file_says_by_how_much(tmp_path: Path) -> None:
     assert codes(result) == {"truncated": "error"} and "1,234 bytes short" in messages(result)
 
 
-def test_shards_and_their_index(tmp_path: Path) -> None:
+def test_index_is_checked_against_shards(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_sharded(tmp_path, header_of(model), 4)
@@ -201,7 +201,7 @@ def test_unreadable_shard_is_not_blamed_on_the_index(tmp_path: Path, data: bytes
     assert all("index" not in x.hint for x in result.verdict.findings)
 
 
-def test_a_name_in_two_shards(tmp_path: Path) -> None:
+def test_duplicate_name_is_an_error(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_sharded(tmp_path, header_of(model), 2)
@@ -211,7 +211,7 @@ def test_a_name_in_two_shards(tmp_path: Path) -> None:
     assert codes(verify_checkpoint(str(tmp_path)))["duplicate"] == "error"
 
 
-def test_packed_weights_are_what_they_stand_for(tmp_path: Path) -> None:
+def test_packed_weights_match_their_logical_shapes(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     header: Header = {}
     for name, (dtype, shape) in header_of(model).items():
@@ -227,7 +227,7 @@ def test_packed_weights_are_what_they_stand_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_quantised_checkpoint_with_its_configuration_is_whole(name: str, tmp_path: Path) -> None:
+def test_quantized_checkpoint_matches_its_config(name: str, tmp_path: Path) -> None:
     writer, kind, declared = WRITERS[name]
     model = llamath.load("llama-3.1-8b")
     header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
@@ -237,7 +237,7 @@ def test_a_quantised_checkpoint_with_its_configuration_is_whole(name: str, tmp_p
     assert not verify_checkpoint(str(tmp_path)).verdict.ok
 
 
-def test_what_only_the_configuration_tells_is_taken_from_it(tmp_path: Path) -> None:
+def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     model = llamath.load("llama-3.1-8b")
     writer, _, declared = WRITERS["gptq-declared"]
     header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
@@ -246,20 +246,20 @@ def test_what_only_the_configuration_tells_is_taken_from_it(tmp_path: Path) -> N
     assert codes(result)["shard"] == "error" and "q_proj has 2,048 columns" in messages(result)
 
 
-def test_the_experts_of_gpt_oss_lie_the_other_way_round(tmp_path: Path) -> None:
+def test_transposed_experts_of_gpt_oss_match(tmp_path: Path) -> None:
     header = {x: (dtype, shape) for x, dtype, shape in make.gpt_oss("gpt-oss-20b")}
     result = checked(tmp_path, llamath.load("gpt-oss-20b"), header)
     assert result.verdict.ok and codes(result) == {"packed": "info"}
 
 
-def test_a_vocabulary_that_is_too_large_to_count_is_said(tmp_path: Path) -> None:
+def test_unreadable_tokenizer_is_an_info(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     (tmp_path / "tokenizer.json").write_bytes(b'{"model":{"vocab":[' + b"[]," * (1 << 20) + b"[]]}}")
     result = checked(tmp_path, model, header_of(model))
     assert result.verdict.ok and codes(result) == {"tokenizer": "info"} and "more than 1,048,576 values" in messages(result)
 
 
-def test_against_another_model(tmp_path: Path) -> None:
+def test_verify_against_another_model(tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model))
@@ -268,7 +268,7 @@ def test_against_another_model(tmp_path: Path) -> None:
     assert verify_checkpoint(str(tmp_path), "llama-2-7b", {"num_key_value_heads": 8}).verdict.findings
 
 
-def test_exit_codes_and_the_json_contract(tmp_path: Path) -> None:
+def test_exit_codes_and_json_keys(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model))
@@ -286,7 +286,7 @@ def test_exit_codes_and_the_json_contract(tmp_path: Path) -> None:
     assert isinstance(run(cli, ["verify", str(tmp_path)]).exception, (llamath.FormatError, SystemExit))
 
 
-def test_names_of_a_file_are_escaped(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model) | {"\x1b[2Jmodel\u202e.layers": ("BF16", (1,))})

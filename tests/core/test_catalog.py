@@ -1,4 +1,4 @@
-"""Every preset of the catalogue: well-formed, found by all its names, read to the last key, and counted to its published total."""
+"""The presets: well-formed, found by all their names, without unread keys, and counted to their published totals."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from support.reference_data import published, truth
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
 UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}
-"""Keys that no family asks for: the loader reads the first, and how the weights are stored is no architecture."""
+"""Keys that no family reads: one for the loader, and the format of the stored weights."""
 DIMS = "hidden_size n_embd d_model num_hidden_layers n_layer n_layers vocab_size intermediate_size num_key_value_heads".split()
 TEXT = ("language_model", "lm_head")
 DOT_DECIDES = {"opt13b", "facebookopt13b"}
-"""Names that two presets share once their dots are gone: OPT 1.3B and OPT 13B."""
+"""Names that two presets share without dots: OPT 1.3B and OPT 13B."""
 
 
 def names(preset: Preset, form: Callable[[str], str] = normalize_name) -> set[str]:
-    """What a preset answers to, normalised."""
+    """The normalized names of a preset."""
     return {form(x) for x in (preset.slug, *preset.aliases, *preset.ids, *(x.rpartition("/")[2] for x in preset.ids))}
 
 
-def test_at_least_a_hundred() -> None:
+def test_catalog_has_at_least_a_hundred_presets() -> None:
     assert len(PRESETS) >= 100
 
 
 @pytest.mark.parametrize("slug", PRESETS)
-def test_well_formed(slug: str) -> None:
+def test_preset_file_is_well_formed(slug: str) -> None:
     with open(f"{catalog.FOLDER}/{slug}.json", encoding="utf-8") as file:
         text = file.read()
     data = json.loads(text)
@@ -59,28 +59,28 @@ def test_no_two_presets_share_a_name() -> None:
             assert owner.setdefault(name, preset.slug) == preset.slug or name in DOT_DECIDES, name
 
 
-def test_where_a_dot_decides_the_dotted_names_differ() -> None:
+def test_names_equal_without_dots_differ_with_dots() -> None:
     owner: dict[str, str] = {}
     for preset in PRESETS.values():
         for name in names(preset, normalize_with_dots):
             assert owner.setdefault(name, preset.slug) == preset.slug, name
 
 
-def test_no_name_is_given_twice_in_a_preset() -> None:
+def test_names_within_a_preset_are_unique() -> None:
     for preset in PRESETS.values():
         given = [preset.slug, *preset.aliases, *preset.ids]
         assert len({normalize_name(x) for x in given}) == len(given), preset.slug
 
 
 @pytest.mark.parametrize("slug", PRESETS)
-def test_found_by_every_name(slug: str) -> None:
+def test_preset_is_found_by_every_name(slug: str) -> None:
     preset = PRESETS[slug]
     for name in (slug, slug.upper().replace("-", " "), *preset.aliases, *preset.ids):
         assert catalog.find_preset(name).slug == slug
 
 
 @pytest.mark.parametrize("slug", PRESETS)
-def test_counts_to_its_published_total_and_reads_every_key(slug: str) -> None:
+def test_preset_counts_to_its_published_total(slug: str) -> None:
     preset = PRESETS[slug]
     config = Config(preset.config)
     tree = find_family(preset.config["model_type"])(config)
@@ -89,7 +89,7 @@ def test_counts_to_its_published_total_and_reads_every_key(slug: str) -> None:
 
 
 def twins() -> Iterator[Any]:
-    """Published configurations that go by a preset's name and have its dimensions, with their oracle's total."""
+    """Published configurations with a preset's name and dimensions, with their totals."""
     owner = {name: preset for preset in PRESETS.values() for name in names(preset)}
     for entry in truth("configs.jsonl"):
         preset = owner.get(normalize_name(entry["name"].partition("@")[0].rpartition("--")[2].partition(".st")[0].partition(".pt")[0]))
@@ -102,7 +102,7 @@ def twins() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("preset", "entry"), list(twins()))
-def test_agrees_with_every_published_configuration_of_its_name(preset: Preset, entry: dict[str, Any]) -> None:
+def test_preset_agrees_with_published_configurations(preset: Preset, entry: dict[str, Any]) -> None:
     expected = entry["params"]
     if "text_config" in entry["config"] and "components" in entry:
         expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
@@ -112,11 +112,11 @@ def test_agrees_with_every_published_configuration_of_its_name(preset: Preset, e
     assert preset.parameters - buffers == expected
 
 
-def test_enough_published_configurations_vouch_for_presets() -> None:
+def test_enough_presets_have_published_configurations() -> None:
     assert len(list(twins())) >= 60
 
 
-def test_agrees_with_published_tables() -> None:
+def test_presets_agree_with_published_tables() -> None:
     for suffix, _, total, _ in published("pythia_model_card")["rows"]:
         assert PRESETS[f"pythia-{suffix.lower()}"].parameters == total
     for size, d, heads, layers in published("llama1_table2")["rows"]:
@@ -128,6 +128,6 @@ def test_agrees_with_published_tables() -> None:
         assert f"{PRESETS[f'gpt-oss-{size}'].parameters / 1e9:.2f}B" == total
 
 
-def test_the_hypothetical_405b() -> None:
+def test_textbook_405b_preset() -> None:
     assert PRESETS["classic-405b"].parameters == 403_350_487_040
     assert PRESETS["llama-3.1-405b"].parameters == 405_853_388_800

@@ -1,4 +1,4 @@
-"""The glossary: every key has its line, true of what it moves; `llamath config` reads well and says the model twice."""
+"""Configuration keys: every key has an entry with its true effect, and `llamath config` explains them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.reference_data import truth
 
 HERE = Path(__file__).parents[1]
 GOLDEN = HERE / "golden" / "config-llama-3-8b.txt"
-BOOKS = """add_cross_attention auto_map _attn_implementation attn_implementation bad_words_ids begin_suppress_tokens bos_token_id
+BOOKKEEPING = """add_cross_attention auto_map _attn_implementation attn_implementation bad_words_ids begin_suppress_tokens bos_token_id
     chunk_size_feed_forward compression_config cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype
     early_stopping embedding_dropout encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
     forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_factor is_decoder is_encoder_decoder label2id
@@ -38,12 +38,12 @@ BOOKS = """add_cross_attention auto_map _attn_implementation attn_implementation
     remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params
     temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p
     use_bfloat16 use_cache image_token_index image_token_id"""
-"""What transformers 4 writes into every file, whatever the model: `PretrainedConfig` of 4.57, and what loaders and savers add."""
+"""Keys that transformers 4 writes for every model: those of `PretrainedConfig` 4.57, and of loaders and savers."""
 
-STAYS_SAID = {"attn_output_gate", "attn_config"}
-"""Keys of weights that no other accepted value of theirs alone can show to be so."""
+UNPROVABLE = {"attn_output_gate", "attn_config"}
+"""Keys that affect weights, although no other accepted value of them alone changes the total."""
 
-BEYOND = {
+NOT_IN_META = {
     "deepseek-coder-33b": "scaling",
     "deepseek-coder-6.7b": "scaling",
     "devstral-small-24b": "dim / n_heads",
@@ -65,7 +65,7 @@ def sources() -> Iterator[tuple[str, dict[str, Any]]]:
 
 @cache
 def models() -> dict[str, llamath.Model]:
-    """All that can be read: presets, tiny configurations, published ones."""
+    """Every model that loads: presets, tiny and published configurations."""
     found = {}
     for name, config in sources():
         try:
@@ -75,19 +75,19 @@ def models() -> dict[str, llamath.Model]:
     return found
 
 
-def asked(config: Config, path: str = "") -> Iterator[str]:
+def read_keys(config: Config, path: str = "") -> Iterator[str]:
     """Every key that a family reads or ignores, dotted."""
     yield from (path + key for key in config.keys_read)
     for key, sub in config._subs.items():
-        yield from asked(sub, f"{path}{key}.")
+        yield from read_keys(sub, f"{path}{key}.")
 
 
-def held(data: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Every key that a configuration has, dotted."""
+def dotted_keys(data: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Every key of a configuration, dotted."""
     for key, value in data.items():
         yield path + key
         if isinstance(value, dict):
-            yield from held(value, f"{path}{key}.")
+            yield from dotted_keys(value, f"{path}{key}.")
 
 
 def run(*args: str) -> str:
@@ -99,7 +99,7 @@ def test_every_key_that_is_read_has_an_entry() -> None:
     missing = {
         (model.family.name, key)
         for model in models().values()
-        for key in asked(model.config)
+        for key in read_keys(model.config)
         if describe_key(key, model.family.name) is None and key not in NO_EFFECT
     }
     assert not missing
@@ -110,24 +110,26 @@ def test_every_key_that_is_published_has_an_entry() -> None:
     assert not {(name, key) for name, key in keys if describe_key(key) is None and key not in NO_EFFECT}
 
 
-def test_no_entry_is_for_a_key_that_nobody_has() -> None:
-    known = {key for model in models().values() for key in asked(model.config)} | {key for _, config in sources() for key in held(config)}
+def test_every_entry_is_for_a_known_key() -> None:
+    known = {key for model in models().values() for key in read_keys(model.config)} | {
+        key for _, config in sources() for key in dotted_keys(config)
+    }
     known |= {key.replace("rope_parameters", "rope_scaling") for key in known} | {key.rpartition(".")[2] for key in known}
     own = {key.rpartition("/")[2] for key in CONFIG_KEYS}
-    assert not own - known and not set(NO_EFFECT) - known - set(BOOKS.split())
+    assert not own - known and not set(NO_EFFECT) - known - set(BOOKKEEPING.split())
     families = {model.family.name for model in models().values()} | {"latent", "hybrid", "learned"}
     assert {key.partition("/")[0] for key in CONFIG_KEYS if "/" in key} <= families
 
 
 @pytest.mark.transformers
-def test_what_is_in_the_books_is_what_transformers_writes() -> None:
+def test_bookkeeping_keys_are_those_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     written = {*transformers.PretrainedConfig().to_dict(), *transformers.GenerationConfig().to_dict()}
-    assert len(written & set(BOOKS.split())) > 30
+    assert len(written & set(BOOKKEEPING.split())) > 30
     assert not {key for key in written & set(CONFIG_KEYS) - set(NO_EFFECT) if key not in {"architectures", "id2label", "use_mtp"}}
 
 
-def test_entries_are_plain_lines() -> None:
+def test_entries_are_short_lines_with_an_effect_group() -> None:
     for key, (says, moves) in [*CONFIG_KEYS.items(), *MODEL_ARGS.items()]:
         assert 0 < len(says.split("; elsewhere ")[0]) <= 120 and 0 < len(moves) <= 90, key
         assert not re.search(r"[\n\t|]|  |\.$", says + moves) and says == says.strip(), key
@@ -135,7 +137,7 @@ def test_entries_are_plain_lines() -> None:
     assert all(0 < len(reason) <= 120 and "\n" not in reason for reason in NO_EFFECT.values())
 
 
-def test_unrelated_keys_have_words_of_their_own() -> None:
+def test_meanings_are_unique_except_for_synonyms() -> None:
     says = Counter(text for key, (text, _) in CONFIG_KEYS.items() if key not in SYNONYMS)
     assert [text for text, n in says.items() if n > 1] == []
     assert all(
@@ -146,12 +148,12 @@ def test_unrelated_keys_have_words_of_their_own() -> None:
     assert both == {"architectures", "id2label", "model_type", "router_jitter_noise"}, "read by some, and nothing where nobody reads it"
 
 
-def test_every_field_of_model_args_is_said() -> None:
+def test_every_model_args_field_has_an_entry() -> None:
     assert tuple(MODEL_ARGS) == llamath.ModelArgs.fields
     assert {field for fields in META_FIELDS.values() for field in fields} == set(MODEL_ARGS) - {"max_batch_size", "max_seq_len"}
 
 
-def test_dimensions_name_their_letter() -> None:
+def test_meaning_of_a_dimension_names_its_letter() -> None:
     for name, model in models().items():
         letters = {letter for x in fold(model.tree) for dim in x.weight.shape for letter in dim.atoms}
         says = {x.key: x.says for x in config_report(model).keys}
@@ -201,10 +203,10 @@ def moved(model: llamath.Model, key: str, value: Any) -> bool:
     return False
 
 
-def test_what_is_said_to_move_weights_does_and_nothing_else_does() -> None:
-    """The glossary against the builders: each key of each tiny configuration is changed, and the totals compared."""
+def test_exactly_the_keys_said_to_affect_weights_do() -> None:
+    """Entries compared with the builders: each key of each tiny configuration is changed, and the totals compared."""
     ends = {"model_type", "architectures", "num_labels", "id2label"}
-    wrong, moving, said = set(), set(), set()
+    wrong, moving, declared = set(), set(), set()
     for path in sorted(HERE.glob("tiny*/*.json")):
         for label, config in json.loads(path.read_text()).items():
             model = llamath.load(config)
@@ -212,25 +214,25 @@ def test_what_is_said_to_move_weights_does_and_nothing_else_does() -> None:
                 if x.key in ends or isinstance(x.value, dict):
                     continue
                 weighty = x.group == "weights"
-                said |= {SYNONYMS.get(x.key, x.key)} if weighty else set()
+                declared |= {SYNONYMS.get(x.key, x.key)} if weighty else set()
                 if weighty and SYNONYMS.get(x.key, x.key) in moving:
                     continue
                 if moved(model, x.key, x.value):
                     moving.add(SYNONYMS.get(x.key, x.key))
                     wrong |= set() if weighty else {(path.stem, label, x.key)}
-    assert not wrong, "these move weights, and are said not to"
-    never = {key for key in said - moving - STAYS_SAID if not key.startswith("per_layer_config.")}
-    assert not never - {"layers_block_type"}, "these are said to move weights, and never do"
+    assert not wrong, "these affect weights, but their entries say not"
+    never = {key for key in declared - moving - UNPROVABLE if not key.startswith("per_layer_config.")}
+    assert not never - {"layers_block_type"}, "these never affect weights, but their entries say so"
 
 
-def test_the_text_is_golden() -> None:
+def test_config_text_is_golden() -> None:
     text = run("config", "llama-3-8b")
     if os.environ.get("LLAMATH_GOLDEN"):
         GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text(), "LLAMATH_GOLDEN=1 writes it anew; read the difference"
+    assert text == GOLDEN.read_text(), "LLAMATH_GOLDEN=1 regenerates it; read the diff"
 
 
-def test_every_text_fits_the_terminal_and_explains_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_text_fits_80_columns_with_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for name, model in models().items():
         text = config_text(config_report(model))
@@ -239,7 +241,7 @@ def test_every_text_fits_the_terminal_and_explains_every_key(monkeypatch: pytest
         assert all(key in text for key in model.config.data), name
 
 
-def test_the_json_contract() -> None:
+def test_config_json_contract() -> None:
     made = json.loads(run("config", "llama-3.1-8b", "--json"))
     assert made.keys() >= {"model", "hf", "meta", "why", "keys", "derived", "widths", "remarks"}
     assert made["hf"]["hidden_size"] == made["meta"]["dim"] == 4096 and made["why"] is None
@@ -256,18 +258,18 @@ def test_the_json_contract() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "deepseek-v3", "mpt-7b", "gemma-4-31b", "qwen3-next-80b-a3b"])
-def test_json_says_why_there_are_no_model_args(name: str) -> None:
+def test_config_json_gives_the_reason_without_model_args(name: str) -> None:
     made = json.loads(run("config", name, "--json"))
     assert made["meta"] is None and "llama family" in made["why"] and made["widths"] == []
 
 
-def test_what_a_null_says() -> None:
+def test_null_values_are_explained() -> None:
     keys = {x.key: x for x in config_report(llamath.load("gemma-2-2b", changes={"sliding_window": None, "head_dim": None})).keys}
     assert keys["sliding_window"].value is None and not keys["sliding_window"].absent, "no window"
     assert keys["head_dim"].value == 256 and keys["head_dim"].absent, "the family's own size"
 
 
-def test_keys_that_nobody_reads_are_listed_apart() -> None:
+def test_unread_keys_are_listed_separately() -> None:
     config = {**llamath.load("llama-3-8b").config.data, "made_up\x1b[31m": "\u202ex", "logit_scale": 2.0, "bos_token_id": 1}
     model = llamath.load(config)
     keys = {x["key"]: x for x in config_report(model).to_json()["keys"]}
@@ -278,7 +280,7 @@ def test_keys_that_nobody_reads_are_listed_apart() -> None:
     assert "made_up\\u{1b}[31m" in apart and "\x1b[31m" not in apart and "\u202e" not in apart
 
 
-def test_keys_that_the_model_has_no_use_for_are_said_to_move_nothing() -> None:
+def test_unused_keys_affect_nothing() -> None:
     keys = {x.key: x for x in config_report(llamath.load("nemotron-3-nano-30b")).keys}
     assert keys["rope_theta"].moves == "nothing in this model" and keys["hidden_size"].group == "weights"
     assert {x.key: x for x in config_report(llamath.load("deepseek-v3")).keys}["num_nextn_predict_layers"].group == "apart"
@@ -302,16 +304,16 @@ def test_keys_that_the_model_has_no_use_for_are_said_to_move_nothing() -> None:
         (["\x1b"], "[\\u{1b}]"),
     ],
 )
-def test_values_are_short_and_harmless(value: object, text: str) -> None:
+def test_values_are_shortened_and_escaped(value: object, text: str) -> None:
     assert format_value(value, 60) == text
 
 
 @pytest.mark.parametrize("slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")])
-def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> None:
+def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
     made = config_report(model)
-    if slug in BEYOND:
-        assert made.meta is None and BEYOND[slug] in made.why
+    if slug in NOT_IN_META:
+        assert made.meta is None and NOT_IN_META[slug] in made.why
         with pytest.raises(llamath.ConfigError, match="cannot be expressed"):
             params_json_text(model)
         return
@@ -328,16 +330,16 @@ def test_params_json_and_back_is_the_same_model(slug: str, tmp_path: Path) -> No
     assert tied == any("tied to the embedding" in x for x in made.remarks)
 
 
-def test_what_model_args_leave_unsaid_is_remarked() -> None:
+def test_limits_of_model_args_are_remarked() -> None:
     text = " ".join(run("config", "llama-3.2-1b").split())
     assert "the model counts 262,668,288 more" in text and "factor 32.0, not 8.0" in text
     assert "note:" not in run("config", "llama-3-8b")
 
 
-def test_options_are_a_model_here_too() -> None:
+def test_config_accepts_model_args() -> None:
     text = run("config", "--dim", "288", "--n-layers", "6", "--n-heads", "6", "--vocab-size", "32000", "--multiple-of", "32")
     assert "F = 768 = " in text and "n_kv_heads = null" in text
 
 
-def test_the_reference_page_is_fresh() -> None:
+def test_config_reference_page_is_up_to_date() -> None:
     assert page.PAGE.read_text() == page.page(), "python tools/config_reference.py writes it"

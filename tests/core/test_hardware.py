@@ -1,4 +1,4 @@
-"""The hardware catalogue: every figure plausible twice over, every name found, sparsity never counted, and any other machine read."""
+"""The hardware catalog: figures checked against clocks and buses, names found, specifications parsed."""
 
 from __future__ import annotations
 
@@ -88,28 +88,28 @@ def run(*args: str) -> str:
     return done.stdout
 
 
-def test_at_least_forty() -> None:
+def test_catalog_has_at_least_forty_devices() -> None:
     assert len(DEVICES) >= 40 and len(DEVICES) == len(hardware.devices())
 
 
 @pytest.mark.parametrize("name", ISSUE)
-def test_everything_that_was_asked_for_is_there(name: str) -> None:
+def test_required_device_is_found(name: str) -> None:
     assert hardware.find_device(name).source
 
 
 @pytest.mark.parametrize(("name", "units", "each", "clock"), CLOCKED)
-def test_peaks_are_units_times_clock(name: str, units: int, each: int, clock: int) -> None:
+def test_peak_flops_are_units_times_clock(name: str, units: int, each: int, clock: int) -> None:
     flops = DEVICES[name].flops
     assert (flops.get("bf16") or flops["fp16"]) == pytest.approx(units * each * clock * 1e6, rel=0.015)
 
 
 @pytest.mark.parametrize(("name", "bits", "rate"), WIRED)
-def test_bandwidths_are_pins_times_rate(name: str, bits: int, rate: float) -> None:
+def test_bandwidth_is_bus_width_times_rate(name: str, bits: int, rate: float) -> None:
     assert DEVICES[name].bandwidth == pytest.approx(bits / 8 * rate * 1e9, rel=0.025)
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=list(DEVICES))
-def test_a_device_is_of_one_piece(device: Device) -> None:
+def test_device_figures_are_consistent(device: Device) -> None:
     flops = device.flops
     assert 0.9 * device.nominal < device.memory <= device.nominal or device.vendor == "Apple"
     assert 8 * 2**30 <= device.nominal <= 512 * 2**30 and 10**11 < device.bandwidth < 10**13
@@ -119,19 +119,19 @@ def test_a_device_is_of_one_piece(device: Device) -> None:
         assert less not in flops or more not in flops or flops[less] <= flops[more] <= most * flops[less]
 
 
-@pytest.mark.parametrize(("said", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()])
-def test_a_driver_s_name_and_memory(said: str, name: str, mebibytes: int) -> None:
-    found = hardware.find_device(said)
+@pytest.mark.parametrize(("driver_name", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()])
+def test_driver_names_and_memory_are_recognised(driver_name: str, name: str, mebibytes: int) -> None:
+    found = hardware.find_device(driver_name)
     assert (found.name, found.memory) == (name, mebibytes * 2**20)
 
 
-def test_variants_are_told_apart() -> None:
+def test_variants_have_distinct_devices() -> None:
     assert hardware.find_device("h100").name == "h100-sxm" and hardware.find_device("a100").nominal == 80 * 2**30
     assert DEVICES["a100-40gb"].bandwidth < DEVICES["a100-pcie-80gb"].bandwidth < DEVICES["a100-80gb"].bandwidth
     assert DEVICES["h100-pcie"].flops["bf16"] < DEVICES["h100-nvl"].flops["bf16"] < DEVICES["h100-sxm"].flops["bf16"]
 
 
-def test_no_name_is_two_devices() -> None:
+def test_device_names_are_unique() -> None:
     owner: dict[str, str] = {}
     for device, names in hardware._read():
         for name in names:
@@ -140,13 +140,13 @@ def test_no_name_is_two_devices() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("h1000", "h100-sxm"), ("mi30x", "mi300x"), ("rtx-4091", "rtx-4090"), ("tpu-v5", "tpu-v5")])
-def test_an_unknown_name_has_its_nearest(wrong: str, near: str) -> None:
+def test_unknown_device_lists_the_nearest(wrong: str, near: str) -> None:
     with pytest.raises(LlamathError) as refused:
         hardware.find_device(wrong)
     assert near in refused.value.hint
 
 
-def test_a_cluster_is_a_number_and_a_device() -> None:
+def test_number_of_devices_is_parsed() -> None:
     assert hardware.parse_devices("h100") == (1, DEVICES["h100-sxm"])
     assert hardware.parse_devices("2xh100") == (2, DEVICES["h100-sxm"])
     assert hardware.parse_devices("16384 × H100") == (16_384, DEVICES["h100-sxm"])
@@ -154,7 +154,7 @@ def test_a_cluster_is_a_number_and_a_device() -> None:
     assert hardware.parse_devices("2x4090")[1].name == "rtx-4090"
 
 
-def test_any_machine_can_be_said() -> None:
+def test_device_specification_is_parsed() -> None:
     n, device = hardware.parse_devices("8x mem=80GiB bw=3.35TB/s bf16=989TF fp8=1.979PF link=450GB/s net=400Gbit/s node=16")
     assert n == 8 and (device.memory, device.nominal, device.bandwidth) == (80 * 2**30, 80 * 2**30, 3_350_000_000_000)
     assert device.flops == {"bf16": 989 * 10**12, "fp8": 1979 * 10**12}
@@ -168,7 +168,7 @@ def test_any_machine_can_be_said() -> None:
     ["mem=80G bw=3.35TB/s", "mem=80GiB", "bw=3TB/s", "mem=80GiB bw=3TB/s bf16=989", "mem=80GiB mem=8GiB bw=3TB/s", "ram=80GiB bw=3TB/s",
      "mem=80GiB bw=3TB/s node=0", "mem=-80GiB bw=3TB/s", "0xh100", "99999999xh100", "", "2x", "h100 mem=0GiB", "mem= bw="],
 )  # fmt: skip
-def test_nonsense_is_refused_with_a_hint(text: str) -> None:
+def test_invalid_device_is_an_error_with_a_hint(text: str) -> None:
     with pytest.raises(LlamathError) as refused:
         hardware.parse_devices(text)
     assert refused.value.hint
@@ -183,13 +183,13 @@ def test_any_text_is_a_device_or_an_error(text: str) -> None:
     assert n >= 1 and device.memory > 0
 
 
-def test_the_table_fits_eighty_columns_and_is_whole() -> None:
+def test_gpu_table_fits_80_columns_with_all_devices() -> None:
     lines = run().splitlines()
     assert max(map(len, lines)) <= 80
     assert [x.split()[0] for x in lines[1 : len(DEVICES) + 1]] == list(DEVICES)
 
 
-def test_filters() -> None:
+def test_gpus_command_filters() -> None:
     assert {x["vendor"] for x in json.loads(run("amd", "--json"))["gpus"]} == {"AMD"}
     assert {x["name"] for x in json.loads(run("h100", "--json"))["gpus"]} == {"h100-sxm", "h100-nvl", "h100-pcie"}
     assert [x["name"] for x in json.loads(run("a10", "--json"))["gpus"]] == ["a10"]
@@ -198,14 +198,14 @@ def test_filters() -> None:
         run("h1000")
 
 
-def test_programs_read_the_same_figures() -> None:
+def test_gpus_json_and_csv_agree() -> None:
     rows = list(csv.DictReader(io.StringIO(run("--csv"))))
     for row, x in zip(rows, json.loads(run("--json"))["gpus"], strict=True):
         assert row["name"] == x["name"] and int(row["memory"]) == x["memory"] and int(row["bandwidth"]) == x["bandwidth"]
         assert {y: int(row[y]) for y in hardware.DTYPES if row[y]} == x["flops"]
 
 
-def test_every_data_file_is_tidy() -> None:
+def test_data_files_are_formatted() -> None:
     for name in ("nvidia", "amd", "others"):
         with open(f"{hardware.FOLDER}/{name}.json", encoding="utf-8") as file:
             text = file.read()

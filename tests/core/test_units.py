@@ -1,4 +1,4 @@
-"""Units: each form reads to the number that it says, whatever could be read in two ways is refused with a hint."""
+"""Units: every form parses to its value, and ambiguous ones are errors with a hint."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("reader", "text", "value"), READ)
-def test_reads_what_is_written(reader: Callable[[str], int], text: str, value: int) -> None:
+def test_quantity_is_parsed(reader: Callable[[str], int], text: str, value: int) -> None:
     assert reader(text) == value
 
 
 @pytest.mark.parametrize(("reader", "text"), REFUSED)
-def test_refuses_what_could_be_anything(reader: Callable[[str], int], text: str) -> None:
+def test_ambiguous_quantity_is_an_error(reader: Callable[[str], int], text: str) -> None:
     with pytest.raises(LlamathError) as refused:
         reader(text)
     assert refused.value.hint.startswith("use ")
 
 
-def test_an_ambiguous_size_says_both_readings() -> None:
+def test_ambiguous_size_names_both_readings() -> None:
     with pytest.raises(LlamathError, match="by 1,000 or by 1,024") as refused:
         parse_bytes("80G")
     assert "GB" in refused.value.hint and "GiB" in refused.value.hint
@@ -78,12 +78,12 @@ def test_an_ambiguous_size_says_both_readings() -> None:
         parse_bytes("80Gb")
 
 
-def test_tokens_say_what_k_is() -> None:
+def test_tokens_note_gives_the_value_of_k() -> None:
     assert tokens_note("128k") == "128k is 131,072 tokens"
     assert tokens_note("131072") == ""
 
 
-def test_a_quantity_knows_its_digits() -> None:
+def test_quantity_knows_its_precision() -> None:
     assert [(parse_quantity(x).digits, parse_quantity(x).exact) for x in ("405B", "1.5e9", "500M", "0.5B", "1.50B")] == [
         (3, False), (2, False), (3, False), (1, False), (3, False),
     ]  # fmt: skip
@@ -91,13 +91,13 @@ def test_a_quantity_knows_its_digits() -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(1, 4))
-def test_a_size_reads_back(n: int, power: int) -> None:
+def test_printed_size_parses_back(n: int, power: int) -> None:
     assert parse_bytes(f"{n}{'kMGT'[power - 1]}B") == n * 1000**power
     assert parse_bytes(f"{n}{'KMGT'[power - 1]}iB") == n * 1024**power
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_an_error(text: str) -> None:
     for reader in (parse_bytes, parse_tokens, parse_bandwidth, parse_flops, parse_count):
         try:
             assert reader(text) >= 1

@@ -74,7 +74,7 @@ def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = 
     if unsupported := next((key for key in UNSUPPORTED_KEYS if c.get(key, None)), None):
         raise c.error(
             unsupported,
-            "stands for experts or images, which Meta's Llama reference does not have",
+            "needs experts or images, which Meta's Llama reference does not have",
             "use the Hugging Face config.json of the same model",
         )
     given = c.get("vocab_size", -1)

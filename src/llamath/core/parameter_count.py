@@ -1,4 +1,4 @@
-"""`count`: how many parameters, of which kind, by which formula, and the several totals that people confuse.
+"""The parameter count of a model: by group and by weight, with its formula, and the several totals in use.
 
 Exact integers throughout; a tied matrix counts once. `total` is every weight the architecture owns, stored buffers included.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .blocks import Decoder
 
 GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
-"""Groups in the order in which they are shown; the contract of `--json` promises the first four, the norms and the head."""
+"""Groups in display order; `--json` always has embedding, attention, mlp, norm and head."""
 
 
 class WeightRow(Record):
-    """One line of the folded table: a weight and how often it occurs in its section."""
+    """One row of the folded table: a weight and its number of copies in its section."""
 
     pattern: str  # the path inside the section
     weight: Weight
@@ -31,12 +31,12 @@ class WeightRow(Record):
 
     @property
     def parameters(self) -> int:
-        """All copies together."""
+        """The parameters of all copies."""
         return int(self.weight.parameters) * int(self.copies)
 
 
 class Section(Record):
-    """Rows that go together: what stands alone, or one kind of layer with the layers that are of it."""
+    """A section of the table: a part outside the layers, or one kind of layer with its layer numbers."""
 
     name: str  # the field of the decoder
     times: int = 1
@@ -45,12 +45,12 @@ class Section(Record):
 
     @property
     def each(self) -> int:
-        """The parameters of one of them."""
+        """The parameters of one copy of the section."""
         return sum(row.parameters for row in self.rows)
 
     @property
     def formula(self) -> Dim:
-        """The same as an expression."""
+        """The parameters of one copy as an expression."""
         return total(product((row.copies, row.weight.parameters)) for row in self.rows)
 
 
@@ -64,17 +64,17 @@ class Formula(Record):
 
 
 class Parameters(Record):
-    """The counts that people confuse, each exact."""
+    """The totals that are called a parameter count, each exact."""
 
     total: int
-    active: int  # what one token passes through
-    tied_counted_twice: int  # as `sum(numel)` over a state dict that lists the tied head too
+    active: int  # parameters that one token uses
+    tied_counted_twice: int  # `sum(numel)` over a state dict that contains the tied head too
     without_embeddings: int  # without token and position tables
-    without_head: int  # what the headless class reports
-    blocks: int  # without both: the layers and the norms
-    per_layer: int | None  # None where layers differ
-    buffers: int = 0  # of the total, what the reference implementation keeps as buffers and leaves out of its own count
-    extras: Mapping[str, int] = {}  # what comes with the model and is not in the total
+    without_head: int  # total of the headless class
+    blocks: int  # without embeddings and head: layers and norms
+    per_layer: int | None  # None if layers differ
+    buffers: int = 0  # part of the total that the reference implementation stores as buffers and does not count
+    extras: Mapping[str, int] = {}  # parameters stored with the model but excluded from the total
 
 
 class Count(Record):
@@ -86,14 +86,14 @@ class Count(Record):
     formula: Formula
 
     def share(self, parameters: int) -> Fraction:
-        """A part of the total."""
+        """Return the share of the total."""
         from fractions import Fraction
 
         return Fraction(parameters, self.parameters.total or 1)
 
 
 def count_parameters(tree: Decoder) -> Count:
-    """Count a model, folded: the cost does not depend on the number of layers."""
+    """Count a model; the cost does not depend on the number of layers."""
     folded = fold(tree)
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
     for x in folded:
@@ -120,7 +120,7 @@ def _parameters(tree: Decoder, folded: list[Folded], groups: Mapping[str, int], 
 
 
 def num_parameters(part: Block | Stack) -> int:
-    """The parameters of a part of the tree."""
+    """Return the number of parameters of a part of the tree."""
     if isinstance(part, Stack):
         return sum(num_parameters(x) * int(n) for x, n in part.distinct())
     return sum(int(x.weight.parameters) * int(x.copies) for x in fold(part))
@@ -138,7 +138,7 @@ def _sections(tree: Block) -> list[Section]:
 
 
 def _kinds(name: str, stack: Stack) -> list[Section]:
-    """The layers of a stack, those with the same weights together."""
+    """One section per kind of layer; layers with the same weights are one kind."""
     made: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
     for x, n in stack.distinct():
         rows = tuple(WeightRow(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
@@ -152,7 +152,7 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
 
 
 def layer_ranges(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
-    """Where these objects stand, as (first, last, step)."""
+    """Return the layer numbers of these objects, as (first, last, step)."""
     if stack.n > most:
         return ()
     spans: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""DeepSeekMoE: Llama's attention, a mixture of many narrow experts with some that every token passes, the first layer dense."""
+"""DeepSeekMoE: Llama's attention, many narrow experts and shared experts, the first layer dense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepSeek-V3, R1 and what copies them (Kimi K2): latent attention, a router that scores by sigmoid and chooses with a learned bias."""
+"""DeepSeek-V3, R1 and derivatives (Kimi K2): latent attention, a router that scores by sigmoid and chooses with a learned bias."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def exaone4(c: Config) -> Decoder:
 
 
 def _order(c: Config, windowed: Layer, full: Layer) -> Stack:
-    """The layers by `layer_types` or `sliding_window_pattern`: a number n, every nth has no window; or letters, the last layer a G."""
+    """Return the layers by `layer_types` or `sliding_window_pattern`: n (every nth has no window), or letters, the last a G."""
     L = c.dim("L", "num_hidden_layers")
     if not isinstance(c.data.get("sliding_window_pattern"), str):
         return alternating(c, L, windowed, full, c.get("sliding_window_pattern", 4) or 4)  # transformers saves 0 where there is no window

@@ -19,7 +19,7 @@ def gemma(c: Config) -> Decoder:
     heads, window = c.heads(d, num_kv_heads=16, head_dim=256), AttentionWindow(causal=not c.get("use_bidirectional_attention", False))
     norm = rms(d, c.get("rms_norm_eps", 1e-6), offset=1.0)
     activation = c.activation("hidden_act", "gelu_pytorch_tanh")
-    activation = "gelu_pytorch_tanh" if activation == "gelu" else activation  # the first configs say gelu and mean this
+    activation = "gelu_pytorch_tanh" if activation == "gelu" else activation  # "gelu" in the first configs is the tanh approximation
     c.ignore("hidden_activation")
     layer = Layer(
         attn_norm=norm,

@@ -1,4 +1,4 @@
-"""Gemma 4: wider heads where there is no window, keys that serve as values, keys borrowed from earlier layers, experts beside the MLP."""
+"""Gemma 4: wider heads without a window, keys used as values, keys and values shared between layers, experts parallel to the MLP."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _far_heads(c: Config, heads: Heads, types: list[str], twins: bool) -> Heads:
         return Heads(H, K, c.dim("hg", "global_head_dim", default=512))
     far = [str(i) for i, kind in enumerate(types) if kind == FAR]
     if sorted(own.data) != sorted(far) or any(own.data[i] != own.data[far[0]] for i in far):
-        raise c.error("per_layer_config", "should say the same of each layer with full attention, and of no other")
+        raise c.error("per_layer_config", "should have the same settings for each layer with full attention, and none for other layers")
     own.ignore(*far)
     one = own.sub(far[0])
     K = one.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in one else K

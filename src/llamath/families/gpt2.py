@@ -29,7 +29,7 @@ NAMES = Scheme(
     layouts={f"{x}.weight": "flip" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down")},
 )
 MOST = 65536
-"""Layers with a scale of their own are listed one by one."""
+"""Upper limit of layers that are listed one by one, as each has its own scale."""
 FUSED = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 
 
@@ -54,7 +54,7 @@ def gpt2(c: Config) -> Decoder:
 
 
 def _ever_smaller(c: Config, layer: Layer, attention: Attention) -> Stack:
-    """Layers whose scores are divided by the layer's number too, counted from 1."""
+    """Return layers whose scores are also divided by the layer number, counted from 1."""
     L, scale = c.dim("L", any_name("n_layer")), attention.score_transform.scale or attention.head_dim**-0.5
     if L > MOST:
         raise c.error("n_layer", f"is {L}: too many layers to scale one by one")

@@ -1,4 +1,4 @@
-"""Granite 3's mixtures and PowerMoE: Granite's layers and multipliers with experts stacked in two tensors."""
+"""Granite 3's MoE models and PowerMoE: Granite's layers and multipliers with experts stacked in two tensors."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def internlm(c: Config) -> Decoder:
 
 
 def _rotary(c: Config, h: int, context: int) -> Rope:
-    """The rotary embedding by `rotary`, or by Llama's keys, which some files have."""
+    """Read the rotary embedding from `rotary`, or from Llama's keys, which some files have."""
     if "rope_theta|rope_scaling" in c:
         return read_rope(c, h)
     s = c.sub("rotary")

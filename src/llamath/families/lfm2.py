@@ -37,7 +37,7 @@ NAMES_GGUF = GGUF.with_changes(outside={"norm": "token_embd_norm"}, inside={path
 UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init block_ff_dim
     intermediate_size block_multiple_of block_ffn_dim_multiplier full_attn_idxs tie_word_embeddings conv_dim conv_dim_out
     conv_use_xavier_init num_heads use_pos_enc"""
-"""Keys of the published configurations that say again what others say, or nothing."""
+"""Keys of the published configurations that repeat others or have no effect."""
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2")
@@ -62,7 +62,7 @@ def lfm2(c: Config) -> Decoder:
 
 
 def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
-    """Attention in the layers of `full_attn_idxs`; without it in all."""
+    """Return layers with attention at `full_attn_idxs`; without that key, everywhere."""
     if "full_attn_idxs" not in c:
         return repeat(attention, L)
     listed = c.get("full_attn_idxs", [0])
@@ -74,8 +74,8 @@ def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
 
 
 def _width(c: Config) -> Dim:
-    """The feed-forward width: two thirds of the one that is given, stretched and rounded up, unless it is meant as it is."""
-    older = "block_ff_dim" in c and "intermediate_size" not in c.preferred  # where both are given, the older word is meant
+    """Read the width of the MLP: two thirds of the given one, scaled and rounded up, unless that is switched off."""
+    older = "block_ff_dim" in c and "intermediate_size" not in c.preferred  # block_ff_dim takes precedence
     F = c.dim("F", "block_ff_dim" if older else "intermediate_size")
     c.ignore("intermediate_size")
     if not c.get("block_auto_adjust_ff_dim", True):

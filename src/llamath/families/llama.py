@@ -1,4 +1,4 @@
-"""Llama 1 to 3.3 and what copies them: pre-norm, rotary, grouped queries, SwiGLU."""
+"""Llama 1 to 3.3 and derivatives: pre-norm, rotary, grouped queries, SwiGLU."""
 
 from __future__ import annotations
 

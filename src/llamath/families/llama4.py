@@ -61,7 +61,7 @@ def llama4(c: Config) -> Decoder:
 
 
 def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:
-    """Whether it rotates, is chunked, is sparse: of every layer, or of one period of them."""
+    """Return (rotary, chunked, sparse) of every layer, or of one period of layers."""
     L, empty = c.dim("L", "num_hidden_layers"), list[object]()
     step, every = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", any_name("no_rope_layer_interval"), 4)
     flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), c.get("moe_layers", empty)

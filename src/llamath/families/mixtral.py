@@ -1,4 +1,4 @@
-"""Mixtral: Mistral's layers with a mixture of experts in place of the feed-forward."""
+"""Mixtral: Mistral's layers with a mixture of experts instead of the MLP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPT: ALiBi, no biases, q, k, v in one matrix, tied head; and what llm-foundry could switch on besides."""
+"""MPT: ALiBi, no biases, q, k, v in one matrix, tied head; and the options of llm-foundry."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ NAMES = Scheme(
 def mpt(c: Config) -> Decoder:
     d, V, C, a = c.dim("d", "d_model"), c.dim("V", "vocab_size"), c.dim("C", "max_seq_len"), c.sub("attn_config")
     if c.sub("ffn_config").get("ffn_type", "mptmlp") != "mptmlp":
-        raise c.error("ffn_config.ffn_type", "is not mptmlp, the only feed-forward of MPT that is known here")
+        raise c.error("ffn_config.ffn_type", "is not mptmlp, the only supported MLP of MPT")
     if "layernorm" not in c.get("norm_type", "low_precision_layernorm"):
-        raise c.error("norm_type", "is not a layer norm, the only norm of MPT that is known here")
+        raise c.error("norm_type", "is not a layer norm, the only supported norm of MPT")
     H, K, h = c.heads(d, "n_heads", "n_heads")
     if (kind := a.get("attn_type", "multihead_attention")) == "grouped_query_attention":
         K = a.dim("K", "kv_n_heads")

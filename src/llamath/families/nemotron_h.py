@@ -1,4 +1,4 @@
-"""Nemotron-H and Nemotron 3: a list of layers that are each one thing, Mamba-2, attention without positions, an MLP or experts."""
+"""Nemotron-H and Nemotron 3: a list of layers that are one of Mamba-2, attention without positions, an MLP or experts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size ma
     n_shared_experts norm_eps num_logits_to_keep num_nextn_predict_layers partial_rotary_factor rescale_prenorm_residual
     residual_in_fp32 rope_theta sliding_window tie_word_embeddings time_step_floor time_step_limit time_step_max topk_group
     use_mamba_kernels"""
-"""Keys that the published configurations have and the model does not read; with MTP layers left out."""
+"""Keys of the published configurations without effect here; multi-token prediction layers are not built."""
 
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe")
@@ -86,13 +86,13 @@ def nemotron_h(c: Config) -> Decoder:
 
 
 def _kinds(c: Config) -> list[str]:
-    """What each layer is, from the list or from the pattern of one character a layer."""
+    """Read the type of each layer, from a list or from a pattern with one character per layer."""
     listed = c["layers_block_type|layer_types|hybrid_override_pattern"]
     if not isinstance(listed, (str, list)):
         raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(listed), 60)}")
     kinds = [KINDS.get(str(x), str(x)) for x in listed]
     if unknown := [x for x in kinds if x not in KNOWN]:
-        raise c.error("layers_block_type", f"names the unknown kind {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
+        raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
     if c.get("num_hidden_layers", len(kinds)) != len(kinds):
         raise c.error("num_hidden_layers", f"is {c['num_hidden_layers']}, but {len(kinds)} layers are listed")
     return kinds

@@ -1,4 +1,4 @@
-"""Orion: Llama's layers with layer norms, biased, in place of the RMS norms whose name their epsilon keeps."""
+"""Orion: Llama's layers with biased layer norms instead of RMS norms; their epsilon keeps its name."""
 
 from __future__ import annotations
 

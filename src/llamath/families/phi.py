@@ -27,7 +27,7 @@ NAMES = HF.with_changes(
 @family(hf=NAMES, gguf=GGUF, gguf_arch="phi2")
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
-        raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not known here")
+        raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not supported")
     d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
     F = c.dim("F", any_name("intermediate_size"), default=4 * d)
     heads = c.heads(d, any_name("num_key_value_heads"), any_name("num_attention_heads"))

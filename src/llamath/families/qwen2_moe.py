@@ -1,4 +1,4 @@
-"""Qwen1.5-MoE and Qwen2's mixtures: biases on q, k and v, many narrow experts and one that every token passes through a gate."""
+"""Qwen1.5-MoE and Qwen2 MoE: biases on q, k and v, many narrow experts and a gated shared expert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3.5's mixtures: three layers of linear attention to one of gated softmax attention, experts in each."""
+"""Qwen3.5 MoE: three layers of linear attention to one of gated softmax attention, experts in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3's mixtures: Qwen3's attention with experts in place of the feed-forward."""
+"""Qwen3 MoE: Qwen3's attention with experts instead of the MLP."""
 
 from __future__ import annotations
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..analysis.inference.inference_memory import PREFILL_CHUNK
 from ..core.errors import LlamathError
 from .debug.nan_check import nonfinite_check
 from .kv_cache import Cache
 from .layers import Decoder
 from .rope import LENGTH_DEPENDENT
 
-PREFILL_CHUNK = 2048
-"""Prompt tokens processed at once, all rows together; `memory` assumes the same."""
 INITIAL_MARGIN = 512
 """Cache capacity beyond the prompts at the start, where the number of new tokens is not limited."""
 

@@ -68,9 +68,9 @@ def _dequantize_fp8(parts: PackedWeight) -> Iterator[Tensor]:
 def _block_length(parts: PackedWeight, axis: int) -> int:
     """Return the number of elements along an axis that share a scale."""
     n, of = parts.values.shape[axis], parts.scales.shape[axis]
-    said = parts.block[axis - parts.values.dim()] if len(parts.block) >= parts.values.dim() - axis else 0
-    if said and -(-n // said) == of:
-        return said
+    configured = parts.block[axis - parts.values.dim()] if len(parts.block) >= parts.values.dim() - axis else 0
+    if configured and -(-n // configured) == of:
+        return configured
     if n % of:
         raise _shape_error(parts)
     return n // of

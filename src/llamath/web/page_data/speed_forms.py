@@ -122,8 +122,8 @@ class Term(NamedTuple):
 def reading(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[Term], dict[str, dict[str, str]]]:
     """What a pass reads on one GPU of a stage: `W`, which it reads whole, and the other terms; and their bytes under each dtype."""
     columns = list(zip(*(x.reads(i) for x in made.values()), strict=True))
-    kinds = Counter(x for x in columns if x[0].rows or x[0].live != 1)
-    plain = [x for x in columns if not x[0].rows and x[0].live == 1]
+    kinds = Counter(x for x in columns if x[0].rows or x[0].active != 1)
+    plain = [x for x in columns if not x[0].rows and x[0].active == 1]
     mark = str(place or "")
     values = {dtype: {f"W{mark}": str(sum(x[j].of(1) for x in plain))} for j, dtype in enumerate(made)}
     terms: list[Term] = []

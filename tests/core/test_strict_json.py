@@ -1,4 +1,4 @@
-"""The index of a large checkpoint is read in pieces: what that gives is what the whole JSON gives, or nothing."""
+"""Parsing the index of a large checkpoint in pieces gives the same result as parsing it whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPACES = st.sampled_from([(",", ":"), (", ", ": "), (",\n  ", ":\t"), (" , ", " 
 
 
 def whole(data: bytes) -> dict[str, Any] | None:
-    """By the JSON parser, which sees it all."""
+    """The result of parsing the whole text."""
     try:
         found: object = strict._loaded(data.decode(), strict._unique)
     except (ValueError, strict._Refused, RecursionError):
@@ -28,7 +28,7 @@ def whole(data: bytes) -> dict[str, Any] | None:
 
 @st.composite
 def indexes(draw: st.DrawFn) -> bytes:
-    """An index, whole or with a byte or two changed."""
+    """An index, unchanged or with one or two bytes changed."""
     comma, colon = draw(SPACES)
     pairs = draw(st.lists(st.tuples(draw(st.sampled_from([PLAIN, TEXT])), PLAIN), max_size=12))
     body = comma.join(f'"{key}"{colon}"{value}"' for key, value in pairs)
@@ -41,7 +41,7 @@ def indexes(draw: st.DrawFn) -> bytes:
 
 @given(indexes(), st.integers(0, 60))
 @settings(max_examples=1000, deadline=None)
-def test_pieces_give_what_the_whole_gives_or_nothing(data: bytes, chunk: int) -> None:
+def test_parsing_in_pieces_equals_parsing_whole(data: bytes, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strict, "CHUNK", chunk)
         found = strict._long(data) if data.isascii() else None
@@ -49,13 +49,13 @@ def test_pieces_give_what_the_whole_gives_or_nothing(data: bytes, chunk: int) ->
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_index_as_written_is_read_in_pieces(indent: int | None) -> None:
+def test_written_index_is_parsed_in_pieces(indent: int | None) -> None:
     names = {f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": f"model-{i:05}.safetensors" for i in range(40) for j in range(64)}
     data = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=indent).encode()
     assert len(data) > strict.LONG and strict._long(data) == json.loads(data) == strict.parse_json(data, "index")
 
 
-def test_what_is_wrong_far_into_an_index_is_said_as_ever() -> None:
+def test_error_late_in_an_index_has_its_position() -> None:
     names = ", ".join(f'"model.layers.{i}.weight": "a"' for i in range(5000))
     for end, message in (
         (', "model.layers.7.weight": "a"}', "occurs twice"),

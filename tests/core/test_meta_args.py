@@ -1,4 +1,4 @@
-"""Meta's `params.json` in every published form, and its rounding both ways."""
+"""Meta's `params.json`: every published form, and the conversion to Hugging Face's keys and back."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_published_params_json(params: dict[str, Any], vocabulary: int, total: i
     assert folder.parameters == model.parameters
 
 
-def test_llama_3_2_ties_what_params_json_cannot_say() -> None:
+def test_tie_word_embeddings_can_be_set_for_params_json() -> None:
     model = llamath.load(PUBLISHED[-1][0], changes={"tie_word_embeddings": True})
     assert model.parameters.total == 3_212_749_824
     assert any("output matrix is tied" in note for note in model.notes)
 
 
-def test_the_vocabulary_comes_from_the_tokenizer_beside_it(tmp_path: Path) -> None:
+def test_vocab_size_is_taken_from_tokenizer_model(tmp_path: Path) -> None:
     (tmp_path / "params.json").write_text(json.dumps(PUBLISHED[0][0]))
     with pytest.raises(llamath.ConfigError, match="vocab_size is −1") as error:
         llamath.load(tmp_path)
@@ -61,7 +61,7 @@ def test_the_vocabulary_comes_from_the_tokenizer_beside_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n\xff\xff\xff\xff\xff\xff", b"\x08\x01", b"IQ== 1\n", b"\n\x05abc"])
-def test_a_broken_tokenizer_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_broken_tokenizer_model_is_an_error(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "params.json").write_text(json.dumps(PUBLISHED[0][0]))
     (tmp_path / "tokenizer.model").write_bytes(data)
     with pytest.raises(llamath.FormatError):
@@ -78,14 +78,14 @@ def test_a_broken_tokenizer_is_refused(data: bytes, tmp_path: Path) -> None:
         (2048, 8192, (1024, 1.5)),
     ],
 )
-def test_the_width_gives_the_arguments_back(dim: int, F: int, first: tuple[int, float | None]) -> None:
+def test_ffn_width_gives_the_arguments_back(dim: int, F: int, first: tuple[int, float | None]) -> None:
     found = list(ffn_width_args(dim, F))
     assert found[0] == first
     assert all(ffn_width(dim, m, x) == F for m, x in found)
 
 
 @pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)
-def test_hf_and_back_is_the_same_model(params: dict[str, Any], vocabulary: int, total: int) -> None:
+def test_conversion_to_hf_keys_and_back_is_exact(params: dict[str, Any], vocabulary: int, total: int) -> None:
     model = llamath.load(params | {"vocab_size": vocabulary})
     args = config_to_args(model.config)
     assert args_to_config(args) == dict(model.config.data)
@@ -96,7 +96,7 @@ def test_hf_and_back_is_the_same_model(params: dict[str, Any], vocabulary: int, 
     "key", ["dim", "n_layers", "n_heads", "multiple_of", "n_kv_heads", "ffn_dim_multiplier", "norm_eps", "rope_theta", "use_scaled_rope"]
 )
 @pytest.mark.parametrize("value", [0, -1, "x", [], {}, float("nan"), 10**400], ids=["0", "-1", "text", "list", "object", "nan", "huge"])
-def test_nonsense_is_refused(key: str, value: object) -> None:
+def test_invalid_arguments_are_errors(key: str, value: object) -> None:
     harmless = {"norm_eps": (0, -1), "rope_theta": (0, -1)}
     if value in harmless.get(key, ()):
         pytest.skip("changes no weight")
@@ -104,7 +104,7 @@ def test_nonsense_is_refused(key: str, value: object) -> None:
         llamath.load(PUBLISHED[7][0] | {key: value})
 
 
-def test_what_the_reference_cannot_say_is_said() -> None:
+def test_features_missing_in_the_reference_are_named() -> None:
     base = args_to_config(llamath.ModelArgs(vocab_size=32000))
     for change, word in [
         ({"attention_bias": True}, "biases"),
@@ -115,8 +115,8 @@ def test_what_the_reference_cannot_say_is_said() -> None:
             config_to_args(Config(base | change))
 
 
-def test_the_arguments_given_are_the_arguments_shown() -> None:
-    """70B: 1024 and 1.3 would give the same width, and are not what the file says."""
+def test_model_keeps_the_given_arguments() -> None:
+    """70B: 1024 and 1.3 would give the same width, but the file has other values."""
     model = llamath.load(PUBLISHED[7][0])
     assert model.args is not None and (model.args.multiple_of, model.args.ffn_dim_multiplier) == (4096, 1.3)
     assert llamath.load(PUBLISHED[7][0], changes={"num_hidden_layers": 3}).args is None
@@ -134,18 +134,18 @@ MISTRAL = {
 }
 
 
-def test_a_file_of_mistral_says_its_width_itself() -> None:
+def test_mistral_params_json_gives_its_own_width() -> None:
     assert llamath.load(MISTRAL).parameters.total == 7_241_732_096
 
 
 @pytest.mark.parametrize("key", ["moe", "moe_args", "ffn_exp", "vision_num_cross_attention_layers"])
-def test_a_file_that_says_more_is_refused(key: str) -> None:
-    with pytest.raises(llamath.ConfigError, match=f"{key} stands for experts or images") as error:
+def test_params_json_with_unsupported_keys_is_an_error(key: str) -> None:
+    with pytest.raises(llamath.ConfigError, match=f"{key} needs experts or images") as error:
         llamath.load(MISTRAL | {key: {"num_experts": 8} if key.startswith("moe") else 8})
     assert "config.json" in error.value.hint
 
 
-def test_errors_speak_the_words_of_the_file() -> None:
+def test_errors_use_the_key_names_of_params_json() -> None:
     for change, word in [({"n_kv_heads": 5}, "n_kv_heads is 5"), ({"n_heads": 33, "n_kv_heads": 33}, "n_heads is 33")]:
         with pytest.raises(llamath.ConfigError, match=word):
             llamath.load(PUBLISHED[6][0] | change)

@@ -1,4 +1,4 @@
-"""Names and shapes against checkpoints that transformers itself writes, and GGUF names against llama.cpp's own table."""
+"""Names and shapes compared with checkpoints written by transformers, and GGUF names with llama.cpp's table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe o
 
 
 def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
-    """What transformers saves for this config: name → shape, and how many parameters it says the model has."""
+    """The checkpoint that transformers saves for this config: name → shape, and its number of parameters."""
     import transformers
     from safetensors import safe_open
 
@@ -34,7 +34,7 @@ def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[in
 
 
 @pytest.mark.parametrize("config", tiny_configs())
-def test_names_shapes_and_total_are_those_transformers_saves(config: dict[str, Any], tmp_path: Path) -> None:
+def test_names_shapes_and_total_equal_transformers(config: dict[str, Any], tmp_path: Path) -> None:
     family = find_family(config["model_type"])
     tree = family(Config(config))
     shapes, parameters = checkpoint(config, tmp_path)
@@ -44,7 +44,7 @@ def test_names_shapes_and_total_are_those_transformers_saves(config: dict[str, A
 
 
 @pytest.mark.parametrize("config", tiny_configs())
-def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
+def test_gguf_names_equal_llama_cpp(config: dict[str, Any]) -> None:
     gguf = pytest.importorskip("gguf")
     family = find_family(config["model_type"])
     if not family.gguf:
@@ -65,7 +65,7 @@ def test_gguf_names_are_those_llama_cpp_maps_to(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("config", tiny_configs())
-def test_fused_names_are_those_transformers_5_holds_in_memory(config: dict[str, Any]) -> None:
+def test_fused_names_equal_transformers_5(config: dict[str, Any]) -> None:
     import torch
     import transformers
 
@@ -75,7 +75,7 @@ def test_fused_names_are_those_transformers_5_holds_in_memory(config: dict[str, 
         pytest.skip("no experts to fuse")
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
-    held = {name: tuple(x.shape) for name, x in model.state_dict().items()}
+    saved = {name: tuple(x.shape) for name, x in model.state_dict().items()}
     if model.config.tie_word_embeddings:
-        del held["lm_head.weight"]
-    assert {x.name: x.shape for x in scheme.tensors(family(Config(config)))} == held
+        del saved["lm_head.weight"]
+    assert {x.name: x.shape for x in scheme.tensors(family(Config(config)))} == saved

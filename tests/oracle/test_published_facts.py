@@ -18,10 +18,10 @@ ORACLE = {name: x for name, x in ENTRIES.items() if x["params"] is not None}
 TEXT = ("language_model", "lm_head", "text_model")
 
 REFUSED = {
-    "deepseek_v4": "its attention compresses and indexes its own cache; not one of the blocks here",
-    "t5gemma": "an encoder beside the decoder",
+    "deepseek_v4": "its attention compresses and indexes its cache; there is no such block",
+    "t5gemma": "an encoder-decoder model",
 }
-"""Model types with an oracle that this package refuses, and why."""
+"""Unsupported model types among the published configurations, with the reason."""
 
 
 def model_of(entry: dict[str, Any]) -> llamath.Model:
@@ -32,7 +32,7 @@ def model_of(entry: dict[str, Any]) -> llamath.Model:
 
 
 TRIMMED = {"GPTNeoXForSequenceClassification": 3}
-"""Classifiers whose number of labels the published facts leave out of the configuration."""
+"""Number of labels of classifiers whose published configurations lack it."""
 
 
 def multimodal(entry: dict[str, Any]) -> bool:
@@ -40,19 +40,19 @@ def multimodal(entry: dict[str, Any]) -> bool:
 
 
 def oracles(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """What each version of transformers said, without the one that contradicts the other and the published file (phimoe's head size)."""
+    """The results of each version of transformers, without the one that contradicts the other and the published file (phimoe's head size)."""
     return [x for version in ("v4", "v5") if (x := entry.get(version)) and x["params"] == entry["params"]]
 
 
 def hashed(scheme: Scheme, model: llamath.Model) -> str:
-    """The oracle's hash: its parameters, without the buffers that files have besides."""
+    """The oracle's hash of names and shapes: parameters without buffers."""
     tensors = (x for x in scheme.tensors(model.tree) if not x.parts[0].weight.buffer)
     lines = sorted(f"{x.name}\t{'x'.join(map(str, x.shape))}\n" for x in tensors)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("name", ORACLE)
-def test_total(name: str) -> None:
+def test_total_equals_published(name: str) -> None:
     entry = ENTRIES[name]
     if (model_type := entry["config"]["model_type"]) in REFUSED:
         with pytest.raises(llamath.UnknownModel, match=model_type):
@@ -72,7 +72,7 @@ def test_total(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)])
-def test_names_and_shapes(name: str) -> None:
+def test_names_and_shapes_equal_published(name: str) -> None:
     entry = ENTRIES[name]
     if entry["config"]["model_type"] in REFUSED:
         pytest.skip("refused by name")
@@ -86,7 +86,7 @@ def test_names_and_shapes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, x in ENTRIES.items() if x["params"] is None])
-def test_what_nobody_can_prove_is_refused_or_proven_elsewhere(name: str) -> None:
+def test_configuration_without_oracle_is_an_error(name: str) -> None:
     try:
         model = model_of(ENTRIES[name])
     except llamath.LlamathError as error:
@@ -101,7 +101,7 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 def whole(index: dict[str, Any]) -> bool:
-    """An index whose file holds the text model, plainly stored, and at most tied copies besides."""
+    """Whether an index lists exactly the unquantized text model, with at most tied copies in addition."""
     entry = BY_NAME.get(index["config"])
     plain = (
         entry is not None
@@ -118,7 +118,7 @@ def whole(index: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name, x in INDEXES.items() if whole(x)])
-def test_published_index_lists_these_names(name: str) -> None:
+def test_names_equal_published_index(name: str) -> None:
     index = INDEXES[name]
     model = model_of(BY_NAME[index["config"]])
     candidates = [model.family.hf, headless_scheme(model.family.hf)]

@@ -1,4 +1,4 @@
-"""No silently wrong number: synonyms, defaults of the class, keys that make a model another one."""
+"""Configurations: synonyms, defaults of the class, unsupported features, invalid values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SMALL: dict[str, Any] = {
         ("lfm2-1.2b", "intermediate_size", 256),
     ],
 )
-def test_a_changed_synonym_wins(slug: str, key: str, value: int) -> None:
+def test_changed_synonym_takes_precedence(slug: str, key: str, value: int) -> None:
     assert llamath.load(slug, changes={key: value}).parameters.total != llamath.load(slug).parameters.total
 
 
-def test_synonyms_that_contradict_each_other_are_an_error() -> None:
+def test_contradicting_synonyms_are_an_error() -> None:
     with pytest.raises(llamath.ConfigError, match="contradicts"):
         llamath.load({"model_type": "gpt2", "n_embd": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99})
 
@@ -40,7 +40,7 @@ def test_synonyms_that_contradict_each_other_are_an_error() -> None:
         ("llama", {"num_key_value_heads": None}),
     ],
 )  # fmt: skip
-def test_absent_and_null_mean_what_the_class_means(model_type: str, more: dict[str, Any]) -> None:
+def test_absent_and_null_keys_follow_the_class(model_type: str, more: dict[str, Any]) -> None:
     import torch
     import transformers
 
@@ -62,14 +62,14 @@ def test_absent_and_null_mean_what_the_class_means(model_type: str, more: dict[s
     ],
     ids=lambda x: next(iter(x)),
 )
-def test_more_than_the_family_is_refused(more: dict[str, Any]) -> None:
+def test_unsupported_features_are_errors(more: dict[str, Any]) -> None:
     with pytest.raises(llamath.ConfigError) as error:
         llamath.load({"model_type": "llama", **SMALL, **more})
     assert next(iter(more)) in str(error.value) and error.value.hint
 
 
 @pytest.mark.parametrize("model_type", ["bloom", "opt", "stablelm", "gpt_bigcode", "olmoe", "falcon"])
-def test_a_head_size_that_the_class_does_not_have_is_refused(model_type: str) -> None:
+def test_unsupported_head_size_is_an_error(model_type: str) -> None:
     extra = {
         "num_key_value_heads": 16,
         "max_position_embeddings": 64,
@@ -82,20 +82,20 @@ def test_a_head_size_that_the_class_does_not_have_is_refused(model_type: str) ->
         llamath.load({"model_type": model_type, **SMALL, **extra, "head_dim": 12})
 
 
-def test_an_outer_tie_wins() -> None:
+def test_outer_tie_word_embeddings_takes_precedence() -> None:
     text = {"model_type": "llama", **SMALL, "tie_word_embeddings": False}
     tied = llamath.load({"model_type": "llava", "tie_word_embeddings": True, "text_config": text, "vision_config": {}})
     assert tied.parameters.total == tied.parameters.tied_counted_twice - 99 * 64
 
 
-def test_a_dotted_change_reaches_into_an_object() -> None:
+def test_dotted_change_reaches_into_an_object() -> None:
     model = llamath.load("llama-3.1-8b", changes={"rope_scaling.factor": 4.0})
     assert model.config.data["rope_scaling"]["factor"] == 4.0
     assert llamath.load("llama-3.1-8b").config.data["rope_scaling"]["factor"] == 8.0
 
 
 @pytest.mark.parametrize("slug", ["olmo-3-7b", "gpt-oss-20b", "qwen3.5-27b"])
-def test_a_billion_layers_of_a_listed_model(slug: str) -> None:
+def test_billion_layers_are_counted_quickly(slug: str) -> None:
     with pytest.raises(llamath.ConfigError) as error:
         llamath.load(slug, changes={"num_hidden_layers": 10**9})
     assert "layer_types=null" in error.value.hint
@@ -104,7 +104,7 @@ def test_a_billion_layers_of_a_listed_model(slug: str) -> None:
 
 @pytest.mark.parametrize("value", [[], [1], "x", {}, True])
 @pytest.mark.parametrize("key", ["factor", "short_factor", "rope_type", "original_max_position_embeddings"])
-def test_no_odd_rope_scaling_escapes(key: str, value: object) -> None:
+def test_invalid_rope_scaling_is_an_error(key: str, value: object) -> None:
     scaling = {"rope_type": "longrope" if "short" in key else "linear", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]}
     try:
         llamath.load({"model_type": "llama", **SMALL, "rope_scaling": scaling | {key: value}})
@@ -114,6 +114,6 @@ def test_no_odd_rope_scaling_escapes(key: str, value: object) -> None:
 
 @pytest.mark.parametrize("key", ["sliding_window", "max_position_embeddings"])
 @pytest.mark.parametrize("value", [[1], "x", -5, 0, 2.5, True])
-def test_no_odd_window_or_context(key: str, value: object) -> None:
+def test_invalid_window_or_context_is_an_error(key: str, value: object) -> None:
     with pytest.raises(llamath.ConfigError, match=key):
         llamath.load({"model_type": "llama", **SMALL, key: value})

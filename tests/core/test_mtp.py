@@ -1,4 +1,4 @@
-"""Layers that predict further tokens: beside the model, never in its total; with them the published files are whole to the last number."""
+"""Multi-token prediction layers: excluded from the total, and exact in comparison with published files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = {
 
 
 def stored(model: llamath.Model) -> int:
-    """The numbers in a published file: the model's, and those of the further layers with the tied matrices stored again."""
+    """The number of elements in published files: the model, and its MTP layers with the tied matrices stored again."""
     return model.parameters.total + sum(int(part.weight.size) for x in model.family.hf.mtp_tensors(model.tree) for part in x.parts)
 
 
@@ -29,13 +29,13 @@ def stored(model: llamath.Model) -> int:
     ("slug", "published"),
     [("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)],
 )
-def test_published_totals_of_files_with_them(slug: str, published: int) -> None:
-    """What the hub reports of zai-org/GLM-4.5 and GLM-4.5-Air, all tensors together."""
+def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: int) -> None:
+    """Totals of zai-org/GLM-4.5 and GLM-4.5-Air as reported by the Hub."""
     assert stored(llamath.load(slug)) == published
 
 
-def test_deepseek_v3_to_the_last_number_of_its_files() -> None:
-    """deepseek-ai/DeepSeek-V3 as its hub page counts it by type (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
+def test_deepseek_v3_equals_its_files_exactly() -> None:
+    """deepseek-ai/DeepSeek-V3 as counted by type on its Hub page (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
     model = llamath.load("deepseek-v3")
     hf, V, d = model.family.hf, 129280, 7168
     counts: Counter[str] = Counter()
@@ -53,7 +53,7 @@ def test_deepseek_v3_to_the_last_number_of_its_files() -> None:
     assert stored(model) - model.parameters.total == 11_610_068_224 + 2 * V * d
 
 
-def test_no_view_of_the_model_has_them() -> None:
+def test_mtp_layers_are_excluded_from_every_report() -> None:
     with_them, without = llamath.load(TINY), llamath.load({**TINY, "num_nextn_predict_layers": 0})
     assert with_them.parameters.replace(extras={}) == without.parameters.replace(extras={})
     assert [x.path for x in with_them.weights] == [x.path for x in without.weights]
@@ -62,7 +62,7 @@ def test_no_view_of_the_model_has_them() -> None:
         llamath.load({**TINY, "num_nextn_predict_layers": -1})
 
 
-def test_a_checkpoint_that_has_them_is_whole(tmp_path: Path) -> None:
+def test_checkpoint_with_mtp_layers_is_verified(tmp_path: Path) -> None:
     model = llamath.load(TINY)
     further = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.mtp_tensors(model.tree)}
     assert "model.layers.3.shared_head.head.weight" in further and "model.layers.3.eh_proj.weight" in further

@@ -1,7 +1,7 @@
-"""flops against torch's own counter on transformers' models: integers, forward, backward and decode, and what torch counts otherwise and why.
+"""FLOPs compared with torch's FlopCounterMode on transformers' models: exact for forward, backward and decode, with known differences.
 
-Experts run as `batched_mm`, where each token meets the experts it chose and no others. The default `grouped_mm` is an operator that torch's
-counter does not know: it counts no expert at all.
+Experts run as `batched_mm`, which computes only the chosen experts. The default `grouped_mm` is unknown to torch's counter, which then
+counts no experts at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.transformers
 
 B, T = 2, 9
 NO_SDPA = frozenset("bloom gemma2 gpt_oss gptj mpt".split())
-"""Families whose models transformers runs with its own attention alone."""
+"""Families that transformers runs only with eager attention."""
 
 
 def plain() -> list[Any]:
@@ -34,7 +34,7 @@ def plain() -> list[Any]:
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Threads that wait for each other take longer than these models."""
+    """Use one thread: these models are too small for more."""
     import torch
 
     before = torch.get_num_threads()
@@ -76,7 +76,7 @@ def these(tree: Decoder, kind: type[Any]) -> list[FoldedBlock]:
 
 
 def every_expert(tree: Decoder, tokens: int) -> int:
-    """Llama 4 in transformers sends each token to all experts, and multiplies what those not chosen give by 0."""
+    """Llama 4 in transformers sends each token to all experts, and multiplies the outputs of those not chosen by 0."""
     found = 0
     for x in these(tree, MoE):
         (expert, n), *_ = x.block.experts.distinct()
@@ -85,17 +85,17 @@ def every_expert(tree: Decoder, tokens: int) -> int:
 
 
 def outputs(tree: Decoder, more: int) -> int:
-    """What a convolution that works out so many outputs more than it hands on comes to."""
+    """The FLOPs of a convolution that computes more outputs than it returns."""
     return sum(2 * B * more * int(x.block.weight.size) * x.active for x in these(tree, Convolution))
 
 
 def padding(tree: Decoder) -> int:
-    """A convolution padded on both sides has c − 1 outputs that are cut off."""
+    """A convolution padded on both sides computes c − 1 outputs that are discarded."""
     return sum(2 * B * int(x.block.weight.size) * (int(x.block.weight.shape[1]) - 1) * x.active for x in these(tree, Convolution))
 
 
 def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
-    """What transformers' chunked algorithms multiply, chunks filled up with zeros; triangular systems are solved beside torch's counter."""
+    """The FLOPs of transformers' chunked algorithms, with padded chunks; torch does not count triangular solves."""
     found, chunk = 0, 64
     for x in these(tree, GatedDeltaNet):
         Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
@@ -112,12 +112,12 @@ def states(tree: Decoder, at: ForwardPass) -> int:
 
 
 def read_out(tree: Decoder) -> int:
-    """Of a step of Mamba-2's state transformers writes S c as a product, and all else, like the delta rule's step, element by element."""
+    """In a decode step transformers computes S c of Mamba-2 as a product, and everything else elementwise."""
     return sum(B * int(x.block.flops_per_token) // 2 * x.active for x in these(tree, Mamba2))
 
 
 def expected(config: dict[str, Any], tree: Decoder) -> int:
-    """What torch's counter should say of a prompt."""
+    """The FLOPs of a prompt that torch's counter should report."""
     at = ForwardPass.prefill(T, masked=False)
     ours = forward_flops(tree, at, B).total - states(tree, at) + in_chunks(tree, config) + padding(tree)
     return ours + (every_expert(tree, T) if config["model_type"] == "llama4_text" else 0)
@@ -130,7 +130,7 @@ def expected(config: dict[str, Any], tree: Decoder) -> int:
         *(pytest.param(x.values[0], "sdpa", id=f"{x.id}-sdpa") for x in plain() if x.values[0]["model_type"] not in NO_SDPA),
     ],
 )
-def test_forward_and_backward_are_torch_s(config: dict[str, Any], attention: str) -> None:
+def test_forward_and_backward_flops_equal_torch(config: dict[str, Any], attention: str) -> None:
     tree, model = tree_of(config), built(config, attention)
     tokens = ids()
     forward, out = counted(lambda: model(tokens, use_cache=False).logits)
@@ -143,13 +143,13 @@ def test_forward_and_backward_are_torch_s(config: dict[str, Any], attention: str
 
 
 def unpacked_again(tree: Decoder, at: ForwardPass) -> int:
-    """transformers keeps the latent vector and unpacks the keys and values of all tokens again for each new one."""
+    """transformers caches the latent vector and expands the keys and values of all tokens again for each new token."""
     sizes = (int(x.block.k_up.weight.size + x.block.v_up.weight.size) * x.active for x in these(tree, LatentAttention))
     return sum(2 * B * (at.context - 1) * size for size in sizes)
 
 
 @pytest.mark.parametrize("config", plain())
-def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
+def test_decode_flops_equal_torch(config: dict[str, Any]) -> None:
     import torch
 
     tree, tokens = tree_of(config), ids()
@@ -164,7 +164,7 @@ def test_a_decoded_token_is_torch_s(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"])
-def test_torch_counts_no_grouped_expert(config: dict[str, Any]) -> None:
+def test_torch_does_not_count_grouped_experts(config: dict[str, Any]) -> None:
     tree, tokens = tree_of(config), ids()
     grouped, _ = counted(lambda: built(config, "eager", "grouped_mm")(tokens, use_cache=False))
     assert forward_flops(tree, ForwardPass.prefill(T, masked=False), B).total - grouped == forward_flops(
@@ -172,7 +172,7 @@ def test_torch_counts_no_grouped_expert(config: dict[str, Any]) -> None:
     ).of("experts")
 
 
-def test_frozen_embeddings_spare_the_first_layer_s_input_gradients() -> None:
+def test_frozen_embeddings_save_first_layer_input_gradients() -> None:
     (config,) = [x.values[0] for x in tiny_configs() if x.id == "llama-plain"]
     tree, model = tree_of(config), built(config, "eager")
     model.get_input_embeddings().requires_grad_(False)
@@ -184,7 +184,7 @@ def test_frozen_embeddings_spare_the_first_layer_s_input_gradients() -> None:
 
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() if x.id in ("llama-plain", "deepseek_v3-plain", "gpt2-plain")])
-def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
+def test_fused_attention_recomputes_scores_in_backward(config: dict[str, Any]) -> None:
     """torch's formula for the backward pass of fused attention, from the shapes of q, k and v."""
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
@@ -202,8 +202,8 @@ def test_a_fused_kernel_scores_again(config: dict[str, Any]) -> None:
     assert backward == 2 * forward_flops(tree, at, B).mixing_total + fused.rescored
 
 
-def test_steps_of_states_are_these_products() -> None:
-    """The recurrences of the delta rule and of Mamba-2 with each product written as one, counted by torch."""
+def test_recurrent_mixer_flops_equal_their_products() -> None:
+    """The recurrences of the delta rule and of Mamba-2 with each product as one matrix operation, counted by torch."""
     import torch
 
     for config in (x.values[0] for x in tiny_configs() if x.id in ("qwen3_next-plain", "nemotron_h-plain")):
@@ -220,8 +220,8 @@ def test_steps_of_states_are_these_products() -> None:
             assert found == int(x.block.flops_per_token)
 
 
-def test_absorbed_latent_attention_is_these_products() -> None:
-    """DeepSeek-V2's absorption: the query is carried into the latent space, and the sum of latent vectors out of it, by each head's part."""
+def test_absorbed_latent_attention_flops_equal_their_products() -> None:
+    """DeepSeek-V2's absorption: each head projects the query into the latent space, and the sum of latent vectors out of it."""
     import torch
 
     (config,) = [x.values[0] for x in tiny_configs() if x.id == "deepseek_v3-plain"]

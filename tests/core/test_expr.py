@@ -1,4 +1,4 @@
-"""Dims are ints that explain themselves."""
+"""Dims are ints with a symbolic expression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ dims = st.builds(Dim, st.sampled_from(LETTERS), st.integers(1, 10**6))
 env = st.fixed_dictionaries({letter: st.integers(1, 10**9) for letter in LETTERS})
 
 
-def test_products_and_sums_read_as_written() -> None:
+def test_products_and_sums_keep_their_order() -> None:
     H, K, h, F = Dim("H", 32), Dim("K", 8), Dim("h", 128), Dim("F", 14336)
     assert (H * h, (H * h).symbol, (H * h).numbers) == (4096, "H·h", "32·128")
     assert ((H * h + 2 * (K * h)).symbol, H * h + 2 * (K * h)) == ("H·h + 2·K·h", 6144)
@@ -24,18 +24,18 @@ def test_products_and_sums_read_as_written() -> None:
     assert repr(H) == "Dim('H', 32)" and str(H) == "32" and f"{F:,}" == "14,336"
 
 
-def test_the_sum_of_nothing_is_zero() -> None:
+def test_empty_sum_is_zero() -> None:
     assert (total([]), total([]).symbol, product([])) == (0, "0", 1)
 
 
-def test_a_dim_survives_a_copy() -> None:
+def test_dim_survives_copying_and_pickling() -> None:
     x = Dim("H", 3) * Dim("h", 5)
     again = pickle.loads(pickle.dumps(x))
     assert (again, again.symbol) == (x, x.symbol)
 
 
 @given(env, st.data())
-def test_the_written_expression_evaluates_to_the_value(env: dict[str, int], data: st.DataObject) -> None:
+def test_printed_expression_evaluates_to_the_value(env: dict[str, int], data: st.DataObject) -> None:
     def expression(depth: int) -> int:
         if depth == 0:
             letter = data.draw(st.sampled_from(LETTERS))
