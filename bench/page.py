@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 import llamath
 from harness import keep
-from llamath.web.server.page_html import FOLDER, page
+from llamath.web.server.page_html import FOLDER, model_page
 
 ROUNDS = 7
 SUBJECTS = {"Llama 3 8B": ["llama-3-8b"], "Llama 3.1 405B": ["llama-3.1-405b"], "DeepSeek-V3": ["deepseek-v3"]} | {
@@ -87,7 +87,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, slugs in SUBJECTS.items():
-            text = page([llamath.load(x) for x in slugs])
+            text = model_page([llamath.load(x) for x in slugs])
             path = Path(folder) / f"{slugs[-1]}.html"
             path.write_text(text)
             gc.collect()

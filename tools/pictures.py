@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 import llamath
-from llamath.web.server.page_html import page
+from llamath.web.server.page_html import model_page
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TAKEN: dict[str, tuple[list[str], str, str, str]] = {
@@ -38,7 +38,7 @@ def main() -> None:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, (slugs, theme, state, parts) in TAKEN.items():
             path = Path(folder) / f"{name}.html"
-            path.write_text(page([llamath.load(x) for x in slugs]))
+            path.write_text(model_page([llamath.load(x) for x in slugs]))
             how: Any = {"color_scheme": theme, "viewport": {"width": 1080, "height": 1000}}
             tab = browser.new_page(**how)
             tab.goto(path.as_uri() + state)

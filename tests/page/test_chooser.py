@@ -13,7 +13,7 @@ from test_page import PAYLOADS
 
 import llamath
 from llamath.catalog import presets
-from llamath.web.server.chooser import chooser, notice
+from llamath.web.server.chooser import chooser_page, error_page
 from support.serving import Place, served
 from support.tabs import browser, new_context
 
@@ -52,7 +52,7 @@ def visible(tab: Any) -> list[str]:
 
 
 def test_model_list_equals_the_catalogue() -> None:
-    text = chooser(OWN, True)
+    text = chooser_page(OWN, True)
     found = re.search('id="data">(.*?)</script>', text)
     assert found is not None
     data = json.loads(found[1])
@@ -63,7 +63,7 @@ def test_model_list_equals_the_catalogue() -> None:
 
 def test_notice_is_shown_as_text() -> None:
     for x in PAYLOADS:
-        text = notice(x, x, "../")
+        text = error_page(x, x, "../")
         assert len(re.findall("<(?!/)", text.partition("</style>")[2])) == 6
 
 

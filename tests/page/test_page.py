@@ -23,8 +23,8 @@ from llamath.core.errors import LlamathError
 from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
-from llamath.web.page_data.page_data import payload
-from llamath.web.server.page_html import FOLDER, inert, page, page_of
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import FOLDER, html_safe_json, model_page, page_from_data
 from support.reference_data import tiny_configs
 from support.tabs import Tab, browser, wait_until_drawn
 
@@ -89,8 +89,8 @@ def truth(model: Model, at: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 def everything() -> dict[str, Any]:
-    made = [payload([x])["models"][0] for x in MODELS]
-    return payload(MODELS[:2]) | {"models": made}
+    made = [build_page_data([x])["models"][0] for x in MODELS]
+    return build_page_data(MODELS[:2]) | {"models": made}
 
 
 def test_forms_equal_the_reports(everything: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def test_forms_equal_the_reports(everything: dict[str, Any]) -> None:
 @pytest.mark.parametrize("slug", SAMPLE)
 def test_page_data_sum_to_totals(slug: str) -> None:
     model = llamath.load(slug)
-    data = payload([model])["models"][0]
+    data = build_page_data([model])["models"][0]
     total = model.parameters.total
     assert sum(int(x["total"]) for x in data["sections"]) == total == sum(int(x["parameters"]) for x in data["tiles"])
     assert sum(int(y["total"]) for x in data["sections"] for y in x["rows"]) == total
@@ -127,7 +127,7 @@ def test_page_data_sum_to_totals(slug: str) -> None:
         tiles = sum(int(x["bytes"][dtype["name"]]) for x in data["tiles"])
         assert tiles == int(dtype["bytes"])
         assert tiles == MemoryCalculator(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
-    assert json.loads(inert(data)) == data
+    assert json.loads(html_safe_json(data)) == data
 
 
 def test_assets_are_small() -> None:
@@ -139,7 +139,7 @@ def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
     path = str(tmp_path / "page.html")
     done = CliRunner().invoke(cli, ["export", "gpt2", "-o", path])
     assert done.exit_code == 0 and "wrote" in done.stderr and not done.stdout
-    assert Path(path).read_text() == page([llamath.load("gpt2")])
+    assert Path(path).read_text() == model_page([llamath.load("gpt2")])
     again = CliRunner().invoke(export, ["gpt2", "-o", path], standalone_mode=False)
     assert isinstance(again.exception, LlamathError) and again.exception.hint == "--force writes over it"
     assert CliRunner().invoke(cli, ["export", "gpt2", "-o", path, "--force"]).exit_code == 0
@@ -159,7 +159,7 @@ def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, every
     for i in [draw.randrange(len(MODELS)) for _ in range(120)]:
         kept = {key: x for key, x in asked(draw, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
         asks += [[i, asked(draw, everything["models"][i]) | kept] for _ in range(10)]
-    with Tab(browser, tmp_path, page_of(everything)) as tab:
+    with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         said = tab.evaluate("asks => asks.map(([i, at]) => asked.memory(i, at))", asks)
     for (i, at), found in zip(asks, said, strict=True):
         assert found == truth(MODELS[i], at), (MODELS[i].name, at)
@@ -172,8 +172,8 @@ def bare(text: str) -> str:
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
 def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: str) -> None:
     model, draw = MODELS[SAMPLE.index(slug)], random.Random(3)
-    data = payload([model])
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    data = build_page_data([model])
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         assert bare(tab.text_content("[data-part=parameters]")) == str(model.parameters.total)
         for _ in range(5):
             at = asked(draw, data["models"][0])
@@ -196,7 +196,7 @@ def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: st
 
 def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
-    with Tab(browser, tmp_path, page([model])) as tab:
+    with Tab(browser, tmp_path, model_page([model])) as tab:
         tab.focus("[data-part=parameters]")
         tab.keyboard.press("Enter")
         text = tab.text_content("dialog[open] pre")
@@ -213,7 +213,7 @@ def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
 def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, slug: str) -> None:
     """The written numbers are worked out again, by Python."""
     words = {"⌊": "int(", "⌋": ")", "⌈": "-int(-(", "⌉": ")//1)", "·": "*", ",": "", " / ": "/"}
-    with Tab(browser, tmp_path, page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8") as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8") as tab:
         for part in ("cache", "activations", "logits", "total"):
             tab.click(f"[data-part={part}]")
             *_, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
@@ -299,9 +299,9 @@ def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, vi
 
     assert len(set(PAYLOADS)) >= 100
     used: list[str] = []
-    data = poisoned(payload([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]), cycle(PAYLOADS), used)
+    data = poisoned(build_page_data([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]), cycle(PAYLOADS), used)
     assert set(used) == set(PAYLOADS)
-    with Tab(browser, tmp_path, page_of(data), f"#view={view}") as tab:
+    with Tab(browser, tmp_path, page_from_data(data), f"#view={view}") as tab:
         text = tab.text_content("main")
         assert sum(x in text for x in PAYLOADS) > (30 if view == "design" else 80)
         assert tab.locator("script").count() == 2
@@ -319,7 +319,7 @@ def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, vi
 def test_hostile_tensor_names_are_shown_as_text(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("gpt2")
     hostile = model.replace(name="</title><script>document.title='x'</script>", source="<img src=x>", notes=tuple(PAYLOADS))
-    with Tab(browser, tmp_path, page([hostile])) as tab:
+    with Tab(browser, tmp_path, model_page([hostile])) as tab:
         assert tab.text_content("h1") == hostile.name
         assert tab.locator("img").count() == 0
 
@@ -337,13 +337,13 @@ def test_hostile_tensor_names_are_shown_as_text(browser: Any, tmp_path: Path) ->
     ],
 )
 def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), at) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), at) as tab:
         assert tab.input_value("#context") == "1024" and tab.input_value("#batch") == "1"
         assert tab.text_content("h1") == "GPT-2 small"
 
 
 def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
-    text = page([llamath.load("llama-3-8b"), llamath.load("gpt2")])
+    text = model_page([llamath.load("llama-3-8b"), llamath.load("gpt2")])
     with Tab(browser, tmp_path, text) as tab:
         tab.click("[data-view=a]")
         tab.fill("#context", "777")
@@ -359,7 +359,7 @@ def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
 
 
 def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         tab.keyboard.press("/")
         assert tab.evaluate("document.activeElement.id") == "find"
         tab.keyboard.type("norm")
@@ -402,7 +402,7 @@ def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any, w
     """In every state; nor does a phone's page have to be moved sideways, nor is anything too small for a finger."""
     from axe_playwright_python.sync_playwright import Axe
 
-    text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
+    text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
     with Tab(browser, tmp_path, text, color_scheme=theme, width=width, bypass_csp=True) as tab:
         for name, at in STATES.items():
             tab.evaluate("at => { location.hash = at }", at)
@@ -418,7 +418,7 @@ def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any, w
 
 def test_nothing_is_cut_off_at_200_percent(browser: Any, tmp_path: Path) -> None:
     """A window of 1280 points at 200 %."""
-    text = page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
+    text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
     with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
         for name, at in STATES.items():
             tab.evaluate("at => { location.hash = at }", at)
@@ -427,13 +427,13 @@ def test_nothing_is_cut_off_at_200_percent(browser: Any, tmp_path: Path) -> None
 
 
 def test_reduced_motion_disables_animations(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
         moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
         assert tab.evaluate("matchMedia('(prefers-reduced-motion: reduce)').matches") and tab.evaluate(moving) == 0
 
 
 def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         tab.emulate_media(media="print")
         assert tab.is_visible("[data-part=parameters]") and tab.is_visible("svg.bar >> nth=0")
         assert tab.locator("[type=range]:visible, [type=search]:visible, nav:visible, .tools:visible").count() == 0
@@ -447,7 +447,7 @@ def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> N
 def test_open_derivation_has_no_accessibility_violations(browser: Any, tmp_path: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), bypass_csp=True) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), bypass_csp=True) as tab:
         for part in ("parameters", "weights", "overhead"):
             tab.click(f"[data-part={part}]")
             assert not Axe().run(tab).response["violations"], part
@@ -455,7 +455,7 @@ def test_open_derivation_has_no_accessibility_violations(browser: Any, tmp_path:
 
 
 def test_content_security_policy_blocks_everything_else(browser: Any, tmp_path: Path) -> None:
-    tab = Tab(browser, tmp_path, page([llamath.load("gpt2")]))
+    tab = Tab(browser, tmp_path, model_page([llamath.load("gpt2")]))
     assert tab.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')") == "refused"
     assert (
         tab.page.evaluate("(() => { try { document.body.innerHTML = '<b>x</b>'; return 'set' } catch { return 'refused' } })()")

@@ -25,9 +25,9 @@ from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.model import Model
 from llamath.web.page_data.checkpoint_data import opened
 from llamath.web.page_data.forms import evaluate
-from llamath.web.page_data.page_data import payload
+from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.pass_forms import pairs
-from llamath.web.server.page_html import page, page_of
+from llamath.web.server.page_html import model_page, page_from_data
 from support.tabs import Tab, browser
 
 assert browser
@@ -46,7 +46,7 @@ def model_of(slug: str) -> Model:
 
 @cache
 def data_of(slug: str) -> dict[str, Any]:
-    return payload([model_of(slug)])
+    return build_page_data([model_of(slug)])
 
 
 def walked(model: Model, name: str, context: int, batch: int) -> Walkthrough:
@@ -130,7 +130,7 @@ OVERLAPS = """() => {
 @pytest.mark.parametrize("slug", SAMPLE)
 def test_diagram_shows_the_walkthrough(browser: Any, tmp_path: Path, slug: str) -> None:
     model, draw = model_of(slug), random.Random(slug)
-    with Tab(browser, tmp_path, page_of(data_of(slug)), "#shapes=numbers", width=1280) as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of(slug)), "#shapes=numbers", width=1280) as tab:
         passes = tab.eval_on_selector_all("#choice-pass option", "xs => xs.map((x) => x.value)")
         for name in passes:
             tab.select_option("#choice-pass", name)
@@ -155,14 +155,14 @@ def test_diagram_shows_the_walkthrough(browser: Any, tmp_path: Path, slug: str) 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
 def test_diagram_fits_a_phone(browser: Any, tmp_path: Path, slug: str) -> None:
     for shapes in ("letters", "numbers"):
-        with Tab(browser, tmp_path, page_of(data_of(slug)), f"#shapes={shapes}&context=131072&batch=64", width=320) as tab:
+        with Tab(browser, tmp_path, page_from_data(data_of(slug)), f"#shapes={shapes}&context=131072&batch=64", width=320) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth") <= 320
             assert tab.evaluate("document.querySelector('.diagram').getBoundingClientRect().width") <= 320
             assert not tab.evaluate(OVERLAPS)
 
 
 def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of(data_of("llama-3-8b")), "#context=1000&batch=2") as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), "#context=1000&batch=2") as tab:
         tab.focus(".diagram [tabindex='0']")
         tab.keyboard.press("Enter")
         assert "[2, 1000, 4096]" in tab.text_content("dialog[open]")
@@ -200,7 +200,7 @@ def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:
         ("llama-3-8b", ["query heads: 32, key and value heads: 8, 4 to each"]),
         ("deepseek-v3", ["query heads: 128, latent vector: 1, 128 to each", "256 experts, of which a token passes 8, and a shared one"]),
     ):
-        with Tab(browser, tmp_path, page_of(data_of(slug))) as tab:
+        with Tab(browser, tmp_path, page_from_data(data_of(slug))) as tab:
             assert tab.eval_on_selector_all(".shared svg", "xs => xs.map((x) => x.getAttribute('aria-label'))") == labels
             assert slug != "llama-3-8b" or tab.locator(".shared circle").count() == 32
 
@@ -209,7 +209,7 @@ def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:
 def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
     model = model_of(slug)
     n = int(model.tree.layers.n)
-    with Tab(browser, tmp_path, page_of(data_of(slug)), "#context=5000&batch=3&kv=bf16") as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of(slug)), "#context=5000&batch=3&kv=bf16") as tab:
         whole = {
             "parameters": model.parameters.total,
             "flops": count_model_flops(model, FlopsRequest(context=5000)).decode.total,
@@ -230,7 +230,7 @@ def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
 
 
 def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of(data_of("mixtral-8x7b")), "#find=experts") as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of("mixtral-8x7b")), "#find=experts") as tab:
         tab.focus("tr:has(th.path) .number[data-column='2']")
         told = []
         for key in ("ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowRight"):
@@ -273,7 +273,7 @@ def places(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
 
 def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
     for place in places:
-        data = payload([opened(str(place))])["models"][0]
+        data = build_page_data([opened(str(place))])["models"][0]
         found = verify_checkpoint(str(place))
         own, manifest = data["checkpoint"], found.manifest
         held = sum(x.bytes for x in manifest.tensors)
@@ -295,16 +295,16 @@ def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
 def test_config_alone_has_no_findings(places: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((places[0] / "config.json").read_text())
     for name in (str(tmp_path), str(tmp_path / "config.json"), str(places[0] / "config.json"), "gpt2"):
-        assert payload([opened(name)])["models"][0]["checkpoint"] is None
+        assert build_page_data([opened(name)])["models"][0]["checkpoint"] is None
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
     broken = opened(str(tmp_path))
-    assert payload([broken])["models"][0]["checkpoint"] is None and "no verdict on its files" in broken.notes[-1]
+    assert build_page_data([broken])["models"][0]["checkpoint"] is None and "no verdict on its files" in broken.notes[-1]
     with pytest.raises(LlamathError):
         opened(str(tmp_path / "nothing.gguf"))
 
 
 def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
-    with Tab(browser, tmp_path, page([opened(str(places[1]))]), "#map=bytes&by=layer") as tab:
+    with Tab(browser, tmp_path, model_page([opened(str(places[1]))]), "#map=bytes&by=layer") as tab:
         assert "not what its configuration says" in tab.text_content(".checkpoint")
         marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
         assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
@@ -325,7 +325,7 @@ def test_blocks_and_findings_have_no_accessibility_violations(browser: Any, tmp_
     from axe_playwright_python.sync_playwright import Axe
 
     for place, at, width in ((str(places[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):
-        text = page([opened(place)])
+        text = model_page([opened(place)])
         with Tab(browser, tmp_path, text, at, color_scheme=theme, width=width, bypass_csp=True) as tab:
             found = Axe().run(tab).response["violations"]
             assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]

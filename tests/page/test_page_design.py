@@ -19,8 +19,8 @@ from llamath.core.errors import LlamathError
 from llamath.core.units import parse_quantity
 from llamath.web.page_data.design_data_page import design
 from llamath.web.page_data.forms import evaluate
-from llamath.web.page_data.page_data import payload
-from llamath.web.server.page_html import page, page_of
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import model_page, page_from_data
 from support.reference_data import tiny_configs
 from support.tabs import Tab, browser
 
@@ -43,9 +43,9 @@ def settings(draw: random.Random, found: dict[str, Any]) -> str:
 def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_path: Path) -> None:
     draw, made, refused = random.Random(11), 0, 0
     for pair in PAIRS:
-        data = payload([llamath.load(x) for x in pair])
+        data = build_page_data([llamath.load(x) for x in pair])
         asks = [[i, settings(draw, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
-        with Tab(browser, tmp_path, page_of(data)) as tab:
+        with Tab(browser, tmp_path, page_from_data(data)) as tab:
             said = tab.evaluate("asks => asks.map(([i, sizes]) => asked.design(i, sizes))", asks)
         for (i, sizes), found in zip(asks, said, strict=True):
             config = json.loads(found["config"])
@@ -63,7 +63,7 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
 
 
 def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), "#view=design&sizes=L126.d16384.F53248.H128&target=405B") as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#view=design&sizes=L126.d16384.F53248.H128&target=405B") as tab:
         assert tab.text_content("[data-part=designed]") == "405,853,388,800"
         assert "+853,388,800 parameters, +2,107.1 ppm" in tab.text_content("[data-part=away]")
         path = tmp_path / "config.json"
@@ -76,7 +76,7 @@ def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Pat
 
 
 def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Path) -> None:
-    text = page([llamath.load("llama-3-8b")])
+    text = model_page([llamath.load("llama-3-8b")])
     with Tab(browser, tmp_path, text) as tab:
         tab.click("[data-view=design]")
         tab.fill("#target", "8.03B")
@@ -106,7 +106,7 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
 )
 def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
     model = llamath.load("llama-3-8b")
-    with Tab(browser, tmp_path, page([model]), f"#view=design&{at}") as tab:
+    with Tab(browser, tmp_path, model_page([model]), f"#view=design&{at}") as tab:
         assert tab.text_content("[data-part=designed]") == f"{model.parameters.total:,}"
 
 
@@ -115,7 +115,7 @@ COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+
 
 def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
-    with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
         said = tab.evaluate("([texts, total]) => texts.map((x) => asked.quantity(x, total) || null)", [COUNTS, str(total)])
     for text, found in zip(COUNTS, said, strict=True):
         try:
@@ -155,9 +155,9 @@ def test_sliders_match_what_the_library_accepts() -> None:
 
 
 def test_family_without_a_form_is_named(browser: Any, tmp_path: Path) -> None:
-    data = payload([llamath.load("gpt2")])
+    data = build_page_data([llamath.load("gpt2")])
     data["models"][0]["design"] = {"letters": [], "why": "no form"}
-    with Tab(browser, tmp_path, page_of(data), "#view=design") as tab:
+    with Tab(browser, tmp_path, page_from_data(data), "#view=design") as tab:
         assert "GPT-2 small: no form" in tab.text_content("main")
 
 
@@ -165,7 +165,7 @@ def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) ->
     words = "</script><script>pwned()</script>", "<img src=x onerror=pwned()>", "\u202e\u2028`${pwned()}"
     data = {**llamath.load("llama-3-8b").config.data, **{f"_{x}": [x, {x: x}] for x in words}}
     model = llamath.load(data).replace(name=words[1])
-    with Tab(browser, tmp_path, page([model]), "#view=design") as tab:
+    with Tab(browser, tmp_path, model_page([model]), "#view=design") as tab:
         config = json.loads(tab.text_content("pre[aria-label='config.json']"))
         assert config == {**data, "head_dim": 128}
         assert tab.locator("img").count() == 0 and tab.locator("script").count() == 2 and words[1] in tab.text_content("main")
@@ -175,7 +175,7 @@ def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) ->
 def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    text = page([llamath.load("deepseek-v3"), llamath.load("llama-3-8b")])
+    text = model_page([llamath.load("deepseek-v3"), llamath.load("llama-3-8b")])
     for width, at in ((320, ""), (1100, "&sizes=k300"), (1100, "&like=b&target=8B")):
         with Tab(browser, tmp_path, text, f"#view=design{at}", color_scheme=theme, width=width, bypass_csp=True) as tab:
             found = Axe().run(tab).response["violations"]

@@ -17,7 +17,7 @@ from llamath.catalog import slugs
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError
-from llamath.web.server.page_html import page
+from llamath.web.server.page_html import model_page
 from support.tabs import Tab, browser
 
 __all__ = ["browser"]
@@ -197,7 +197,7 @@ def read(path: Path) -> Manifest | None:
 
 @pytest.fixture
 def tab(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as made:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as made:
         yield made
 
 
@@ -356,7 +356,7 @@ def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -
 
     paths = written(tmp_path, (x for x in (*sound(), ("bad.gguf", b"GGUF")) if x[0] in ("layers.safetensors", "bad.gguf")))
     for width in (320, 1100) if theme == "light" else (1100,):
-        with Tab(browser, tmp_path, page([llamath.load("gpt2")]), color_scheme=theme, width=width, bypass_csp=True) as made:
+        with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), color_scheme=theme, width=width, bypass_csp=True) as made:
             for path in paths:
                 made.set_input_files("#file-input", str(path))
                 made.wait_for_selector(".wrong" if path.suffix == ".gguf" else "section[aria-labelledby=file]")

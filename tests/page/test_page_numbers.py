@@ -13,8 +13,8 @@ from test_page_block import checkpoint
 
 import llamath
 from llamath.web.page_data.checkpoint_data import opened
-from llamath.web.page_data.page_data import payload
-from llamath.web.server.page_html import page_of
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import page_from_data
 from support.tabs import Tab, browser, wait_until_drawn
 
 assert browser
@@ -123,7 +123,7 @@ BOTH = ["#view=difference&context=5000", "#view=difference&mode=train&context=40
 
 @cache
 def data_of(name: str) -> dict[str, Any]:
-    return payload([llamath.load(x) for x in SETS[name]])
+    return build_page_data([llamath.load(x) for x in SETS[name]])
 
 
 def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[str, ...]]:
@@ -143,7 +143,7 @@ def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[s
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"])
 def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     data = data_of(name)
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         left = [y for within, states in STATES.items() for at in states for y in closed(tab, data, at, within)]
         left += [y for at in DESIGN for y in closed(tab, data, at, "")]
     assert not left, left
@@ -151,22 +151,22 @@ def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, 
 
 def test_every_number_of_two_models_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     data = data_of("two")
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         left = [y for at in (*BOTH, *DESIGN) for y in closed(tab, data, at, "")]
     assert not left, left
 
 
 @pytest.mark.parametrize("hostile", [False, True])
 def test_every_number_of_a_checkpoint_has_a_derivation(browser: Any, tmp_path: Path, hostile: bool) -> None:
-    data = payload([opened(str(checkpoint(tmp_path / "model", hostile)))])
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    data = build_page_data([opened(str(checkpoint(tmp_path / "model", hostile)))])
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         left = [y for at in ("#view=a", "#map=bytes&by=layer", "#map=bytes&by=kind") for y in closed(tab, data, at, "")]
     assert not left, left
 
 
 def test_every_number_of_a_dropped_file_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     data = data_of("gpt2")
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         tab.set_input_files("#file-input", str(checkpoint(tmp_path / "model") / "model.safetensors"))
         tab.wait_for_selector("section[aria-labelledby=file]")
         left = closed(tab, data, "#view=a&batch=2", "section[aria-labelledby=file]")
@@ -174,7 +174,7 @@ def test_every_number_of_a_dropped_file_has_a_derivation(browser: Any, tmp_path:
 
 
 def test_derivations_are_reachable_by_keyboard(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of(data_of("llama-3-8b")), "#context=5000") as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), "#context=5000") as tab:
         for opener in OPENERS:
             found = tab.locator(opener).first
             found.focus()
@@ -185,13 +185,13 @@ def test_derivations_are_reachable_by_keyboard(browser: Any, tmp_path: Path) -> 
 
 
 def test_neighboring_units_open_the_same_derivation(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of(data_of("llama-3-8b"))) as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b"))) as tab:
         tab.click("tr:has([data-part=cache]) td >> nth=2")
         assert "2³⁰" in tab.text_content("dialog[open]") and "cache / all" in tab.text_content("dialog[open]")
 
 
 def test_open_derivations_are_printed(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of(data_of("gpt2"))) as tab:
+    with Tab(browser, tmp_path, page_from_data(data_of("gpt2"))) as tab:
         tab.click("[data-part=cache]")
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.cli import cli
-from llamath.web.page_data.page_data import payload
-from llamath.web.server.page_html import page, page_of
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import model_page, page_from_data
 from support.tabs import Tab, browser, new_context
 
 __all__ = ["browser"]
@@ -37,7 +37,7 @@ def printed(*args: str) -> str:
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"])
 def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) -> None:
-    with Tab(browser, tmp_path, page([llamath.load(slug)])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load(slug)])) as tab:
         assert copied(tab, "[aria-label='Copy as text']") == printed("count", slug)
         assert copied(tab, "[aria-label='Copy as Markdown']") == printed("count", slug, "--markdown")
         assert copied(tab, "[aria-label='Copy as JSON']") == printed("count", slug, "--json")
@@ -46,13 +46,13 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
 
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
     pair = ("llama-2-7b", "llama-3-8b")
-    with Tab(browser, tmp_path, page([llamath.load(x) for x in pair])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load(x) for x in pair])) as tab:
         for form, option in (("text", []), ("Markdown", ["--markdown"]), ("JSON", ["--json"])):
             assert copied(tab, f"[aria-label='Copy as {form}']") == printed("diff", *pair, *option), form
 
 
 def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")]), "#context=4096&batch=2") as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#context=4096&batch=2") as tab:
         cells = tab.evaluate("[...document.querySelectorAll('section[aria-labelledby=memory] td.n')].map(x => x.textContent)")
         for form in ("text", "Markdown"):
             text = copied(tab, f"section[aria-labelledby=memory] .takes [aria-label$='as {form}']")
@@ -67,16 +67,16 @@ def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> No
 
 def test_hostile_cells_stay_one_markdown_row(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
-    data = payload([model])
+    data = build_page_data([model])
     data["models"][0]["sections"][0]["rows"][0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         text = copied(tab, "section[aria-labelledby=tensors] .takes [aria-label$='as Markdown']")
     rows = [x for x in text.splitlines() if x.startswith("|")]
     assert len({x.count("|") for x in rows}) == 1 and "<img" not in text and "](" not in text
 
 
 def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("gpt2")])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
         tab.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')); null")
         tab.click("[aria-label='Copy as text']")
         tab.wait_for_selector("dialog[open] textarea")
@@ -123,7 +123,7 @@ KNOWN = "svg g title desc rect text tspan line path circle ellipse polygon polyl
 
 @pytest.mark.parametrize(("at", "parts"), [("#view=a", ["where", "memory"]), ("#view=difference", ["causes", "differences"]), ("#view=design", ["dimensions"]), ("#view=a&focus=1", ["where"])])  # fmt: skip
 def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str, parts: list[str]) -> None:
-    text = page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
+    text = model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
     with Tab(browser, tmp_path, text, at) as tab:
         found = [(part, *x) for part in parts for x in downloads(tab, part)]
         shown = tab.text_content("main")
@@ -136,7 +136,7 @@ def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str
 
 
 def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("llama-3-8b")])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         ((_, svg), *_) = downloads(tab, "where")
         colour = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
     path = tmp_path / "picture.svg"
@@ -149,16 +149,16 @@ def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
 
 
 def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:
-    data = payload([llamath.load("gpt2")])
+    data = build_page_data([llamath.load("gpt2")])
     data["models"][0]["name"] = "</text><script>pwned()</script>\u0000\u0008\ufffe../../x"
-    with Tab(browser, tmp_path, page_of(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for name, svg in downloads(tab, "where"):
             assert "<script" not in svg and "/" not in name
             sound(svg)
 
 
 def test_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page([llamath.load("gpt2")]), "#view=design&sizes=L20") as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), "#view=design&sizes=L20") as tab:
         text = copied(tab, "text=Copy config.json")
         with tab.expect_download() as given:
             tab.click("text=Save config.json")

@@ -22,10 +22,10 @@ from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.web.page_data.forms import evaluate
-from llamath.web.page_data.page_data import payload
+from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.speed_forms import ROOF
 from llamath.web.page_data.training_forms import ATTENTION, KERNELS, PRECISIONS
-from llamath.web.server.page_html import page, page_of
+from llamath.web.server.page_html import model_page, page_from_data
 from support.tabs import Tab, browser
 
 STAYS = ("weights", "gradients", "master", "optimizer")
@@ -110,8 +110,8 @@ def sums(lines: list[dict[str, Any]], variables: Mapping[str, int]) -> int:
 
 @pytest.fixture(scope="module")
 def everything() -> dict[str, Any]:
-    made = [payload([x])["models"][0] for x in MODELS]
-    return payload(MODELS[:2]) | {"models": made}
+    made = [build_page_data([x])["models"][0] for x in MODELS]
+    return build_page_data(MODELS[:2]) | {"models": made}
 
 
 def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everyth
         kept = laid_out(draw, data)
         asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
     assert len(asks) >= 1000
-    with Tab(browser, tmp_path, page_of(everything)) as tab:
+    with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         said = tab.evaluate("(asks) => asks.map(([i, at]) => [asked.memory(i, at), asked.speed(i, at, 'h100-sxm')])", asks)
     for (i, at), (memory, speed) in zip(asks, said, strict=True):
         if at["mode"] == "train":
@@ -189,7 +189,7 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
     model = llamath.load("llama-3.1-8b")
     at = {"context": "4098", "batch": "3", "precision": "bf16", "optimizer": "adamw8bit", "zero": "3", "trainers": "16", "tp": "4"}
     at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
-    with Tab(browser, tmp_path, page([model])) as tab:
+    with Tab(browser, tmp_path, model_page([model])) as tab:
         tab.click("#mode-train")
         assert tab.evaluate("document.activeElement.id") == "mode-train" and tab.input_value("#context") == "4096"
         for name in ("trainers", *(x for x in at if x not in ("context", "batch", "trainers"))):
@@ -217,7 +217,7 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
 def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug: str) -> None:
     model = llamath.load(slug)
     sizes = MemoryCalculator(model, MemoryRequest(dtype="fp8", kv_dtype="fp8", context=3000, batch=5))
-    with Tab(browser, tmp_path, page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
+    with Tab(browser, tmp_path, model_page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
             found = fit(sizes, find_device(name), 8, tp=4, pp=2)
             shown = {None: "any", 0: "none"}.get(found.max_context, f"{found.max_context:,} tokens")
@@ -241,7 +241,7 @@ def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug
 
 def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
     models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
-    with Tab(browser, tmp_path, page(models), "#context=8192&kv=fp8") as tab:
+    with Tab(browser, tmp_path, model_page(models), "#context=8192&kv=fp8") as tab:
         assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
         label = tab.get_attribute(".plots svg[role=group]", "aria-label")
         for model in models:

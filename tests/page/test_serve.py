@@ -19,11 +19,11 @@ from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.cli.serve import attended, show
 from llamath.core.errors import LlamathError, MissingExtra
-from llamath.web.page_data.page_data import payload
-from llamath.web.server.application import Door
-from llamath.web.server.page_html import page_of
-from llamath.web.server.pages import preset
-from llamath.web.server.server import Ready, door_of, everywhere, listening, loopback, serve
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.application import AccessPolicy
+from llamath.web.server.page_html import page_from_data
+from llamath.web.server.pages import load_preset
+from llamath.web.server.server import ServerAddress, access_policy, is_loopback, is_unspecified, listen, serve
 from support.serving import Place, served
 from support.tabs import CHROMIUM, NO_CHROMIUM, new_context
 
@@ -37,7 +37,7 @@ def place() -> Iterator[Place]:
 
 
 def the_page(up: str, *slugs: str) -> str:
-    return page_of(payload([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
+    return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
 
 
 def test_served_page_equals_exported_page_except_for_links(place: Place) -> None:
@@ -61,10 +61,10 @@ def test_presets_are_named_by_slug_and_models_by_number(place: Place) -> None:
 def test_preset_wins_over_a_folder_of_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpt2").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert preset("gpt2").parameters.total == 124_439_808
+    assert load_preset("gpt2").parameters.total == 124_439_808
     monkeypatch.chdir("/")
     for slug in ("llama-3-8b", "deepseek-v3", "gpt2"):
-        found, same = preset(slug), llamath.load(slug)
+        found, same = load_preset(slug), llamath.load(slug)
         assert (found.name, found.source, found.notes, found.tree) == (same.name, same.source, same.notes, same.tree)
     assert "gpt2" in slugs()
 
@@ -181,17 +181,17 @@ def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch)
         good = new_context(browser).new_page()
         assert good.goto(place.address).status == 200 and "124,439,808" in good.text_content("main")
         with monkeypatch.context() as patch:
-            patch.setattr(Door, "knows", lambda *_: True)
+            patch.setattr(AccessPolicy, "knows", lambda *_: True)
             assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), "without the check the attack succeeds"
         browser.close()
 
 
 def test_each_launch_has_a_new_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
-    said: list[Ready] = []
+    said: list[ServerAddress] = []
     for _ in range(2):
         serve([], "127.0.0.1", 0, said.append)
-    secrets = [y.split("/")[3] for x in said for y in (x.address, x.once)]
+    secrets = [y.split("/")[3] for x in said for y in (x.address, x.one_time_address)]
     assert len(set(secrets)) == 4 and {len(x) for x in secrets} == {32}
 
 
@@ -205,10 +205,10 @@ def test_browser_address_works_once(place: Place) -> None:
 
 
 def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
-    door = door_of("0.0.0.0", 8000)
+    door = access_policy("0.0.0.0", 8000)
     name = socket.gethostname().lower()
     for host in ("127.0.0.1:8000", "192.0.2.7:8000", "[2001:db8::1]:8000", "localhost:8000", f"{name}:8000"):
-        assert door.knows(host), host
+        assert door.is_known_host(host), host
     for host in (
         "192.0.2.7",
         "192.0.2.7:80",
@@ -219,11 +219,11 @@ def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
         ":8000",
         "",
     ):
-        assert not door.knows(host), host
-    one = door_of("192.0.2.7", 8000)
-    assert one.knows("192.0.2.7:8000") and not one.knows("127.0.0.1:8000") and not one.knows("192.0.2.8:8000")
-    assert len({door.token, door.once, one.token, one.once}) == 4
-    assert everywhere("::") and not everywhere("127.0.0.1") and not everywhere("localhost")
+        assert not door.is_known_host(host), host
+    one = access_policy("192.0.2.7", 8000)
+    assert one.is_known_host("192.0.2.7:8000") and not one.is_known_host("127.0.0.1:8000") and not one.is_known_host("192.0.2.8:8000")
+    assert len({door.token, door.one_time_path, one.token, one.one_time_path}) == 4
+    assert is_unspecified("::") and not is_unspecified("127.0.0.1") and not is_unspecified("localhost")
 
 
 @pytest.mark.parametrize(
@@ -278,9 +278,9 @@ def test_missing_extra_is_named_in_the_hint(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unusable_address_is_a_clear_error() -> None:
-    with listening("127.0.0.1", 0) as held, pytest.raises(LlamathError):
-        listening("127.0.0.1", held.getsockname()[1])
+    with listen("127.0.0.1", 0) as held, pytest.raises(LlamathError):
+        listen("127.0.0.1", held.getsockname()[1])
     with pytest.raises(LlamathError):
-        listening("x.invalid", 0)
-    assert loopback("127.0.0.2") and loopback("::1") and not loopback("0.0.0.0")
+        listen("x.invalid", 0)
+    assert is_loopback("127.0.0.2") and is_loopback("::1") and not is_loopback("0.0.0.0")
     assert CliRunner().invoke(cli, ["serve", "-", "-"]).exit_code == 2

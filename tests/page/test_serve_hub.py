@@ -22,7 +22,7 @@ def hub() -> Iterator[tuple[Site, Place]]:
     with pytest.MonkeyPatch.context() as patch, sites(2) as (endpoint, store):
         patch.setenv("HF_ENDPOINT", endpoint.url)
         patch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
-        patch.setattr(pages, "PATIENCE", pages.PATIENCE._replace(read=0.5, response=1.0, session=2.0))
+        patch.setattr(pages, "PATIENCE", pages.HUB_LIMITS._replace(read=0.5, response=1.0, session=2.0))
         files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2, 2)})}
         Hub(endpoint, store, files)
         with served([llamath.load("gpt2")], hub=True) as place:

@@ -29,7 +29,7 @@ def limits(**values: float) -> Iterator[None]:
     """Other limits for new connections; outside of this the server's own, generous ones hold."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
-            patch.setattr(timeouts.Patient, name, value)
+            patch.setattr(timeouts.TimeoutProtocol, name, value)
         yield
 
 

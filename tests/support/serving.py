@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from llamath.model import Model
-from llamath.web.server.server import Ready, serve
+from llamath.web.server.server import ServerAddress, serve
 
 HANG_S = 120
 
@@ -18,8 +18,8 @@ HANG_S = 120
 class Place:
     """A running server and its addresses."""
 
-    def __init__(self, where: Ready, server: Any) -> None:
-        self.address, self.once, self._server = where.address, where.once, server
+    def __init__(self, where: ServerAddress, server: Any) -> None:
+        self.address, self.once, self._server = where.address, where.one_time_address, server
         self.port = int(self.address.split(":")[2].split("/")[0])
         self.path = "/" + self.address.split("/", 3)[3]
 
@@ -54,7 +54,7 @@ class Place:
 def served(own: Sequence[Model], host: str = "127.0.0.1", *, hub: bool = False) -> Iterator[Place]:
     import uvicorn
 
-    said: list[Ready] = []
+    said: list[ServerAddress] = []
     servers: list[Any] = []
     run = uvicorn.Server.run
 

@@ -18,6 +18,6 @@ def command(models: tuple[str, ...], *, output: str, force: bool) -> None:
     if models.count("-") > 1:
         raise click.UsageError("standard input is one MODEL, not two")
     from ..web.page_data.checkpoint_data import opened
-    from ..web.server.page_html import page
+    from ..web.server.page_html import model_page
 
-    save(output, page([opened(x) for x in models]), force)
+    save(output, model_page([opened(x) for x in models]), force)

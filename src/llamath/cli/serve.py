@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ..web.server.server import Ready
+    from ..web.server.server import ServerAddress
 
 
 @click.command("serve")
@@ -26,16 +26,16 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     if models.count("-") > 1:
         raise click.UsageError("standard input is one MODEL, not two")
     from ..web.page_data.checkpoint_data import opened
-    from ..web.server.server import loopback, serve
+    from ..web.server.server import is_loopback, serve
 
-    if not loopback(host):
+    if not is_loopback(host):
         click.echo(f"listening on {host}: whoever reaches this machine and has the address sees the page, unencrypted", err=True)
 
-    def ready(where: Ready) -> None:
+    def ready(where: ServerAddress) -> None:
         click.echo(where.address)
         sys.stdout.flush()
         if attended() if browser is None else browser:
-            show(where.once)
+            show(where.one_time_address)
 
     serve([opened(x) for x in models], host, port, ready, hub=hub)
 

@@ -15,19 +15,19 @@ from ...render.table import unstyled
 from ...render.text.count_text import count_text
 from ...render.text.diff_text import diff_markdown, diff_text
 
-MOST = 200_000
+MAX_LISTED_WEIGHTS = 200_000
 """So many weights are listed at the most."""
 
 
-def texts(model: Model) -> dict[str, Any]:
+def model_texts(model: Model) -> dict[str, Any]:
     """One model's."""
     with unstyled():
         text = count_text(model)
-    few = sum(int(x.copies) for x in fold(model.tree)) <= MOST
+    few = sum(int(x.copies) for x in fold(model.tree)) <= MAX_LISTED_WEIGHTS
     return {"text": text, "markdown": "\n".join(folded_rows(model, None, None, "markdown")), "json": _parts(model) if few else None}
 
 
-def texts_of_two(found: DiffReport) -> dict[str, Any]:
+def diff_texts(found: DiffReport) -> dict[str, Any]:
     """Those of a difference."""
     with unstyled():
         text = diff_text(found)

@@ -17,41 +17,41 @@ from ...core.tree import Folded, fold, fold_field
 from ...model import Model
 from .block_data import passes
 from .checkpoint_data import verdicts
-from .clipboard_texts import texts, texts_of_two
+from .clipboard_texts import diff_texts, model_texts
 from .design_data_page import design
 from .difference_data import difference
 from .family_sliders import source
 from .file_format_data import files
 from .forms import written
-from .page_settings import settings
+from .page_settings import page_settings
 from .size_forms import cards, kept_as, sizes
 from .speed_forms import ROOF, gpus
 from .treemap_data import areas
-from .ui_strings import WORDS
+from .ui_strings import UI_STRINGS
 
 GIVEN, FAMILYS = "as its configuration says", "as the family has it where its configuration does not say"
 MOST = 20_000
 """A formula is cut after so many characters."""
 
 
-def payload(models: Sequence[Model]) -> dict[str, Any]:
+def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
     """Everything the page shows."""
     found, devices = [_model(x) for x in models], gpus()
     return {
         "models": found,
         "cards": cards(),
         "gpus": devices,
-        "settings": settings(found, devices),
+        "settings": page_settings(found, devices),
         "roof": ROOF,
         "difference": _difference(*models) if len(models) == 2 else None,
         "files": files(),
-        "words": WORDS,
+        "words": UI_STRINGS,
     }
 
 
 def _difference(a: Model, b: Model) -> dict[str, Any]:
     found = diff(a, b)
-    return difference(found) | {"copy": texts_of_two(found)}
+    return difference(found) | {"copy": diff_texts(found)}
 
 
 def _model(model: Model) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _model(model: Model) -> dict[str, Any]:
         **areas(model, kept),
         "passes": passes(model),
         "design": design(model),
-        "copy": texts(model),
+        "copy": model_texts(model),
         "sizes": sizes(model, kept),
     }
 

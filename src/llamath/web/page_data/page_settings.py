@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SIZED = ("memory", "speed", "where")
-MAPS = {"parameters": "parameters", "bytes": "bytes", "flops": "FLOPs of one token", "cache": "bytes of cache"}
-BY = {"part": "kind of weight", "kind": "kind of layer", "layer": "layer by layer"}
+TREEMAP_MEASURES = {"parameters": "parameters", "bytes": "bytes", "flops": "FLOPs of one token", "cache": "bytes of cache"}
+TREEMAP_GROUPINGS = {"part": "kind of weight", "kind": "kind of layer", "layer": "layer by layer"}
 
 
-def settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
     """(name, first, values or how a text is read, parts): a setting without parts draws the whole page."""
     sizes, two = [x["sizes"] for x in models], len(models) > 1
     views = ["a", *(["b", "difference"] if two else []), "design"]
@@ -34,8 +34,8 @@ def settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, A
         ["trainers", "1", [y for x in sizes for y in x["training"]["gpus"]], ["memory"]],
         *([x["name"], x["options"][0][0], [y[0] for y in x["options"]], ["memory"]] for x in training["choices"]),
         ["card", "h100-sxm", [x["name"] for x in cards], ["speed"]],
-        ["map", "parameters", list(MAPS), ["where"]],
-        ["by", "part", list(BY), ["where"]],
+        ["map", "parameters", list(TREEMAP_MEASURES), ["where"]],
+        ["by", "part", list(TREEMAP_GROUPINGS), ["where"]],
         ["focus", "", "place", ["where"]],
         ["stage", "", "place", ["block"]],
         ["pass", "prompt", ["prompt", "next"], ["block"]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .page_settings import BY, MAPS
+from .page_settings import TREEMAP_GROUPINGS, TREEMAP_MEASURES
 
 LETTERS = {
     "T": "T: tokens of each sequence",
@@ -42,7 +42,7 @@ PASSES = {
     "decode": "decode: one more token of each sequence",
     "prefill": "prefill: whole prompts",
 }
-CEILINGS = (
+SPEED_LIMIT_NOTE = (
     "Bounds, no predictions: every byte is read once at the data sheet's bandwidth, every product runs at the dense peak, and nothing else"
     " costs time. With the context, batch, weights, cache and GPUs that are set above for running."
 )
@@ -54,7 +54,7 @@ COLUMNS = {
     "types": ["type", ["tensors"], ["values"], ["bytes"], ["share"]],
 }
 """Of tables; what stands in a list is a number. Those of tensors with what they are sorted by."""
-REFUSED = {
+FILE_ERRORS = {
     "entry": "{0} should have a dtype, a shape and two data_offsets",
     "dtype": "{0} has the unknown dtype {1}",
     "bits": "{0} has more bits than 64 bits count",
@@ -108,7 +108,7 @@ REFUSED = {
 }
 """Why the header of a dropped file is not read."""
 
-WORDS: dict[str, Any] = {
+UI_STRINGS: dict[str, Any] = {
     "letters": LETTERS,
     "forms": FORMS,
     "keys": KEYS,
@@ -155,9 +155,9 @@ WORDS: dict[str, Any] = {
     "shapes": [["letters", "letters"], ["numbers", "numbers"]],
     "themes": [["", "as the system"], ["light", "light"], ["dark", "dark"]],
     "modes": [["run", "Run it"], ["train", "Train it"]],
-    "refused": REFUSED,
-    "maps": MAPS,
-    "by": BY,
+    "refused": FILE_ERRORS,
+    "maps": TREEMAP_MEASURES,
+    "by": TREEMAP_GROUPINGS,
     "passes": PASSES,
     "flops": "2 for each weight that a token passes, and the products of queries, keys and values.",
     "stages": {"decode": "stages take turns, so they add up.", "prefill": "stages work side by side: the fullest counts."},
@@ -165,6 +165,6 @@ WORDS: dict[str, Any] = {
         "memory": "bytes over the bandwidth take longer than FLOPs over the peak",
         "arithmetic": "FLOPs over the peak take longer than bytes over the bandwidth",
     },
-    "ceilings": CEILINGS,
+    "ceilings": SPEED_LIMIT_NOTE,
 }
 """Texts by where they are said."""

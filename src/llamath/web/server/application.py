@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import LlamathError
 from ...core.record_type import Record
-from .chooser import notice
-from .page_html import asset
+from .chooser import error_page
+from .page_html import read_asset
 from .pages import Pages
 
 if TYPE_CHECKING:
@@ -38,45 +38,45 @@ HEADERS = {
 }
 
 
-class Door(Record):
+class AccessPolicy(Record):
     """Who is let in: those who know the token and name one of these hosts (`127.0.0.1:8000`), or, with `port`, any address by number."""
 
     token: str
     hosts: frozenset[str]
     port: int = 0
-    once: str = ""
+    one_time_path: str = ""
 
-    def knows(self, host: str) -> bool:
+    def is_known_host(self, host: str) -> bool:
         """Whether a Host header names this server; a name that a stranger's DNS could give to it never does."""
         if host in self.hosts:
             return True
         name, _, port = host.rpartition(":")
-        return bool(self.port) and port == str(self.port) and _number(name)
+        return bool(self.port) and port == str(self.port) and _is_ip_address(name)
 
 
-def _number(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     try:
         return bool(ip_address(host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host))
     except ValueError:
         return False
 
 
-def application(pages: Pages, door: Door) -> Starlette:
+def create_application(pages: Pages, door: AccessPolicy) -> Starlette:
     """The pages under `/TOKEN/`."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.routing import Route
 
-    answers = Answers(pages)
-    guard = Middleware(BaseHTTPMiddleware, dispatch=partial(guarded, Entry(door)))
+    answers = RouteHandlers(pages)
+    guard = Middleware(BaseHTTPMiddleware, dispatch=partial(guard_request, OneTimeEntry(door)))
     routes = [Route(f"/{door.token}/{path}", getattr(answers, name), methods=["GET"]) for path, name in ROUTES.items()]
     made = Starlette(routes=routes, middleware=[guard])
     made.router.redirect_slashes = False
     return made
 
 
-class Answers:
+class RouteHandlers:
     """What answers the routes."""
 
     def __init__(self, pages: Pages) -> None:
@@ -95,45 +95,45 @@ class Answers:
         wanted = tuple(request.path_params.values())
         return await self._page(wanted, "../" * len(wanted))
 
-    async def describe(self, _: Request) -> Response:
+    async def openapi(self, _: Request) -> Response:
         """These routes, for machines."""
         from starlette.responses import JSONResponse
 
-        return JSONResponse(json.loads(asset("../openapi.json")))
+        return JSONResponse(json.loads(read_asset("../openapi.json")))
 
     async def _page(self, wanted: tuple[str, ...], up: str) -> Response:
         from starlette.responses import HTMLResponse
 
         try:
-            return HTMLResponse(await self.pages.of(wanted, up))
+            return HTMLResponse(await self.pages.get(wanted, up))
         except LlamathError as error:
             status = getattr(error, "status", 422)
             title = {404: "No such model", 424: "The hub does not say", 429: "Busy"}.get(status, "Not to be shown")
             more = {"Retry-After": "2"} if status == 429 else None
-            return HTMLResponse(notice(title, str(error), up), status, more)
+            return HTMLResponse(error_page(title, str(error), up), status, more)
 
 
-class Entry:
+class OneTimeEntry:
     """The door, and whether its way in for one time has been used."""
 
-    def __init__(self, door: Door) -> None:
-        self.door, self.once = door, door.once
+    def __init__(self, door: AccessPolicy) -> None:
+        self.policy, self.one_time_path = door, door.one_time_path
 
-    def used(self, path: str) -> bool:
+    def redeem(self, path: str) -> bool:
         """Whether this is that way in, which is shut by asking."""
-        if not self.once or not hmac.compare_digest(path.encode("utf-8", "surrogateescape"), f"/{self.once}".encode()):
+        if not self.one_time_path or not hmac.compare_digest(path.encode("utf-8", "surrogateescape"), f"/{self.one_time_path}".encode()):
             return False
-        self.once = ""
+        self.one_time_path = ""
         return True
 
 
-async def guarded(entry: Entry, request: Request, call: Answer) -> Response:
+async def guard_request(entry: OneTimeEntry, request: Request, call: Answer) -> Response:
     """An answer, if the request is let in; and what every answer says to the browser."""
     from starlette.responses import PlainTextResponse, RedirectResponse
 
-    status = refusal(request, entry.door)
-    if status == 404 and entry.used(request.url.path):
-        answer: Response = RedirectResponse(f"/{entry.door.token}/", 303)
+    status = refusal_status(request, entry.policy)
+    if status == 404 and entry.redeem(request.url.path):
+        answer: Response = RedirectResponse(f"/{entry.policy.token}/", 303)
     elif status:
         answer = PlainTextResponse("refused", status, {"Allow": "GET, HEAD"} if status == 405 else None)
     else:
@@ -143,11 +143,11 @@ async def guarded(entry: Entry, request: Request, call: Answer) -> Response:
     return answer
 
 
-def refusal(request: Request, door: Door) -> int:
+def refusal_status(request: Request, door: AccessPolicy) -> int:
     """The status with which a request is refused; 0: it is not."""
     said = request.headers
     host, origin = said.get("host", "").lower(), said.get("origin")
-    if not door.knows(host) or len(said.getlist("host")) != 1:
+    if not door.is_known_host(host) or len(said.getlist("host")) != 1:
         return 421
     if request.method not in ("GET", "HEAD"):
         return 405

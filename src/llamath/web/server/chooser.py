@@ -10,10 +10,10 @@ from ...catalog import presets
 from ...core.errors import safe
 from ...core.number_format import short_count
 from ...model import Model
-from .page_html import document, policy, script, style
+from .page_html import build_style, bundle_script, content_security_policy, document
 
 
-def chooser(own: Sequence[Model], hub: bool) -> str:
+def chooser_page(own: Sequence[Model], hub: bool) -> str:
     """The models of the command line and the presets, to find, to open and to compare."""
     found = [
         {"id": x.slug, "name": x.name, "parameters": str(x.parameters), "everyday": short_count(x.parameters), "also": list(x.ids)}
@@ -26,16 +26,16 @@ def chooser(own: Sequence[Model], hub: bool) -> str:
     ]
     found.sort(key=lambda x: str(x["name"]).lower())
     plain = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*given, *found)]
-    code = script(("forms", "dom", "served", "chooser"))
+    code = bundle_script(("forms", "dom", "served", "chooser"))
     return document("Choose a model", {"own": given, "presets": found, "hub": hub}, code, plain)
 
 
-def notice(title: str, text: str, up: str) -> str:
+def error_page(title: str, text: str, up: str) -> str:
     """A page that says why there is none, and leads back."""
-    look = style()
+    look = build_style()
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy("", look)}">
+<meta http-equiv="Content-Security-Policy" content="{content_security_policy("", look)}">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)} · llamath</title><style>{look}</style></head>
 <body><main id="page"><h1>{escape(title)}</h1><p>{escape(text)}</p>
 <p><a href="{escape(up)}choose">Choose a model</a></p></main></body></html>

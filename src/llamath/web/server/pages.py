@@ -15,19 +15,19 @@ from ...checkpoint.hub import Limits, read_config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...loading import load
 from ...model import Model
-from ..page_data.page_data import payload
-from .chooser import chooser
-from .page_html import page_of
+from ..page_data.page_data import build_page_data
+from .chooser import chooser_page
+from .page_html import page_from_data
 
-KEPT, AT_ONCE, WAITING, SECONDS = 16, 2, 16, 20
+MAX_CACHED_PAGES, MAX_CONCURRENT, MAX_WAITING, WAIT_SECONDS = 16, 2, 16, 20
 """Pages kept, pages made at once, requests that may wait for one, and how long."""
-HUB = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
-PATIENCE = Limits(connect=5, read=10, response=12, session=15, redirects=3)
-LAYERS = 1000
+HUB_ID = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
+HUB_LIMITS = Limits(connect=5, read=10, response=12, session=15, redirects=3)
+MAX_LAYERS = 1000
 """The most layers that a page is made of for a configuration from the hub; time grows with them."""
 
 
-class Refused(LlamathError):
+class PageRefused(LlamathError):
     """A page that is not made; `status` says in HTTP's words why."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -41,44 +41,44 @@ class Pages:
     def __init__(self, own: Sequence[Model], hub: bool = False) -> None:
         self.own = {f"~{i}": x for i, x in enumerate(own, 1)}
         self.hub, self.known = hub, frozenset(slugs())
-        self.made: OrderedDict[tuple[str, ...], str] = OrderedDict()
-        self.gate, self.waiting = asyncio.Semaphore(AT_ONCE), 0
+        self.cached: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self.gate, self.waiting = asyncio.Semaphore(MAX_CONCURRENT), 0
 
     def first(self) -> tuple[str, ...]:
         """What the first page shows: the launch's models if they are one or two."""
         return tuple(self.own) if len(self.own) in (1, 2) else ()
 
-    def knows(self, wanted: Sequence[str]) -> bool:
+    def is_known(self, wanted: Sequence[str]) -> bool:
         """Whether every one is an id here, spelt as the list has it."""
-        return all(x in self.known or x in self.own or (self.hub and HUB.fullmatch(x)) for x in wanted)
+        return all(x in self.known or x in self.own or (self.hub and HUB_ID.fullmatch(x)) for x in wanted)
 
-    async def of(self, wanted: tuple[str, ...], up: str) -> str:
+    async def get(self, wanted: tuple[str, ...], up: str) -> str:
         """The page, whose links to the others start with `up`; no model: the one on which a model is chosen."""
         key = (*wanted, up)
-        if key in self.made:
-            self.made.move_to_end(key)
-            return self.made[key]
-        if not self.knows(wanted):
-            raise Refused(404, "There is no such model here.")
-        text = await self._in_turn(lambda: self._make(wanted, up))
-        self.made[key] = text
-        while len(self.made) > KEPT:
-            self.made.popitem(last=False)
+        if key in self.cached:
+            self.cached.move_to_end(key)
+            return self.cached[key]
+        if not self.is_known(wanted):
+            raise PageRefused(404, "There is no such model here.")
+        text = await self._in_thread(lambda: self._make(wanted, up))
+        self.cached[key] = text
+        while len(self.cached) > MAX_CACHED_PAGES:
+            self.cached.popitem(last=False)
         return text
 
-    async def _in_turn(self, make: Callable[[], str]) -> str:
+    async def _in_thread(self, make: Callable[[], str]) -> str:
         """The work in a thread; its place is taken until the thread has ended, also where nobody waits for it any more."""
-        if self.waiting >= WAITING:
-            raise Refused(429, "Too much is asked at once; try again in a moment.")
+        if self.waiting >= MAX_WAITING:
+            raise PageRefused(429, "Too much is asked at once; try again in a moment.")
         self.waiting += 1
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await self.gate.acquire()
                 work = asyncio.ensure_future(asyncio.to_thread(make))
                 work.add_done_callback(self._ended)
                 return await asyncio.shield(work)
         except TimeoutError:
-            raise Refused(429, "This takes too long; try again in a moment.") from None
+            raise PageRefused(429, "This takes too long; try again in a moment.") from None
         finally:
             self.waiting -= 1
 
@@ -89,32 +89,32 @@ class Pages:
 
     def _make(self, wanted: tuple[str, ...], up: str) -> str:
         if not wanted:
-            return chooser(tuple(self.own.values()), self.hub)
-        models = [self.own.get(x) or (hub_model(x) if HUB.fullmatch(x) else preset(x)) for x in wanted]
-        return page_of(payload(models) | {"served": {"up": up, "ids": list(wanted)}})
+            return chooser_page(tuple(self.own.values()), self.hub)
+        models = [self.own.get(x) or (load_hub_model(x) if HUB_ID.fullmatch(x) else load_preset(x)) for x in wanted]
+        return page_from_data(build_page_data(models) | {"served": {"up": up, "ids": list(wanted)}})
 
 
-def preset(slug: str) -> Model:
+def load_preset(slug: str) -> Model:
     """The preset of this slug, and never a file of that name."""
     found = read_preset(slug)
     return load(found.config).replace(name=found.name, source=f"preset {slug}: {found.source}")
 
 
-def hub_model(text: str) -> Model:
+def load_hub_model(text: str) -> Model:
     """The model of a configuration on the hub; of the repository nothing else is read."""
-    found = HUB.fullmatch(text)
+    found = HUB_ID.fullmatch(text)
     assert found is not None
     name = f"{found[1]}/{found[2]}"
     try:
-        keys, where = read_config(f"hf://{name}", limits=PATIENCE)
+        keys, where = read_config(f"hf://{name}", limits=HUB_LIMITS)
     except RemoteError as error:
-        raise Refused(404 if error.code in ("missing", "id") else 424, str(error)) from None
+        raise PageRefused(404 if error.code in ("missing", "id") else 424, str(error)) from None
     except LlamathError as error:
-        raise Refused(422, str(error)) from None
+        raise PageRefused(422, str(error)) from None
     try:
         model = load(keys)
-        if len(model.tree.layers) > LAYERS:
-            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and a page is made of {LAYERS:,} at most")
+        if len(model.tree.layers) > MAX_LAYERS:
+            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and a page is made of {MAX_LAYERS:,} at most")
     except LlamathError as error:
-        raise Refused(422, f"{error}. {error.hint}".removesuffix(". ")) from None
+        raise PageRefused(422, f"{error}. {error.hint}".removesuffix(". ")) from None
     return model.replace(name=name, source=safe(where))

@@ -12,34 +12,34 @@ from ipaddress import ip_address
 from ...core.errors import LlamathError, MissingExtra
 from ...core.record_type import Record
 from ...model import Model
-from .application import Door, application
+from .application import AccessPolicy, create_application
 from .pages import Pages
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-class Ready(Record):
+class ServerAddress(Record):
     """Where the page is: its address, and one that leads there a single time and may be seen by others, as a browser's arguments are."""
 
     address: str
-    once: str
+    one_time_address: str
 
 
-def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[Ready], None], *, hub: bool = False) -> None:
+def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[ServerAddress], None], *, hub: bool = False) -> None:
     """Listen until interrupted; `ready` is told the address."""
     try:
         import starlette  # noqa: F401
         import uvicorn
     except ImportError as error:
         raise MissingExtra(error.name or "starlette", "web") from None
-    from .timeouts import Patient
+    from .timeouts import TimeoutProtocol
 
-    place = listening(host, port)
-    shown, number = named(host), place.getsockname()[1]
-    door = door_of(host, number)
+    place = listen(host, port)
+    shown, number = host_in_url(host), place.getsockname()[1]
+    door = access_policy(host, number)
     config = uvicorn.Config(
-        application(Pages(own, hub), door),
-        http=Patient,
+        create_application(Pages(own, hub), door),
+        http=TimeoutProtocol,
         ws="none",
         lifespan="off",
         log_level="error",
@@ -52,29 +52,29 @@ def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[Ready], N
         timeout_graceful_shutdown=2,
     )
     start = f"http://{shown}:{number}"
-    ready(Ready(address=f"{start}/{door.token}/", once=f"{start}/{door.once}"))
+    ready(ServerAddress(address=f"{start}/{door.token}/", one_time_address=f"{start}/{door.one_time_path}"))
     uvicorn.Server(config).run(sockets=[place])
 
 
-def door_of(host: str, number: int) -> Door:
+def access_policy(host: str, number: int) -> AccessPolicy:
     """Two secrets that are new, and the names under which this host may be asked."""
-    names = (*(LOOPBACK if loopback(host) or everywhere(host) else ()), named(host).lower())
-    return Door(
+    names = (*(LOOPBACK if is_loopback(host) or is_unspecified(host) else ()), host_in_url(host).lower())
+    return AccessPolicy(
         token=secrets.token_urlsafe(24),
-        once=secrets.token_urlsafe(24),
+        one_time_path=secrets.token_urlsafe(24),
         hosts=frozenset(f"{x}:{number}" for x in names),
-        port=number if everywhere(host) else 0,
+        port=number if is_unspecified(host) else 0,
     )
 
 
-def named(host: str) -> str:
+def host_in_url(host: str) -> str:
     """The host as an address names it; one that means every address of this machine is called by the machine's name."""
-    if everywhere(host):
+    if is_unspecified(host):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host
 
 
-def everywhere(host: str) -> bool:
+def is_unspecified(host: str) -> bool:
     """Whether this means every address of the machine: `0.0.0.0`, `::`."""
     try:
         return ip_address(host).is_unspecified
@@ -82,12 +82,12 @@ def everywhere(host: str) -> bool:
         return False
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether this is a name for the machine itself."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; 0 is any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

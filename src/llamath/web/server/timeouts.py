@@ -10,15 +10,15 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
-class Patient(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """A connection with a clock, in seconds, which what trickles in does not set back."""
 
-    head, answer, most = 10.0, 60.0, 48
-    clock: asyncio.TimerHandle | None = None
+    request_seconds, response_seconds, max_connections = 10.0, 60.0, 48
+    timer: asyncio.TimerHandle | None = None
     since = 0.0
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing has been asked for that is still to be answered."""
         return self.cycle is None or self.cycle.response_complete
 
@@ -26,31 +26,31 @@ class Patient(H11Protocol):
         """Start the clock, and make room."""
         super().connection_made(transport)
         self.since = self.loop.time()
-        self._wait(self.head)
-        others = [x for x in self.connections if isinstance(x, Patient) and not x.transport.is_closing()]
-        idle = [x for x in others if x.idle and x is not self]
-        if len(others) > self.most and idle:
+        self._restart_timer(self.request_seconds)
+        others = [x for x in self.connections if isinstance(x, TimeoutProtocol) and not x.transport.is_closing()]
+        idle = [x for x in others if x.is_idle and x is not self]
+        if len(others) > self.max_connections and idle:
             min(idle, key=lambda x: x.since).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Once all of a request is there, its answer has a time of its own."""
-        before = self.idle
+        before = self.is_idle
         super().data_received(data)
-        if before and not self.idle:
-            self._wait(self.answer)
+        if before and not self.is_idle:
+            self._restart_timer(self.response_seconds)
 
     def on_response_complete(self) -> None:
         """The next request may be there already."""
         super().on_response_complete()
-        self._wait(self.head if self.idle else self.answer)
+        self._restart_timer(self.request_seconds if self.is_idle else self.response_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
         super().connection_lost(exc)
-        if self.clock is not None:
-            self.clock.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
-    def _wait(self, seconds: float) -> None:
-        if self.clock is not None:
-            self.clock.cancel()
-        self.clock = self.loop.call_later(seconds, self.transport.abort)
+    def _restart_timer(self, seconds: float) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = self.loop.call_later(seconds, self.transport.abort)
