@@ -256,7 +256,7 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
         (("--context", "4k,"), "is not a number of tokens"),
         (("--context", "9" * 20), "too large"),
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
-        (("--context", "4q"), "q is no unit"),
+        (("--context", "4q"), "unknown unit q"),
         (("--chunk", "0"), "0 is too small"),
         (("--in", "24G"), "by 1,000 or by 1,024"),
         (("--in", "24"), "it has no unit"),

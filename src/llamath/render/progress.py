@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for what takes more than a second and is watched."""
+"""A progress bar on stderr for work that takes more than a second, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from time import monotonic
 from typing import Self
 
-PATIENCE, EVERY = 1.0, 0.1
-"""Seconds before the bar appears, and between two drawings of it."""
+_DELAY_S, _INTERVAL_S = 1.0, 0.1
+"""Seconds before the bar appears, and between two updates."""
 
 
 class Bar:
-    """How much is done, how fast it goes and how long it will take."""
+    """A bar with the share that is done, the speed and the remaining time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -22,11 +22,11 @@ class Bar:
         self._width = 0
 
     def update(self, done: int, total: int) -> None:
-        """So many bytes of so many are done."""
+        """Show that `done` of `total` bytes are done."""
         now = monotonic()
         if self._first is None:
             self._first, self._begin = done, now
-        if self._shown and now - self._begin > PATIENCE and now - self._drawn > EVERY:
+        if self._shown and now - self._begin > _DELAY_S and now - self._drawn > _INTERVAL_S:
             self._drawn = now
             self._draw(line(done, total, (done - self._first) / (now - self._begin)))
 

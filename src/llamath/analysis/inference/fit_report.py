@@ -265,7 +265,7 @@ def _other_gpus(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterat
 
 
 def _max_memory(calculator: MemoryCalculator, gpu: Device, count: int, context: int | None = None) -> int | None:
-    """Return the memory of the fullest GPU; None if the model cannot be split over so many."""
+    """Return the memory of the fullest GPU; None if the model cannot be split over that many."""
     try:
         layout = choose_layout(calculator.tree, count, gpu.node)
     except LlamathError:
