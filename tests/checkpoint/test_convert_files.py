@@ -27,7 +27,7 @@ from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, MissingExtra
-from llamath.render.progress import Bar, line
+from llamath.render.progress import Bar, bar_line
 from support import convert_kills
 
 LLAMA: dict[str, Any] = {
@@ -122,7 +122,7 @@ def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> N
     large = write_checkpoint(tmp_path / "large", {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6})
     expected = tmp_path / "expected"
     convert_checkpoint(str(large), str(expected), options("hf", max_shard_size=1_000_000))
-    args = ["convert", str(large), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "1MB", "--json"]
+    args = ["convert", str(large), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "1MB", "--json"]
     hidden = tmp_path / "out" / STAGING_FOLDER
     complete = 0
     for more in (0, 2, 3):
@@ -163,7 +163,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
 
 def test_the_command_line_says_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bar, "update", lambda _bar, done, total: interrupt_at(50_000)(done, total))
-    args = ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"]
+    args = ["convert", str(source), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "12KB"]
     stopped = CliRunner().invoke(cli, args, standalone_mode=False)
     assert isinstance(stopped.exception, (KeyboardInterrupt, click.Abort))
     assert "files are complete; run the same command again to continue" in stopped.output
@@ -298,7 +298,7 @@ def test_a_file_size_limit_is_reported_as_a_full_disk(source: Path, tmp_path: Pa
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--to", "gguf"]
+    args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--names", "gguf"]
     done = subprocess.run(args, capture_output=True, text=True, preexec_fn=limited)
     assert done.returncode == 2 and "cannot be written: the disk or your quota is full" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
@@ -339,9 +339,9 @@ def test_memory_stays_below_the_largest_tensor(kind: str, dtype: str, ram_folder
     largest = 20000 * 1024 * 2
     assert os.path.getsize(large / "model.safetensors") > 7 * largest
     rest = ["--dtype", dtype] if dtype else []
-    base = peak_memory("convert", str(large), str(ram_folder / "dry"), "--to", kind, *rest, "--dry-run")
+    base = peak_memory("convert", str(large), str(ram_folder / "dry"), "--names", kind, *rest, "--dry-run")
     assert (
-        peak_memory("convert", str(large), str(ram_folder / "out.gguf" if kind == "gguf" else ram_folder / "out"), "--to", kind, *rest)
+        peak_memory("convert", str(large), str(ram_folder / "out.gguf" if kind == "gguf" else ram_folder / "out"), "--names", kind, *rest)
         < base + largest
     )
 
@@ -362,9 +362,9 @@ def test_the_command_line(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> Any:
         return CliRunner().invoke(cli, ["convert", *args], standalone_mode=False)
 
-    done = run(str(source), str(tmp_path / "out"), "--to", "hf", "--dry-run")
+    done = run(str(source), str(tmp_path / "out"), "--names", "hf", "--dry-run")
     assert done.output.startswith("would write 30 tensors") and not (tmp_path / "out").exists()
-    done = run(str(source), str(tmp_path / "out"), "--to", "meta", "--json")
+    done = run(str(source), str(tmp_path / "out"), "--names", "meta", "--json")
     found = json.loads(done.output)
     assert found["files"][0] == {
         "path": str(tmp_path / "out" / "consolidated.00.pth"),
@@ -373,8 +373,8 @@ def test_the_command_line(source: Path, tmp_path: Path) -> None:
     assert found["tensors"] == 30 and found["dtype"] == "BF16" and found["kept"] == [] and "tokenizer" in found["notes"][0]
     assert found["bytes"] == sum(x["bytes"] for x in found["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
     for text in ("0", "5XB", "-1", "GB"):
-        assert "size" in str(run(str(source), "x", "--to", "hf", "--max-shard-size", text).exception) or text == "0"
-    assert isinstance(run(str(tmp_path / "nothing"), "x", "--to", "hf").exception, Exception)
+        assert "size" in str(run(str(source), "x", "--names", "hf", "--max-shard-size", text).exception) or text == "0"
+    assert isinstance(run(str(tmp_path / "nothing"), "x", "--names", "hf").exception, Exception)
     from llamath.cli.convert import Size
 
     sizes = {"5GB": 5 * 10**9, "1.5MiB": 3 << 19, "12": 12, "3 kb": 3000, "0.5G": 5 * 10**8}
@@ -385,11 +385,11 @@ def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_pat
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "llamath", "convert", *args], capture_output=True, text=True)
 
-    done = run(str(source), str(tmp_path / "out"), "--to", "hf")
+    done = run(str(source), str(tmp_path / "out"), "--names", "hf")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("wrote 30 tensors")
-    done = run(str(source), str(tmp_path / "out"), "--to", "hf")
+    done = run(str(source), str(tmp_path / "out"), "--names", "hf")
     assert done.returncode == 2 and done.stderr.startswith("error: ") and "hint: force overwrites it" in done.stderr and not done.stdout
-    assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--to", "hf").returncode == 2
+    assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2
 
 
 def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,8 +404,8 @@ def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.M
             now[0] += 0.4
             assert bool(capsys.readouterr().err) == (now[0] > 101.5)
     capsys.readouterr()
-    assert line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
-    assert line(0, 10**13, 10**9).endswith("2 h 46 min left") and line(0, 10**11, 10**9).endswith("1 min 40 s left")
+    assert bar_line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
+    assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(0, 10**11, 10**9).endswith("1 min 40 s left")
     monkeypatch.setenv("NO_COLOR", "1")
     with Bar() as bar:
         bar.update(0, 10)
