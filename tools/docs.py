@@ -91,11 +91,13 @@ def command_names() -> list[str]:
 
 
 def commands(_: re.Match[str]) -> str:
+    """Return the commands by the headings of `llamath --help`."""
+    from llamath.cli.command_group import GROUPS
+
     lines = []
-    for name in command_names():
-        sentence = command_named(name).get_short_help_str(200).rstrip(".")
-        lines.append(fill(f"- [{name}](reference/{name}.md): {sentence}", WIDTH, subsequent_indent="  ", break_on_hyphens=False))
-    return "\n".join(["<!-- commands -->", "", *lines, "", "<!-- end -->"])
+    for heading, group in GROUPS.items():
+        lines += [f"### {heading}", "", *(f"- [{name}](reference/{name}.md): {text}" for name, text in group.items()), ""]
+    return "\n".join(["<!-- commands -->", "", *lines, "<!-- end -->"])
 
 
 def wrong_keys(path: Path, text: str) -> Iterator[str]:

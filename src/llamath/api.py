@@ -12,7 +12,8 @@ from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .core.errors import LlamathError, UnknownModel, nearest, safe
+from .core.errors import LlamathError, UnknownModel, safe
+from .core.key_values import integer, parse_key_values, yes_or_no
 from .core.record_type import Record
 from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 from .hardware import Device
@@ -391,7 +392,7 @@ def fit(
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
     if on is not None:
-        split = _key_values("layout", layout, {"tp": _integer(1), "pp": _integer(1)})
+        split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
         number, gpu = _gpus(on)
         return fit_on(calculator, gpu, number, tp=split.get("tp"), pp=split.get("pp"))
     if layout:
@@ -476,7 +477,7 @@ def plan(
         context=length,
         batch_tokens=None if batch_tokens is None else _tokens("batch_tokens", batch_tokens),
         flash=_choice("attention", attention, ("flash", "eager")) == "flash",
-        fixed=_key_values("layout", layout, {name: _integer(1) for name in PLAN_AXES} | {"zero": _integer(0, 3)}),
+        fixed=parse_key_values(layout, "layout", {name: integer() for name in PLAN_AXES} | {"zero": integer(0, 3)}),
         top=top,
         tokens=None if tokens is None else _count("tokens", tokens),
     )
@@ -665,39 +666,15 @@ def _given(**values: object) -> str:
     return next((name for name, value in values.items() if value not in (None, "", False)), "")
 
 
-def _integer(least: int, most: int = 10**9 - 1) -> Callable[[str], int | None]:
-    return lambda text: int(text) if re.fullmatch(r"\d{1,10}", text, re.ASCII) and least <= int(text) <= most else None
-
-
-def _yes_or_no(text: str) -> bool | None:
-    return {"yes": True, "no": False}.get(text)
-
-
-def _key_values(argument: str, text: str, readers: Mapping[str, Callable[[str], int | None]]) -> dict[str, int]:
-    """Parse `key=value,key=value`; a reader returns None for a value that it cannot read."""
-    made: dict[str, int] = {}
-    for part in text.replace("×", ",").split(",") if text else ():
-        key, _, value = (x.strip() for x in part.partition("="))
-        number = readers[key](value) if key in readers else None
-        if number is None:
-            near = nearest(key, readers) if key not in readers else []
-            hint = f"did you mean {near[0]}?" if near else f"like 'tp=8,pp=4'; any of {', '.join(readers)}"
-            raise LlamathError(f"{argument} should be pairs such as 'tp=8,pp=4', found {safe(repr(part.strip()), 40)}", hint=hint)
-        if key in made:
-            raise LlamathError(f"{argument} has {key} twice")
-        made[key] = number
-    return made
-
-
 def _training_layout(layout: str | Layout, batch: int, recompute: Recompute | None, attention: str) -> Layout:
     from .analysis.parallel_layout import Layout
 
     flash = _choice("attention", attention, ("flash", "eager")) == "flash"
     if isinstance(layout, Layout):
         return layout.replace(microbatch=batch, flash=flash, recompute=recompute or layout.recompute)
-    readers = {name: _integer(0 if name == "zero" else 1) for name in (*LAYOUT_AXES, "zero")} | {"sp": _yes_or_no}
-    axes = _key_values("layout", layout, readers)
-    sequence_parallel = bool(axes.pop("sp", True))
+    readers = {name: integer() for name in LAYOUT_AXES} | {"zero": integer(0, 3), "sp": yes_or_no}
+    axes = parse_key_values(layout, "layout", readers)
+    sequence_parallel = axes.pop("sp", True)
     again = _choice("recompute", recompute or "none", ("none", "selective", "full"))
     return Layout(**axes, sequence_parallel=sequence_parallel, microbatch=batch, flash=flash, recompute=again)
 

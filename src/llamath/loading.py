@@ -14,7 +14,7 @@ from .checkpoint.open import FoundConfig, find_config, is_url
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_params
+from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_args_text, parse_params
 from .core.strict_json import MAX_BYTES, parse_json
 from .core.tree import iter_stacks
 from .families.registry import Family, find_family
@@ -49,10 +49,10 @@ Source = str | os.PathLike[str] | Keys | ModelArgs | SupportsToDict | Model
 def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True) -> Model:
     """Load a model.
 
-    `source` is a path, a URL, a Hub address, a preset, a public id, `-` for standard input, a mapping of configuration keys, a
-    `ModelArgs`, a transformers configuration, or a Model (returned as it is, unless there are changes). `changes` replaces configuration
-    keys, and `vocab_size` completes a Meta `params.json` that lacks it. A GGUF file that is truncated, or whose tensors do not match its
-    metadata, raises an error unless `check_tensors` is false.
+    `source` is a path, a URL, a Hub address, a preset, a public id, `-` for standard input, ModelArgs as text (`dim=4096,n_layers=32,…`),
+    a mapping of configuration keys, a `ModelArgs`, a transformers configuration, or a Model (returned as it is, unless there are
+    changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta `params.json` that lacks it. A GGUF file that is
+    truncated, or whose tensors do not match its metadata, raises an error unless `check_tensors` is false.
     """
     if isinstance(source, Model):
         if not changes:
@@ -103,6 +103,8 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model", location="")
     if is_url(text):
         return _find_at(text, problems)
+    if (args := parse_args_text(text)) is not None:
+        return FoundConfig(name="model", source="the given keys", keys=args)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         hint = "a model is a config.json, params.json, their folder, a preset or a public id"
         raise ConfigError(f"{safe(text)} does not exist", hint=hint)

@@ -151,10 +151,10 @@ def test_printed_rows_sum_to_the_printed_total(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "gemma-2-2b"])
 def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     total = llamath.load(slug).parameters.total
-    assert sum(int(row["total"]) for row in csv.DictReader(run("count", slug, "--csv").splitlines())) == total
-    rows = [line.strip("| ").split(" | ") for line in run("count", slug, "--markdown").splitlines()[2:]]
+    assert sum(int(row["total"]) for row in csv.DictReader(run("count", slug, "--format", "csv").splitlines())) == total
+    rows = [line.strip("| ").split(" | ") for line in run("count", slug, "--format", "markdown").splitlines()[2:]]
     assert sum(int(row[-1]) for row in rows) == total
-    assert sum(int(row["parameters"]) for row in csv.DictReader(run("count", slug, "--unfold", "--csv").splitlines())) == total
+    assert sum(int(row["parameters"]) for row in csv.DictReader(run("count", slug, "--unfold", "--format", "csv").splitlines())) == total
 
 
 def test_one_layer_can_be_shown() -> None:

@@ -96,7 +96,7 @@ def test_hypothetical_405b_meets_its_constraints() -> None:
 
 
 def test_modern_design_of_the_same_size() -> None:
-    args = "405B --like classic --layers 80 --heads 128 --ffn-ratio 4".split()
+    args = "405B --like classic --set layers=80,heads=128,ffn_ratio=4".split()
     text = run(*args).stdout
     assert "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
     made = json.loads(run(*args, "--json").stdout)
@@ -293,16 +293,16 @@ def test_ffn_width_reports_meta_rounding_arguments() -> None:
 def test_binding_constraints_are_named() -> None:
     found = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
     assert not found.candidates and found.misses is not None
-    assert [x.option for x in found.misses.binding] == ["--max-memory"]
+    assert [x.option for x in found.misses.binding] == ["max_memory"]
     assert all(x.total <= 40 * B for x in found.misses.nearest) and found.misses.nearest[0].total > 39 * B
     both = design(DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096))))
-    assert both.misses is not None and {x.option for x in both.misses.binding} == {"--layers", "--width"}
+    assert both.misses is not None and {x.option for x in both.misses.binding} == {"layers", "width"}
 
 
 def test_habits_from_a_config_file(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**llamath.load("llama-3.2-1b").config.data, "vocab_size": 50_000}))
-    made = json.loads(run("1e9", "--like", str(path), "--json", "-n", "1").stdout)
+    made = json.loads(run("1e9", "--like", str(path), "--json", "--top", "1").stdout)
     assert made["candidates"][0]["config"]["vocab_size"] == 50_000 and made["candidates"][0]["config"]["rope_theta"] == 500_000
 
 
@@ -344,21 +344,18 @@ def test_the_json_contract() -> None:
 
 
 def test_table_matches_json_and_fits_the_terminal() -> None:
-    text = run("8B", "-n", "4").stdout
+    text = run("8B", "--top", "4").stdout
     assert max(map(len, text.splitlines())) <= 80
     shown = design(DesignRequest(target=8 * B, limit=4)).candidates
     assert all(f"{x.total:,}" in text for x in shown)
 
 
 def test_best_design_is_written_as_config(tmp_path: Path) -> None:
-    config, params = str(tmp_path / "config.json"), str(tmp_path / "params.json")
-    run("8030261248", "-o", config)
-    assert llamath.load(config).parameters.total == 8_030_261_248
-    run("8030261248", "--params-json", "-o", params)
-    assert json.loads(Path(params).read_text())["ffn_dim_multiplier"] == 1.3
-    assert llamath.load(params).parameters.total == 8_030_261_248
-    assert json.loads(run("8030261248", "--params-json").stdout) == json.loads(Path(params).read_text())
-    assert "is there already" in str(run("8030261248", "-o", config, ok=2).exception)
+    for name in ("config", "params"):
+        path = tmp_path / f"{name}.json"
+        path.write_text(run("8030261248", "--format", name).stdout)
+        assert llamath.load(path).parameters.total == 8_030_261_248
+    assert json.loads(path.read_text())["ffn_dim_multiplier"] == 1.3
 
 
 def test_design_plot(tmp_path: Path) -> None:
@@ -374,24 +371,24 @@ def test_design_plot(tmp_path: Path) -> None:
 
 
 def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
-    text = run("70B", "--max-memory", "80GB", ok=1).stdout
-    assert "no candidate; nearest" in text and "--max-memory rules out every design" in text
-    made = json.loads(run("70B", "--max-memory", "80GB", "--json", ok=1).stdout)
-    assert made["candidates"] == [] and made["binding"][0]["option"] == "--max-memory" and made["nearest"]
-    run("70B", "--max-memory", "80GB", "-o", str(tmp_path / "x.json"), "--svg", str(tmp_path / "x.svg"), ok=1)
-    done = run("70B", "--max-memory", "80GB", "--params-json", ok=1)
-    assert done.stdout == "" and "--max-memory rules out every design" in done.stderr
+    text = run("70B", "--set", "max_memory=80GB", ok=1).stdout
+    assert "no candidate; nearest" in text and "max_memory rules out every design" in text
+    made = json.loads(run("70B", "--set", "max_memory=80GB", "--json", ok=1).stdout)
+    assert made["candidates"] == [] and made["binding"][0]["option"] == "max_memory" and made["nearest"]
+    run("70B", "--set", "max_memory=80GB", "--svg", str(tmp_path / "x.svg"), ok=1)
+    done = run("70B", "--set", "max_memory=80GB", "--format", "params", ok=1)
+    assert done.stdout == "" and "max_memory rules out every design" in done.stderr
     assert not (tmp_path / "x.json").exists() and "no candidate" in (tmp_path / "x.svg").read_text()
 
 
 @pytest.mark.parametrize(
     "args",
     [
-        "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --layers 0", "8B --layers 9:3", "8B --layers x",
-        "8B --ffn-ratio x", "8B --ffn-ratio 4:1", "8B --ffn-ratio nan", "8B --aspect 0", "8B --tolerance 0.5", "8B --tolerance -1%",
-        "8B --tolerance x", "8B --max-memory 80", "8B --tensor-parallel 5", "8B --vocab 0", "8B --top-k 2 --like llama-3", "8B --law newton",
-        "8B --tokens 1T --flops 1e24", "", "47B --experts 8 --top-k 9", "8B --like gpt2 --experts 8 --params-json", "8B --like gpt2 --params-json",
-        "8B --tokens x", "8B --flops -1", "1e18 --like nope", "8B --against nope", "8B --heads 1e3",
+        "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --set layers=0", "8B --set layers=9:3", "8B --set layers=x",
+        "8B --set ffn_ratio=x", "8B --set ffn_ratio=4:1", "8B --set ffn_ratio=nan", "8B --set aspect=0", "8B --set tolerance=0.5", "8B --set tolerance=-1%",
+        "8B --set tolerance=x", "8B --set max_memory=80", "8B --set tensor_parallel=5", "8B --set vocab=0", "8B --set top_k=2 --like llama-3", "8B --law newton",
+        "8B --tokens 1T --flops 1e24", "", "47B --set experts=8,top_k=9", "8B --like gpt2 --set experts=8 --format params", "8B --like gpt2 --format params",
+        "8B --tokens x", "8B --flops -1", "1e18 --like nope", "8B --against nope", "8B --set heads=1e3",
     ],
 )  # fmt: skip
 def test_bad_input_exits_with_2(args: str) -> None:
@@ -400,5 +397,5 @@ def test_bad_input_exits_with_2(args: str) -> None:
 
 @pytest.mark.parametrize("target", ["1", "7", "1000", "1e6", "3.2e6", "1e13"])
 def test_any_target_has_candidates_or_near_misses(target: str) -> None:
-    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["design", target, "-n", "1"], standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["design", target, "--top", "1"], standalone_mode=False)
     assert done.exit_code in (0, 1) and (done.exit_code == 0 or "nearest" in done.stdout or "empty" in done.stdout), done.output

@@ -213,9 +213,9 @@ def test_set_compares_a_model_with_its_change() -> None:
 
 
 def test_csv_and_markdown_sum_to_the_difference() -> None:
-    rows = list(csv.DictReader(io.StringIO(run("diff", "llama-2-7b", "llama-3-8b", "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(run("diff", "llama-2-7b", "llama-3-8b", "--format", "csv"))))
     assert sum(int(x["difference"]) for x in rows) == 1_291_845_632
-    text = run("diff", "llama-2-7b", "llama-3-8b", "--markdown")
+    text = run("diff", "llama-2-7b", "llama-3-8b", "--format", "markdown")
     causes = text.split("\n\n")[1].splitlines()
     assert causes[0] == "| cause | difference | where |"
     assert sum(int(x.split(" | ")[1].replace(",", "").replace("−", "-")) for x in causes[2:]) == 1_291_845_632
@@ -251,7 +251,7 @@ def test_several_models_are_compared_with_the_first() -> None:
     assert max(map(len, text.splitlines())) <= 80 and "+397,823,127,552" in text and "−98.45%" in text
     made = json.loads(run("diff", *names, "--json"))
     assert [x["delta"] for x in made["models"][:3]] == [0, 0, 62_523_445_248] and len(made["differences"]) == 6
-    rows = list(csv.DictReader(io.StringIO(run("diff", *names, "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(run("diff", *names, "--format", "csv"))))
     for x in rows:
         own = sum(int(n) for key, n in x.items() if key not in ("model", "parameters", "difference"))
         assert own == int(x["difference"]) == int(x["parameters"]) - 8_030_261_248
@@ -318,7 +318,7 @@ def test_treemap_tiles_fill_the_box(numbers: list[int]) -> None:
 def test_a_picture_overwrites_files_only_with_force(tmp_path: Path, args: tuple[str, ...]) -> None:
     path = tmp_path / "x.svg"
     path.write_text("mine")
-    with pytest.raises(LlamathError, match="there already"):
+    with pytest.raises(LlamathError, match="already exists"):
         run(*args, "--svg", str(path))
     assert path.read_text() == "mine"
     run(*args, "--svg", str(path), "--force")
@@ -330,7 +330,7 @@ def test_a_picture_overwrites_files_only_with_force(tmp_path: Path, args: tuple[
         run(*args, "--svg", str(tmp_path), "--force")
     with pytest.raises(LlamathError, match="device"):
         run(*args, "--svg", "/dev/null", "--force")
-    with pytest.raises(LlamathError, match="cannot be written"):
+    with pytest.raises(LlamathError, match="cannot write"):
         run(*args, "--svg", str(tmp_path / "none" / "z.svg"))
 
 

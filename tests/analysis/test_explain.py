@@ -241,7 +241,7 @@ def run(*args: str, width: int = 80) -> str:
 
 def test_the_json_contract() -> None:
     made = json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json"))
-    assert made.keys() == {"number", "candidates"} and made["number"] == 3_540_389_888
+    assert made.keys() == {"model", "number", "candidates"} and made["number"] == 3_540_389_888
     first = made["candidates"][0]
     assert first.keys() == {"exact", "residue", "summary", "terms"} and first["exact"] is True and first["residue"] == 0
     assert all(x.keys() == {"what", "value", "formula"} and x["formula"] for x in first["terms"])
@@ -249,7 +249,7 @@ def test_the_json_contract() -> None:
     near = json.loads(run("explain", "8030257153", "--like", "llama-3-8b", "--json"))["candidates"][0]
     assert (near["exact"], near["residue"]) == (False, 1) and sum(x["value"] for x in near["terms"]) == 8_030_257_152
     none = json.loads(run("explain", "123456789013", "--like", "llama-3-8b", "--json"))
-    assert none == {"number": 123_456_789_013, "candidates": []}
+    assert none == {"model": None, "number": 123_456_789_013, "candidates": []}
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ from support.reference_data import published
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
     "fit-llama-3.1-8b": ("llama-3.1-8b", "--on", "rtx-4090", "--context", "8192"),
-    "fit-llama-1-30b": ("llama-1-30b", "--on", "3xa100"),
-    "fit-llama-3.1-70b": ("llama-3.1-70b", "--on", "2xh100"),
+    "fit-llama-1-30b": ("llama-1-30b", "--on", "3xa100", "--context", "2k"),
+    "fit-llama-3.1-70b": ("llama-3.1-70b", "--on", "2xh100", "--context", "128k"),
 }
 MODELS = {
     slug: llamath.load(slug) for slug in ("llama-3.1-8b", "llama-3.1-70b", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b")
@@ -270,9 +270,9 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "llama-3.1-70b --on 2xh100",
+        "llama-3.1-70b --on 2xh100 --context 128k",
         "llama-3.1-405b --on 8xh100",
-        "llama-3.1-8b --on l4",
+        "llama-3.1-8b --on l4 --context 128k",
         "deepseek-v3 --dtype fp8 --on 8xh100",
         "gpt-oss-120b --dtype bf16 --on h100",
     ],
@@ -306,7 +306,7 @@ def test_json_has_the_documented_keys() -> None:
     assert (data["context"], data["batch"], data["layout"]) == (32_768, 2, {"tp": 4, "pp": 1})
     assert data["decode_ceiling"] == data["ceilings"]["decode"]["tokens_per_second"]
     assert data["max_context"] >= 32_768 and data["max_batch"] >= 2 and data["instead"] == []
-    assert "32k is 32,768 tokens" in done.stderr and "32k" not in done.stdout
+    assert not done.stderr and "32k" not in done.stdout
 
 
 def test_json_lists_every_gpu_of_a_pipeline() -> None:
@@ -317,13 +317,13 @@ def test_json_lists_every_gpu_of_a_pipeline() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("llama-3.1-8b --on h1000", "unknown GPU"), ("llama-3.1-8b --on 2xh100 --tp 3", "3 GPUs, not 2"),
-        ("llama-3.1-8b --on 3xh100 --tp 3", "TP 3: 32 heads"), ("llama-3.1-8b --on 3xh100 --pp 2", "not 3"), ("llama-3.1-8b --on h100 --tp 0", "TP 0"),
-        ("llama-3.1-8b --on h100 --tp -1", "TP -1"), ("llama-3.1-8b --on 33xh100 --pp 33", "32 layers"), ("llama-3.1-8b --on 1000xh100", "1,000 GPUs"),
+        ("llama-3.1-8b --on h1000", "unknown GPU"), ("llama-3.1-8b --on 2xh100 --layout tp=3", "3 GPUs, not 2"),
+        ("llama-3.1-8b --on 3xh100 --layout tp=3", "TP 3: 32 heads"), ("llama-3.1-8b --on 3xh100 --layout pp=2", "not 3"), ("llama-3.1-8b --on h100 --layout tp=0", "from 1 to"),
+        ("llama-3.1-8b --on h100 --layout tp=-1", "from 1 to"), ("llama-3.1-8b --on 33xh100 --layout pp=33", "32 layers"), ("llama-3.1-8b --on 1000xh100", "1,000 GPUs"),
         ("llama-3.1-8b --on h100 --context 0", "0"), ("llama-3.1-8b --on h100 --context=-5", "negative"), ("llama-3.1-8b --on h100 --batch 0", "batch should be from 1"),
         ("llama-3.1-8b --on h100 --batch -1", "batch should be from 1"), ("llama-3.1-8b --on h100 --batch 99999999999999999", "batch"),
-        ("llama-3.1-8b --on h100 --dtype q9", "q9"), ("llama-3.1-8b --on h100 --kv-dtype q9", "q9"), ("llama-3.1-8b --gpu mem=80GiB", "bw"),
-        ("llama-3.1-8b --gpu 'mem=80G bw=1TB/s'", "1,000 or by 1,024"), ("no-such-model --on h100", "no-such-model"),
+        ("llama-3.1-8b --on h100 --dtype q9", "q9"), ("llama-3.1-8b --on h100 --kv-dtype q9", "q9"), ("llama-3.1-8b --on bw=1TB/s", "lacks mem"),
+        ("llama-3.1-8b --on 'mem=80G bw=1TB/s'", "1,000 or by 1,024"), ("no-such-model --on h100", "no-such-model"),
     ],
 )  # fmt: skip
 def test_bad_input_is_rejected_with_a_reason(line: str, said: str) -> None:
@@ -331,7 +331,7 @@ def test_bad_input_is_rejected_with_a_reason(line: str, said: str) -> None:
     assert isinstance(done.exception, LlamathError) and said in str(done.exception) and not done.stdout
 
 
-@pytest.mark.parametrize("line", ["llama-3.1-8b --on h100 --gpu 'mem=80GiB bw=1TB/s'", "llama-3.1-8b --tp 2", "llama-3.1-8b --svg x.svg"])
+@pytest.mark.parametrize("line", ["llama-3.1-8b --layout tp=2", "llama-3.1-8b --svg x.svg"])
 def test_contradictory_options_are_usage_errors(line: str) -> None:
     assert type(run(*shlex.split(line)).exception).__name__ == "UsageError"
 
@@ -342,10 +342,10 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
 
 
 def test_gpus_can_be_described_by_their_figures() -> None:
-    done = run("llama-3.1-8b", "--gpu", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json")
+    done = run("llama-3.1-8b", "--on", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json")
     data = json.loads(done.stdout)
     assert data["fits"] and data["decode_ceiling"] == pytest.approx(1e12 / data["ceilings"]["decode"]["bytes"])
-    assert json.loads(run("llama-3.1-70b", "--gpu", "8x mem=24GiB bw=1TB/s", "--context", "4096", "--json").stdout)["count"] == 8
+    assert json.loads(run("llama-3.1-70b", "--on", "8x mem=24GiB bw=1TB/s", "--context", "4096", "--json").stdout)["count"] == 8
 
 
 def test_ranked_gpus_are_the_smallest_that_fit() -> None:
@@ -407,7 +407,7 @@ def test_memory_bars_are_to_scale() -> None:
     found = ask("llama-3.1-70b", "2xh100", context=8192)
     marks = bar.split("  ")[1]
     assert marks.count("█") / len(marks) == pytest.approx(found.stages[0].weights / found.gpu.memory, abs=0.02)
-    assert "│" not in marks and "│" in next(x for x in run("llama-3.1-70b", "--on", "2xh100").stdout.splitlines() if x.startswith("GPU 0"))
+    assert "│" not in marks and "│" in next(x for x in run("llama-3.1-70b", "--on", "2xh100", "--context", "128k").stdout.splitlines() if x.startswith("GPU 0"))
 
 
 @pytest.mark.parametrize(

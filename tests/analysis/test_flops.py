@@ -285,15 +285,15 @@ def test_json_keeps_its_contract() -> None:
 
 
 def test_csv_and_markdown_match() -> None:
-    rows = list(csv.DictReader(io.StringIO(run("flops", "gemma-3-1b", "--context", "8192", "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(run("flops", "gemma-3-1b", "--context", "8192", "--format", "csv"))))
     found = report("gemma-3-1b", 8192)
     assert sum(int(x["forward"]) for x in rows) == found.forward.total and sum(int(x["decode"]) for x in rows) == found.decode.total
-    assert len(run("flops", "gemma-3-1b", "--markdown").splitlines()) == len(rows) + 2
+    assert len(run("flops", "gemma-3-1b", "--format", "markdown").splitlines()) == len(rows) + 2
 
 
 def test_mfu_by_every_convention() -> None:
     told = json.loads(
-        run("flops", "llama-3.1-405b", "--context", "8k", "--gpu", "16384xh100", "--tflops", "400", "--counted-by", "6n", "--json")
+        run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", "tflops=400,counted_by=6n", "--json")
     )
     mfu = told["mfu"]["by"]
     assert mfu["6n"]["mfu"] == pytest.approx(400e12 / told["mfu"]["peak"])
@@ -301,14 +301,14 @@ def test_mfu_by_every_convention() -> None:
         told["conventions"]["palm"]["per_token"] / told["conventions"]["6n"]["per_token"]
     )
     rate = str(told["mfu"]["tokens_per_second"])
-    again = json.loads(run("flops", "llama-3.1-405b", "--context", "8k", "--gpu", "16384xh100", "--tokens-per-second", rate, "--json"))
+    again = json.loads(run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", f"tokens_per_second={rate}", "--json"))
     assert again["mfu"]["by"]["palm"]["mfu"] == pytest.approx(mfu["palm"]["mfu"])
-    text = run("flops", "llama-3.1-405b", "--gpu", "16384xh100", "--tflops", "400")
+    text = run("flops", "llama-3.1-405b", "--on", "16384xh100", "--mfu", "tflops=400")
     assert "16,384" in text and "MFU" in text
 
 
 def test_conventions_cite_sources() -> None:
-    text = run("flops", "llama-3-8b", "--conventions")
+    text = run("flops", "llama-3-8b", "--format", "conventions")
     for x in report("llama-3-8b", 8192).conventions:
         assert x.name in text and f"{int(x.train):,}" in text
 
@@ -321,9 +321,12 @@ def test_conventions_cite_sources() -> None:
         (("--context", "4kb"), "tokens"),
         (("--batch", "0"), "batch"),
         (("--batch", str(2**60)), "batch"),
-        (("--gpu", "h1000", "--tflops", "4"), "h1000"),
-        (("--gpu", "h100", "--tflops", "4", "--counted-by", "plam"), "palm"),
-        (("--gpu", "h100", "--tflops", "4", "--precision", "fp3"), "fp3"),
+        (("--on", "h1000", "--mfu", "tflops=4"), "h1000"),
+        (("--on", "h100", "--mfu", "tflops=4,counted_by=plam"), "palm"),
+        (("--on", "h100", "--mfu", "tflops=4,precision=fp3"), "fp3"),
+        (("--on", "h100", "--mfu", "tflops=0"), "expected a number from"),
+        (("--attention", "causal,full"), "either causal or full"),
+        (("--attention", "sparse"), "unknown"),
         (("--dtype", "fp99"), "fp99"),
         (("--kv-dtype", "fp99"), "fp99"),
     ],
@@ -337,10 +340,9 @@ def test_invalid_options_are_refused(args: tuple[str, ...], says: str) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("--tflops", "3"),
-        ("--gpu", "h100"),
-        ("--gpu", "h100", "--tflops", "0"),
-        ("--gpu", "h100", "--tflops", "1", "--tokens-per-second", "1"),
+        ("--mfu", "tflops=3"),
+        ("--on", "h100"),
+        ("--on", "h100", "--mfu", "tflops=1,tokens_per_second=1"),
     ],
 )
 def test_mfu_needs_one_throughput(args: tuple[str, ...]) -> None:

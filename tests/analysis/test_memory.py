@@ -23,9 +23,9 @@ from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
-    "llama-3.1-70b": ("--context", "4k,32k,128k", "--in", "80GiB", "--dtype", "q4_k_m", "--kv-dtype", "q8_0"),
-    "deepseek-v3": ("--dtype", "fp8", "--context", "32k", "--in", "640GB"),
-    "gemma-3-27b": ("--batch", "4", "--context", "8192", "--dtype", "bnb-nf4-dq", "--in", "48GiB"),
+    "llama-3.1-70b": ("--context", "4k", "--context", "32k", "--context", "128k", "--on", "mem=80GiB", "--dtype", "q4_k_m", "--kv-dtype", "q8_0"),
+    "deepseek-v3": ("--dtype", "fp8", "--context", "32k", "--on", "mem=640GB"),
+    "gemma-3-27b": ("--batch", "4", "--context", "8192", "--dtype", "bnb-nf4-dq", "--on", "mem=48GiB"),
     "qwen3-next-80b-a3b": ("--context", "64k", "--dtype", "awq", "--chunk", "all"),
 }
 
@@ -36,7 +36,7 @@ def run(*args: str) -> Result:
 
 def said(*args: str) -> dict[str, Any]:
     done = run(*args, "--json")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code in (0, 1) and not isinstance(done.exception, LlamathError), done.output
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -102,7 +102,7 @@ def test_llama_70b_at_128k_has_its_known_memory() -> None:
     text = run("llama-3.1-70b", "--context", "128k")
     assert "131,072 tokens" in text.stdout and "42.95" in text.stdout and "40.00" in text.stdout
     assert "2·L·K·h·T·B·2 = 2·80·8·128·131,072·1·2" in text.stdout
-    assert "128k is 131,072 tokens" in text.stderr
+    assert not text.stderr
 
 
 def test_context_beyond_the_models_own_is_a_warning() -> None:
@@ -113,7 +113,7 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
 
 
 def test_several_contexts_make_a_table() -> None:
-    found = said("llama-3.1-8b", "--context", "4k,128k,32k")
+    found = said("llama-3.1-8b", "--context", "4k", "--context", "128k", "--context", "32k")
     assert found["context"] == 131_072 and [x["context"] for x in found["contexts"]] == [4096, 131_072, 32_768]
     assert [x["total"] for x in found["contexts"]] == [said("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")]
 
@@ -131,12 +131,13 @@ def test_one_more_token_or_sequence_does_not_fit(dtype: str, kv: str) -> None:
 
 
 def test_limits_that_nothing_or_everything_fits() -> None:
-    found = said("llama-3.1-70b", "--in", "24GiB")
+    found = said("llama-3.1-70b", "--on", "mem=24GiB")
     assert (found["within"], found["fits"], found["max_context"], found["max_batch"]) == (24 * 2**30, False, 0, 0)
-    assert "not even one token fits" in run("llama-3.1-70b", "--in", "24GiB").stdout
+    done = run("llama-3.1-70b", "--on", "mem=24GiB")
+    assert "not even one token fits" in done.stdout and done.exit_code == 1
     windows = ("mistral-7b", "--context", "4096")
-    assert said(*windows, "--in", "80GiB")["max_context"] is None
-    assert "any number of tokens (the model's own context is 32,768)" in " ".join(run(*windows, "--in", "80GiB").stdout.split())
+    assert said(*windows, "--on", "mem=80GiB")["max_context"] is None
+    assert "any number of tokens (the model's own context is 32,768)" in " ".join(run(*windows, "--on", "mem=80GiB").stdout.split())
 
 
 @given(limit=st.integers(0, 10**9))
@@ -212,7 +213,7 @@ def test_declared_dtype_is_used(keys: dict[str, Any], dtype: str) -> None:
     assert memory(llamath.load({x: config[x] for x in config if "dtype" not in x} | keys)).dtype == dtype
 
 
-@pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--gpus", "8xh100", "--serve")])
+@pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--on", "8xh100", "--serve")])
 def test_unknown_quantization_is_a_warning(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     path = tmp_path / "config.json"
@@ -250,16 +251,16 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
         (("--batch", "-3"), "batch should be from 1"),
         (("--batch", "9" * 30), "batch should be from 1"),
         (("--context", "0"), "0 is too small"),
-        (("--context", ""), "--context is given and empty"),
+        (("--context", ""), "--context is empty"),
         (("--context", "-5"), "negative"),
         (("--context", "1.5"), "not a whole number of tokens"),
         (("--context", "4k,"), "is not a number of tokens"),
         (("--context", "9" * 20), "too large"),
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
-        (("--context", "4q"), "q is no unit"),
+        (("--context", "4q"), "unknown unit q"),
         (("--chunk", "0"), "0 is too small"),
-        (("--in", "24G"), "by 1,000 or by 1,024"),
-        (("--in", "24"), "it has no unit"),
+        (("--on", "mem=24G"), "by 1,000 or by 1,024"),
+        (("--on", "mem=24"), "it has no unit"),
         (("--dtype", "bf17"), "unknown dtype or quantization scheme"),
         (("--kv-dtype", "q6_k"), "dtype q6_k is not supported for a KV cache"),
     ],

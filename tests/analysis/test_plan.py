@@ -32,11 +32,11 @@ from published_runs import DATA, classic, korthikanti, llama3, megatron, palm, r
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
-    "plan-llama-3-8b": ("llama-3-8b", "--gpus", "8xh100", "--tokens", "15T"),
-    "plan-llama-3.1-405b": ("llama-3.1-405b", "--gpus", "16384xh100", "--context", "8k", "--batch-tokens", "16M", "--tokens", "15.6T"),
-    "plan-mixtral-8x7b": ("mixtral-8x7b", "--gpus", "64xh100"),
-    "plan-serve-llama-1-30b": ("llama-1-30b", "--gpus", "3xa100", "--serve"),
-    "plan-serve-deepseek-v3": ("deepseek-v3", "--gpus", "64xh200", "--serve", "--context", "8k", "--latency", "50ms"),
+    "plan-llama-3-8b": ("llama-3-8b", "--on", "8xh100", "--tokens", "15T"),
+    "plan-llama-3.1-405b": ("llama-3.1-405b", "--on", "16384xh100", "--context", "8k", "--batch-tokens", "16M", "--tokens", "15.6T"),
+    "plan-mixtral-8x7b": ("mixtral-8x7b", "--on", "64xh100"),
+    "plan-serve-llama-1-30b": ("llama-1-30b", "--on", "3xa100", "--serve"),
+    "plan-serve-deepseek-v3": ("deepseek-v3", "--on", "64xh200", "--serve", "--context", "8k", "--latency", "50ms"),
 }
 H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")
 MODELS = {x: llamath.load(x) for x in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")}
@@ -263,12 +263,12 @@ def test_default_batch_divides_evenly(gpus: int, context: int) -> None:
 
 
 def test_padded_vocabulary_is_noted() -> None:
-    assert "TP 4 pads the vocabulary from 50,257 to 50,260 rows" in run("gpt2", "--gpus", "4xh100", "--layout", "tp=4").stdout
+    assert "TP 4 pads the vocabulary from 50,257 to 50,260 rows" in run("gpt2", "--on", "4xh100", "--layout", "tp=4").stdout
 
 
 def test_serving_on_three_gpus_uses_a_pipeline() -> None:
     """vllm#596: 52 heads do not go on three cards; 20 + 20 + 20 layers do."""
-    done = run("llama-1-30b", "--gpus", "3xa100", "--serve")
+    done = run("llama-1-30b", "--on", "3xa100", "--serve")
     assert "TP 3: 52 heads" in done.stdout and "PP 3: 20 + 20 + 20 layers" in done.stdout and "TP can be 1, 2, 4" in done.stdout
 
 
@@ -317,18 +317,18 @@ def test_time_shares_sum_to_one() -> None:
 
 
 def test_the_json_contract() -> None:
-    made = json.loads(run("llama-3-8b", "--gpus", "8xh100", "--tokens", "15T", "--json").stdout)
+    made = json.loads(run("llama-3-8b", "--on", "8xh100", "--tokens", "15T", "--json").stdout)
     best = made["plans"][0]
     assert {"tp", "pp", "cp", "ep", "dp", "zero", "microbatch", "recompute", "memory", "mfu", "bubble", "seconds", "sent"} <= set(best)
     assert best["gpu_hours"] == pytest.approx(8 * best["hours"]) and best["steps"] == -(-15 * 10**12 // made["batch_tokens"])
     assert best["tokens_per_second"] * best["seconds"]["step"] == pytest.approx(made["batch_tokens"])
     assert made["rejected"][0].keys() == {"what", "why"} and set(made["constants"]) == {"matmul", "attention", "wires", "overlap", "passes"}
-    served = json.loads(run("llama-3-8b", "--gpus", "8xh100", "--serve", "--json").stdout)
+    served = json.loads(run("llama-3-8b", "--on", "8xh100", "--serve", "--json").stdout)
     assert served["plans"][0]["decode_ceiling"] == pytest.approx(8 * served["plans"][0]["decode_ceiling_per_gpu"])
 
 
 def test_no_plan_exits_with_1() -> None:
-    for args in (("llama-3.1-405b", "--gpus", "8xh100"), ("llama-3.1-405b", "--gpus", "2xh100", "--serve")):
+    for args in (("llama-3.1-405b", "--on", "8xh100"), ("llama-3.1-405b", "--on", "2xh100", "--serve")):
         done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["plan", *args])
         assert done.exit_code == 1 and "no " in done.stdout
 
@@ -336,31 +336,30 @@ def test_no_plan_exits_with_1() -> None:
 @pytest.mark.parametrize(
     "args, message",
     [
-        (("llama-3-8b",), "--gpus"),
-        (("llama-3-8b", "--gpus", "8xh10"), "unknown GPU"),
-        (("llama-3-8b", "--gpus", "0xh100"), "0 devices"),
-        (("llama-3-8b", "--gpus", "8x mem=80GiB bw=2TB/s"), "no FLOP/s figure"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "tp=3"), "TP 3: 8 GPUs"),
-        (("llama-1-30b", "--gpus", "3xa100", "--layout", "tp=3"), "TP 3: 52 heads"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "tp=4,pp=4"), "TP 4 × PP 4 does not divide"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "ep=2"), "the model has no experts"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "tpp=2"), "no part of a layout"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "tp=0"), "no part of a layout"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "tp=2,tp=4"), "tp comes twice"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", ""), "--layout is given and empty"),
-        (("llama-3-8b", "--gpus", "8xh100", "--train", "--serve"), "not both"),
-        (("llama-3-8b", "--gpus", "8xh100", "--tokens", "1e40"), "more than all"),
-        (("llama-3-8b", "--gpus", "٨xh100"), "unknown GPU"),
-        (("llama-3-8b", "--gpus", "8xh100", "--layout", "zero=4"), "ZeRO"),
-        (("llama-3-8b", "--gpus", "8xh100", "--batch-tokens", "5000"), "not a multiple of the sequence length"),
-        (("llama-3-8b", "--gpus", "8xh100", "--batch-tokens", "0"), "too small"),
-        (("llama-3-8b", "--gpus", "8xh100", "--tokens", "many"), "is not a count"),
-        (("llama-3-8b", "--gpus", "8xh100", "--optimizer", "adam"), "unknown optimizer"),
-        (("llama-3-8b", "--gpus", "8xh100", "--dtype", "awq"), "cannot be trained directly"),
-        (("llama-3-8b", "--gpus", "8xh100", "--top", "0"), "--top 0"),
-        (("llama-3-8b", "--gpus", "8xh100", "--latency", "5ms"), "is of --serve"),
-        (("llama-3-8b", "--gpus", "8xh100", "--serve", "--tokens", "1T"), "is of training"),
-        (("llama-3-8b", "--gpus", "8xh100", "--serve", "--latency", "soon"), "is no latency"),
+        (("llama-3-8b",), "--on"),
+        (("llama-3-8b", "--on", "8xh10"), "unknown GPU"),
+        (("llama-3-8b", "--on", "0xh100"), "0 devices"),
+        (("llama-3-8b", "--on", "8x mem=80GiB bw=2TB/s"), "no FLOP/s figure"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "tp=3"), "TP 3: 8 GPUs"),
+        (("llama-1-30b", "--on", "3xa100", "--layout", "tp=3"), "TP 3: 52 heads"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "tp=4,pp=4"), "TP 4 × PP 4 does not divide"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "ep=2"), "the model has no experts"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "tpp=2"), "unknown key 'tpp'"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "tp=0"), "expected an integer from 1"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "tp=2,tp=4"), "tp is given twice"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", ""), "--layout is empty"),
+        (("llama-3-8b", "--on", "8xh100", "--tokens", "1e40"), "more text than exists"),
+        (("llama-3-8b", "--on", "٨xh100"), "unknown GPU"),
+        (("llama-3-8b", "--on", "8xh100", "--layout", "zero=4"), "expected an integer from 0 to 3"),
+        (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "5000"), "not a multiple of the sequence length"),
+        (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "0"), "too small"),
+        (("llama-3-8b", "--on", "8xh100", "--tokens", "many"), "is not a count"),
+        (("llama-3-8b", "--on", "8xh100", "--training", "optimizer=adam"), "unknown optimizer"),
+        (("llama-3-8b", "--on", "8xh100", "--dtype", "awq"), "cannot be trained directly"),
+        (("llama-3-8b", "--on", "8xh100", "--top", "0"), "--top 0"),
+        (("llama-3-8b", "--on", "8xh100", "--latency", "5ms"), "is for --serve"),
+        (("llama-3-8b", "--on", "8xh100", "--serve", "--tokens", "1T"), "is for training"),
+        (("llama-3-8b", "--on", "8xh100", "--serve", "--latency", "soon"), "is not a latency"),
     ],
 )
 def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:

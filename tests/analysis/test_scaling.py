@@ -78,15 +78,15 @@ def test_unknown_law_has_a_hint() -> None:
 
 
 def test_compute_gives_the_target() -> None:
-    done = CliRunner().invoke(cli, ["design", "--flops", "5.76e23", "--json", "-n", "1"], standalone_mode=False)
+    done = CliRunner().invoke(cli, ["design", "--flops", "5.76e23", "--json", "--top", "1"], standalone_mode=False)
     made = json.loads(done.stdout)
     assert made["target"] == pytest.approx(67 * 10**9, rel=1e-6)
     compute = made["compute"]
     assert compute["law"] == "hoffmann-1" and compute["extrapolated"] and compute["flops"] == pytest.approx(5.76e23, rel=1e-6)
     assert compute["tokens_per_parameter"] == pytest.approx(21.4, abs=0.3)
     both = json.loads(
-        CliRunner().invoke(cli, ["design", "--flops", "6e22", "--tokens", "1T", "--json", "-n", "1"], standalone_mode=False).stdout
+        CliRunner().invoke(cli, ["design", "--flops", "6e22", "--tokens", "1T", "--json", "--top", "1"], standalone_mode=False).stdout
     )
     assert both["target"] == 10**10
-    tokens = json.loads(CliRunner().invoke(cli, ["design", "--tokens", "20.17B", "--json", "-n", "1"], standalone_mode=False).stdout)
+    tokens = json.loads(CliRunner().invoke(cli, ["design", "--tokens", "20.17B", "--json", "--top", "1"], standalone_mode=False).stdout)
     assert tokens["target"] == pytest.approx(10**9, rel=0.001)

@@ -41,10 +41,10 @@ WRONG = {
     "phi-plain": "four times the width",
     "phimoe-biased, head too, wide heads, windows": "the size of the heads is not written",
 }
-"""Where the converter writes metadata that do not describe its tensors, and why: these are refused, and counted from the header."""
+"""Entries whose metadata contradict their tensors, and why: they are refused, and can be counted from the header."""
 
 DROPPED = {"gemma-biased, untied": "head.weight", "gemma2-biased, untied, listed": "head.weight"}
-"""Weights that the converter leaves out: Gemma's heads are tied for it."""
+"""Weights that the converter leaves out, because it takes Gemma's heads for tied."""
 
 LOST = {
     "bloom-untied, six heads, other keys": "layers",
@@ -86,17 +86,17 @@ LOST = {
     "stablelm-2: biased, tied": "theta",
     "starcoder2-grouped, no biases, untied, windowed": "size",
 }
-"""Facts without weights that the converter does not write, or that llama.cpp has no key for."""
+"""Fields of the tree that the converter does not write, or for which llama.cpp has no key."""
 
 
-def differing(a: Any, b: Any, name: str = "") -> set[str]:
-    """The innermost facts in which two trees differ."""
+def differing_facts(a: Any, b: Any, name: str = "") -> set[str]:
+    """Return the names of the innermost fields in which two trees differ."""
     if a == b:
         return set()
     if type(a) is type(b) and isinstance(a, Record):
-        return {x for field in a.fields for x in differing(getattr(a, field), getattr(b, field), field)}
+        return {x for field in a.fields for x in differing_facts(getattr(a, field), getattr(b, field), field)}
     if isinstance(a, Stack) and isinstance(b, Stack) and len(a) == len(b):
-        return {x for one, other in zip(a, b, strict=True) for x in differing(one, other, name)}
+        return {x for one, other in zip(a, b, strict=True) for x in differing_facts(one, other, name)}
     return {name}
 
 
@@ -104,14 +104,14 @@ def tree(config: dict[str, Any]) -> Any:
     return find_family(config["model_type"])(Config(config))
 
 
-def converted(label: str, folder: Path) -> Path:
+def write_converted(label: str, folder: Path) -> Path:
     entry = CONVERTED[label]
     return write_gguf(folder / "model.gguf", entry["arch"], entry["keys"], tensor_shapes(entry), entry["tokens"], entry.get("values"))
 
 
 @pytest.mark.parametrize("label", sorted(set(CONVERTED) - set(WRONG)))
 def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> None:
-    config, model = CONVERTED[label]["config"], llamath.load(converted(label, tmp_path))
+    config, model = CONVERTED[label]["config"], llamath.load(write_converted(label, tmp_path))
     family, whole = find_family(config["model_type"]), tree(config)
     assert family.gguf is not None and family.gguf_arch.removesuffix("_moe") == CONVERTED[label]["arch"].removesuffix("_moe")
     ours = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
@@ -119,18 +119,18 @@ def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> Non
         del ours["output.weight"]
     assert gguf_shapes(model) == ours
     assert model.parameters.total == sum(x.elements for x in read_checkpoint(str(tmp_path / "model.gguf")).tensors) - _aside(label)
-    assert differing(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
+    assert differing_facts(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
     assert not any("assumed" in x or "not read" in x for x in model.notes), model.notes
 
 
 def _aside(label: str) -> int:
-    """Numbers in the file that are no weights: rotary factors."""
+    """Return the number of rotary factors, which are no weights."""
     return sum(len(x) for x in CONVERTED[label].get("values", {}).values())
 
 
 @pytest.mark.parametrize("label", sorted(WRONG))
 def test_metadata_that_contradict_the_tensors_are_refused(label: str, tmp_path: Path) -> None:
-    path = converted(label, tmp_path)
+    path = write_converted(label, tmp_path)
     with pytest.raises(UnknownModel, match="its tensors hold") as caught:
         llamath.load(path)
     assert "llamath count" in caught.value.hint
@@ -192,21 +192,21 @@ UNWRITTEN: dict[str, tuple[str, dict[str, Any], str]] = {
     "internlm2-biased": ("internlm2-plain", {"attention.head_count_kv": 6, "rope.freq_base": 10000.0, EPS: 1e-6}, ""),
     "minicpm-moe": ("minicpm-plain", {"attention.head_count_kv": 2, "expert_count": 5, "expert_used_count": 2, EPS: 1e-6}, ""),
 }
-"""What the converter cannot write at all (GPT-J), or not with these options: the metadata of a relative, changed as the options want, and
-what is lost. The tensors are those of our scheme."""
+"""Configs that the converter cannot write: the entry whose metadata are used, the changes to them, and the fields of the tree that are lost.
+The tensors are those of our scheme."""
 
 
 @pytest.mark.parametrize("label", UNWRITTEN)
 def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: Path) -> None:
     relative, changes, lost = UNWRITTEN[label]
     entry, config = CONVERTED.get(relative, {"arch": relative, "keys": {}}), CONFIGS[label]
-    said = {key: x for key, x in (entry["keys"] | changes).items() if x is not None}
+    metadata = {key: x for key, x in (entry["keys"] | changes).items() if x is not None}
     family, whole = find_family(config["model_type"]), tree(config)
     assert family.gguf is not None
     tensors = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
-    model = llamath.load(write_gguf(tmp_path / "model.gguf", entry["arch"], said, tensors, 99))
+    model = llamath.load(write_gguf(tmp_path / "model.gguf", entry["arch"], metadata, tensors, 99))
     assert gguf_shapes(model) == tensors
-    assert differing(whole, model.tree) - {"context", "mtp"} == set(lost.split())
+    assert differing_facts(whole, model.tree) - {"context", "mtp"} == set(lost.split())
 
 
 def test_every_tiny_config_with_an_architecture_is_covered() -> None:
@@ -257,7 +257,7 @@ KEY, VALUE, WINDOW, YARN = "attention.key_length", "attention.value_length", "at
 
 
 def keys(layers: int, width: int, inner: int, heads: tuple[int, ...], context: int, more: dict[str, Any]) -> dict[str, Any]:
-    """What every header has."""
+    """Return the metadata that every header has."""
     counts = dict(zip(("attention.head_count", "attention.head_count_kv"), heads, strict=False))
     return {"block_count": layers, "embedding_length": width, "feed_forward_length": inner, "context_length": context} | counts | more
 
@@ -288,22 +288,24 @@ PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_published_headers_give_their_presets(name: str, tmp_path: Path) -> None:
-    arch, said, total = PRESETS[name]
+    arch, metadata, total = PRESETS[name]
     preset = llamath.load(name)
     tensors: dict[str, tuple[int, ...]] = gguf_shapes(preset) | ({"rope_freqs.weight": (32,)} if name == "llama-3.2-1b" else {})
     tokens = 0 if name == "qwen2.5-0.5b" else int(preset.tree.vocab)
-    model = llamath.load(write_gguf_header(tmp_path / "model.gguf", arch, said, tensors, tokens))
+    model = llamath.load(write_gguf_header(tmp_path / "model.gguf", arch, metadata, tensors, tokens))
     assert model.parameters.total == preset.parameters.total == total
     assert gguf_shapes(model) == gguf_shapes(preset)
-    assert differing(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
+    assert differing_facts(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
     assert (model.tree.head is not None and model.tree.head.weight.tied == "embed.weight") == ("output.weight" not in tensors)
 
 
 SMALL = CONVERTED["llama-plain"]
 
 
-def small(folder: Path, keys: dict[str, Any] | None = None, arch: str = "llama", drop: str = "", tokens: int = 99, **tensors: Any) -> Path:
-    """The plain Llama, changed; a key that is None is left out."""
+def write_small(
+    folder: Path, keys: dict[str, Any] | None = None, arch: str = "llama", drop: str = "", tokens: int = 99, **tensors: Any
+) -> Path:
+    """Write the plain Llama with other metadata; a key that is None is left out."""
     kept = {key: x for key, x in (SMALL["keys"] | (keys or {})).items() if x is not None}
     found = {name: shape for name, shape in tensor_shapes(SMALL).items() if not drop or drop not in name}
     return write_gguf(folder / "model.gguf", arch, kept, found | {name.replace("_s_", "."): x for name, x in tensors.items()}, tokens)
@@ -334,7 +336,7 @@ REFUSED = {
 def test_header_that_no_family_can_express_is_refused(case: str, tmp_path: Path) -> None:
     changes, message = REFUSED[case]
     with pytest.raises(UnknownModel, match=message) as caught:
-        llamath.load(small(tmp_path, **changes))
+        llamath.load(write_small(tmp_path, **changes))
     assert "llamath count FILE" in caught.value.hint
 
 
@@ -344,11 +346,11 @@ def test_missing_architecture_is_refused() -> None:
 
 
 def test_changed_config_key_is_not_checked_against_the_file(tmp_path: Path) -> None:
-    assert llamath.load(small(tmp_path), changes={"num_hidden_layers": 5}).tree.layers.n == 5
+    assert llamath.load(write_small(tmp_path), changes={"num_hidden_layers": 5}).tree.layers.n == 5
 
 
 def test_truncated_file_is_a_finding_and_cannot_be_loaded(tmp_path: Path) -> None:
-    path = small(tmp_path)
+    path = write_small(tmp_path)
     assert verify_checkpoint(str(path)).verdict.ok
     path.write_bytes(path.read_bytes()[:-100])
     for place in (path, tmp_path):
@@ -359,9 +361,9 @@ def test_truncated_file_is_a_finding_and_cannot_be_loaded(tmp_path: Path) -> Non
 
 
 def test_verify_fails_where_load_refuses(tmp_path: Path) -> None:
-    path = small(tmp_path, drop="blk.1.ffn_up")
+    path = write_small(tmp_path, drop="blk.1.ffn_up")
     assert not verify_checkpoint(str(path)).verdict.ok
-    assert verify_checkpoint(str(small(tmp_path))).verdict.ok
+    assert verify_checkpoint(str(write_small(tmp_path))).verdict.ok
 
 
 VOCABULARIES = {
@@ -375,23 +377,23 @@ VOCABULARIES = {
 @pytest.mark.parametrize("case", VOCABULARIES)
 def test_vocabulary_size_from_metadata_tokens_or_embedding(case: str, tmp_path: Path) -> None:
     keys, tokens, note, rows = VOCABULARIES[case]
-    model = llamath.load(small(tmp_path, keys=keys, tokens=tokens))
+    model = llamath.load(write_small(tmp_path, keys=keys, tokens=tokens))
     assert model.tree.vocab == rows
     assert note in "\n".join(model.notes)
 
 
 def test_vocabulary_size_unlike_the_embedding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel, match=r"token_embd\.weight is \[99, 32\], expected \[98, 32\]"):
-        llamath.load(small(tmp_path, keys={"vocab_size": 98}, tokens=98))
+        llamath.load(write_small(tmp_path, keys={"vocab_size": 98}, tokens=98))
 
 
 def test_unread_keys_are_reported_unless_redundant(tmp_path: Path) -> None:
-    notes = llamath.load(small(tmp_path, keys={"attention.causal": False, "rope.freq_base_swa": 10000.0, "spiral": 3})).notes
+    notes = llamath.load(write_small(tmp_path, keys={"attention.causal": False, "rope.freq_base_swa": 10000.0, "spiral": 3})).notes
     assert notes == ("not read: attention.causal, spiral",)
 
 
 def test_default_rope_theta_is_that_of_llama_cpp(tmp_path: Path) -> None:
-    assert llamath.load(small(tmp_path, keys={"rope.freq_base": None})).tree.layers[0].attn.rope.theta == 10000.0
+    assert llamath.load(write_small(tmp_path, keys={"rope.freq_base": None})).tree.layers[0].attn.rope.theta == 10000.0
 
 
 def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
@@ -403,7 +405,7 @@ def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
     old = {name: shape for name, shape in tensor_shapes(entry).items() if "attn_k_b" not in name and "attn_v_b" not in name}
     old |= {f"blk.{i}.attn_kv_b.weight": [heads * (nope + value), latent] for i in range(3)}
     model = llamath.load(write_gguf(tmp_path / "model.gguf", "deepseek2", keys, old, 99))
-    assert differing(tree(entry["config"]), model.tree) == {"context"}
+    assert differing_facts(tree(entry["config"]), model.tree) == {"context"}
     assert "9 tensors differ from llama.cpp's current format, with as many parameters in all" in "\n".join(model.notes)
 
 
@@ -414,7 +416,7 @@ def test_experts_in_separate_tensors_are_counted(tmp_path: Path) -> None:
         parts = {name.replace("_exps.", f".{e}."): shape[1:] for e in range(shape[0])} if "_exps." in name else {name: shape}
         old |= parts
     model = llamath.load(write_gguf(tmp_path / "model.gguf", "llama", entry["keys"], old, 99))
-    assert model.family.name == "mixtral" and differing(tree(entry["config"]), model.tree) == {"context"}
+    assert model.family.name == "mixtral" and differing_facts(tree(entry["config"]), model.tree) == {"context"}
     assert any("as many parameters in all" in x for x in model.notes)
 
 
@@ -438,7 +440,7 @@ def test_unknown_rotary_factors_are_reported() -> None:
 
 
 def test_gguf_metadata_are_found_as_a_config(tmp_path: Path) -> None:
-    path = small(tmp_path)
+    path = write_small(tmp_path)
     found = find_config(str(path))
     assert found.keys is not None and found.keys["hidden_size"] == 32 and found.source == str(path)
     (tmp_path / "empty").mkdir()

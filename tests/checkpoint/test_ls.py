@@ -202,7 +202,7 @@ def test_config_tells_how_weights_are_packed(tmp_path: Path) -> None:
 def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.awq))
     path = write(tmp_path / "model.safetensors", headers)
-    tables = [list(csv.DictReader(io.StringIO(ls(path, "--csv", *more)))) for more in ((), ("--unfold",))]
+    tables = [list(csv.DictReader(io.StringIO(ls(path, "--format", "csv", *more)))) for more in ((), ("--unfold",))]
     whole = json.loads(ls(path, "--json"))
     for rows in tables:
         sums = [sum(int(x[column]) for x in rows) for column in ("copies", "elements", "parameters", "bytes")]
@@ -213,7 +213,7 @@ def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
 
 
 def test_tree_sums_its_branches(tmp_path: Path) -> None:
-    text = ls(llama(tmp_path), "--tree")
+    text = ls(llama(tmp_path), "--format", "tree")
     rows = re.findall(r"^( *)(\S.*?)  +([0-9,]+)  +([0-9,]+)$", text.partition("\nparameters")[0], re.MULTILINE)
     found = {name.split()[0]: int(n.replace(",", "")) for _, name, n, _ in rows}
     assert found["model"] == 8_030_261_248 - 128256 * 4096
@@ -228,7 +228,7 @@ def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
     assert Counter(line.split()[0] for line in lines if line.startswith(("model.", "lm_head"))) == Counter(names)
 
 
-@pytest.mark.parametrize("options", [(), ("--unfold",), ("--tree",), ("--csv",), ("--csv", "--unfold"), ("--json",)])
+@pytest.mark.parametrize("options", [(), ("--unfold",), ("--format", "tree",), ("--format", "csv",), ("--format", "csv", "--unfold"), ("--json",)])
 def test_hostile_text_is_escaped(tmp_path: Path, options: tuple[str, ...]) -> None:
     headers: list[make.Header] = [(name, "F32", (2,)) for name in EVIL]
     path = write(tmp_path / "model.safetensors", headers, {name[:5000]: name for name in EVIL})
@@ -236,7 +236,7 @@ def test_hostile_text_is_escaped(tmp_path: Path, options: tuple[str, ...]) -> No
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202e]", text)
     if options == ("--json",):
         assert [x["name"] for x in json.loads(text)["tensors"]] == EVIL
-    if "--csv" in options:
+    if "csv" in options:
         assert [x[0] for x in csv.reader(io.StringIO(text))][6] == "'=cmd()"
         assert all(len(x) == (11 if "--unfold" in options else 9) for x in csv.reader(io.StringIO(text)))
     else:
@@ -259,7 +259,7 @@ def test_hostile_path_is_escaped(tmp_path: Path) -> None:
 
 def test_empty_checkpoint_is_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "model.safetensors", [])
-    for options in ((), ("--tree",), ("--unfold",), ("--csv",)):
+    for options in ((), ("--format", "tree"), ("--unfold",), ("--format", "csv")):
         ls(path, *options)
     found = json.loads(ls(path, "--json"))
     assert (found["tensors"], found["parameters"], found["bits_per_weight"]) == ([], 0, None)

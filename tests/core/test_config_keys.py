@@ -319,7 +319,7 @@ def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> Non
         return
     assert made.meta is not None
     path = tmp_path / "params.json"
-    path.write_text(run("config", slug, "--params-json"))
+    path.write_text(run("config", slug, "--format", "params"))
     tied = model.tree.head is not None and bool(model.tree.head.weight.tied)
     again = llamath.load(path, changes={"tie_word_embeddings": True} if tied else {})
     assert again.parameters == model.parameters
@@ -337,7 +337,7 @@ def test_limits_of_model_args_are_remarked() -> None:
 
 
 def test_config_accepts_model_args() -> None:
-    text = run("config", "--dim", "288", "--n-layers", "6", "--n-heads", "6", "--vocab-size", "32000", "--multiple-of", "32")
+    text = run("config", "dim=288,n_layers=6,n_heads=6,vocab_size=32000,multiple_of=32")
     assert "F = 768 = " in text and "n_kv_heads = null" in text
 
 

@@ -160,12 +160,13 @@ def test_device_specification_is_parsed() -> None:
     assert device.flops == {"bf16": 989 * 10**12, "fp8": 1979 * 10**12}
     assert (device.link, device.network, device.node) == (450 * 10**9, 50 * 10**9, 16)
     smaller = hardware.parse_device("m3-max mem=64GiB")
+    assert hardware.parse_device("mem=80GiB").bandwidth == 0
     assert smaller.memory == 64 * 2**30 and smaller.bandwidth == DEVICES["m3-max"].bandwidth and "mem=64GiB" in smaller.source
 
 
 @pytest.mark.parametrize(
     "text",
-    ["mem=80G bw=3.35TB/s", "mem=80GiB", "bw=3TB/s", "mem=80GiB bw=3TB/s bf16=989", "mem=80GiB mem=8GiB bw=3TB/s", "ram=80GiB bw=3TB/s",
+    ["mem=80G bw=3.35TB/s", "bw=3TB/s", "mem=80GiB bw=3TB/s bf16=989", "mem=80GiB mem=8GiB bw=3TB/s", "ram=80GiB bw=3TB/s",
      "mem=80GiB bw=3TB/s node=0", "mem=-80GiB bw=3TB/s", "0xh100", "99999999xh100", "", "2x", "h100 mem=0GiB", "mem= bw="],
 )  # fmt: skip
 def test_invalid_device_is_an_error_with_a_hint(text: str) -> None:
@@ -199,7 +200,7 @@ def test_gpus_command_filters() -> None:
 
 
 def test_gpus_json_and_csv_agree() -> None:
-    rows = list(csv.DictReader(io.StringIO(run("--csv"))))
+    rows = list(csv.DictReader(io.StringIO(run("--format", "csv"))))
     for row, x in zip(rows, json.loads(run("--json"))["gpus"], strict=True):
         assert row["name"] == x["name"] and int(row["memory"]) == x["memory"] and int(row["bandwidth"]) == x["bandwidth"]
         assert {y: int(row[y]) for y in hardware.DTYPES if row[y]} == x["flops"]

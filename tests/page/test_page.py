@@ -141,7 +141,7 @@ def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "wrote" in done.stderr and not done.stdout
     assert Path(path).read_text() == model_page([llamath.load("gpt2")])
     again = CliRunner().invoke(export, ["gpt2", "-o", path], standalone_mode=False)
-    assert isinstance(again.exception, LlamathError) and again.exception.hint == "--force writes over it"
+    assert isinstance(again.exception, LlamathError) and again.exception.hint == "--force overwrites it"
     assert CliRunner().invoke(cli, ["export", "gpt2", "-o", path, "--force"]).exit_code == 0
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import llamath
 from llamath.catalog import slugs
 from llamath.cli import cli
-from llamath.cli.serve import attended, show
+from llamath.cli.serve import is_interactive, open_browser
 from llamath.core.errors import LlamathError, MissingExtra
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.application import AccessPolicy
@@ -247,14 +247,14 @@ def test_browser_is_opened_only_in_interactive_sessions(
     monkeypatch.setattr(sys, "platform", "linux")
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(sys, stream, SimpleNamespace(isatty=lambda: terminal))
-    assert attended() is opens
+    assert is_interactive() is opens
 
 
 @pytest.mark.parametrize(("option", "opened"), [("--browser", 1), ("--no-browser", 0), (None, 0)])
 def test_one_time_address_is_opened_and_address_is_printed(monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int) -> None:
     seen: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
-    monkeypatch.setattr("llamath.cli.serve.show", seen.append)
+    monkeypatch.setattr("llamath.cli.serve.open_browser", seen.append)
     done = CliRunner().invoke(cli, ["serve", "gpt2", "gpt2", "gpt2", *([option] if option else [])])
     assert done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened
     assert not any(x in done.output for x in seen)
@@ -264,9 +264,9 @@ def test_terminal_browsers_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> No
     seen: list[str] = []
     monkeypatch.setattr(webbrowser, "open", seen.append)
     monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("lynx"))
-    show("x")
+    open_browser("x")
     monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.BackgroundBrowser("firefox"))
-    show("y")
+    open_browser("y")
     assert Place.wait_for(lambda: bool(seen)) and seen == ["y"]
 
 

@@ -51,7 +51,7 @@ def ended(link: socket.socket) -> bool:
 
 @pytest.mark.parametrize("start", [b"", b"GET ", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "], ids=["nothing", "a method", "headers"])
 def test_a_trickling_client_is_disconnected(place: Place, start: bytes) -> None:
-    with limits(head=1.5), wire(place) as link:
+    with limits(request_seconds=1.5), wire(place) as link:
         link.sendall(start)
         guard = time.monotonic() + HANG_S
         with pytest.raises(ConnectionError):
@@ -62,14 +62,14 @@ def test_a_trickling_client_is_disconnected(place: Place, start: bytes) -> None:
 
 
 def test_a_second_request_has_the_same_time_limit(place: Place) -> None:
-    with limits(head=1.5), wire(place) as link:
+    with limits(request_seconds=1.5), wire(place) as link:
         link.sendall(request(place, "openapi.json") + b"GET ")
         assert ended(link)
 
 
 def test_a_client_that_does_not_read_is_disconnected(place: Place) -> None:
     many = 300
-    with limits(answer=1.5), wire(place) as link:
+    with limits(response_seconds=1.5), wire(place) as link:
         link.settimeout(2)
         with contextlib.suppress(ConnectionError, TimeoutError):
             link.sendall(request(place) * many)
@@ -85,7 +85,7 @@ def test_a_client_that_does_not_read_is_disconnected(place: Place) -> None:
 
 
 def test_the_oldest_idle_connection_is_closed_to_make_room(place: Place) -> None:
-    with limits(most=12, head=10 * HANG_S):
+    with limits(max_connections=12, request_seconds=10 * HANG_S):
         idle = [wire(place) for _ in range(60)]
         try:
             assert place.ask("/x/")[0] == 404
@@ -125,7 +125,7 @@ def test_pipelined_requests_are_answered_in_order(place: Place) -> None:
     ],
 )  # fmt: skip
 def test_malformed_requests_are_refused_and_disconnected(place: Place, raw: bytes) -> None:
-    with limits(head=1.5), wire(place) as link:
+    with limits(request_seconds=1.5), wire(place) as link:
         with contextlib.suppress(ConnectionError):
             link.sendall(raw)
         text = b""
@@ -142,7 +142,7 @@ def test_request_body_is_not_awaited(place: Place) -> None:
         ("GET", "Transfer-Encoding: chunked\r\n"),
         ("GET", "Content-Length: 5\r\nExpect: 100-continue\r\n"),
     ):
-        with limits(head=1.5), wire(place) as link:
+        with limits(request_seconds=1.5), wire(place) as link:
             link.sendall(request(place, "", method, more))
             assert link.recv(12) in (b"HTTP/1.1 405", b"HTTP/1.1 413")
             assert ended(link)

@@ -81,7 +81,7 @@ def test_comparison_frees_the_models(hf: Path) -> None:
 
 
 def test_random_ids_depend_on_the_seed(hf: Path, gguf_file: Path) -> None:
-    drawn = [json.loads(asked(hf, gguf_file, "--json", "--tokens", 8, "--seed", seed).stdout)["tokens"] for seed in (0, 0, 1)]
+    drawn = [json.loads(asked(hf, gguf_file, "--json", "--ids", f"random:8,{seed}").stdout)["tokens"] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(x) == 8 and max(x) < 97 for x in drawn)
 
@@ -280,8 +280,8 @@ def test_text_is_used_if_a_tokenizer_exists(hf: Path, tmp_path: Path) -> None:
         (["some text"], "expected a tokenizer"),
         (["text", "--ids", "1"], "either a PROMPT or --ids"),
         ([""], "the prompt is empty"),
-        (["--ids", "1,x"], "--ids wants numbers with commas between them, not 'x'"),
-        (["--ids", "1,97"], "there is no token 97 in"),
+        (["--ids", "1,x"], "--ids expects numbers separated by commas"),
+        (["--ids", "1,97"], "token 97 is not in the vocabulary"),
         (["--dtype", "int3"], "for computation"),
         (["--tolerance", "-1"], "-1.0 is not in the range"),
     ],

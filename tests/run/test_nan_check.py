@@ -149,7 +149,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "words",
     [
         ["run", "FOLDER", "The cat"],
-        ["chat", "FOLDER", "--format", "chatml"],
+        ["chat", "FOLDER", "--chat-template", "chatml"],
         ["trace", "FOLDER", "The cat"],
         ["logits", "FOLDER", "FOLDER"],
     ],

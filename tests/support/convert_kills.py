@@ -57,7 +57,7 @@ def run(source: str, target: Path, order: ConvertOptions, at: int | None) -> int
 
 
 def fresh_folders(home: Path, name: str, old: dict[str, bytes]) -> Iterator[tuple[int, Path]]:
-    """A fresh place for every kill, with what is there before."""
+    """Yield a fresh folder with the old files for every kill."""
     for at in range(10_000):
         place = home / f"{name}-{at}"
         place.mkdir()

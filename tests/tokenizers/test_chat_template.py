@@ -14,13 +14,13 @@ from llamath.tokenizers.template_lookup import MAX_TEMPLATE_BYTES, find_chat_tem
 WORDS = "{{ bos_token }}{% for m in messages %}<|im_start|>{% endfor %}"
 
 
-def written(folder: Path, name: str, said: object) -> Path:
-    (folder / name).write_text(said if isinstance(said, str) else json.dumps(said))
+def write_file(folder: Path, name: str, content: object) -> Path:
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     return folder
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "found"),
+    ("name", "content", "expected"),
     [
         ("tokenizer_config.json", {"chat_template": WORDS}, WORDS),
         (
@@ -37,30 +37,30 @@ def written(folder: Path, name: str, said: object) -> Path:
         ("tokenizer.model", "", None),
     ],
 )
-def test_template_is_found_in_every_file(name: str, said: object, found: str | None, tmp_path: Path) -> None:
-    assert find_chat_template(str(written(tmp_path, name, said))) == found
+def test_template_is_found_in_every_file(name: str, content: object, expected: str | None, tmp_path: Path) -> None:
+    assert find_chat_template(str(write_file(tmp_path, name, content))) == expected
 
 
-@pytest.mark.parametrize("said", ["", WORDS, WORDS * 9000])
-def test_template_is_read_from_gguf(said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["", WORDS, WORDS * 9000])
+def test_template_is_read_from_gguf(content: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "llama")
-    if said:
-        writer.add_chat_template(said)
+    if content:
+        writer.add_chat_template(content)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert find_chat_template(str(path)) == said
+    assert find_chat_template(str(path)) == content
 
 
 def test_oversized_template_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LlamathError, match="expected a chat template of at most"):
-        find_chat_template(str(written(tmp_path, "chat_template.jinja", "x" * (MAX_TEMPLATE_BYTES + 1))))
+        find_chat_template(str(write_file(tmp_path, "chat_template.jinja", "x" * (MAX_TEMPLATE_BYTES + 1))))
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("content", "expected"),
     [
         ({"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 9}, {"temperature": 0.6, "top_p": 0.9}),
         ({"do_sample": True, "top_k": 20}, {"temperature": 1.0, "top_k": 20}),
@@ -69,8 +69,8 @@ def test_oversized_template_is_refused(tmp_path: Path) -> None:
         ({"do_sample": True, "temperature": "hot", "top_k": True}, {"temperature": 1.0}),
     ],
 )
-def test_sampling_settings_are_read_if_sampling_is_on(said: object, found: dict[str, float], tmp_path: Path) -> None:
-    assert read_sampling_settings(str(written(tmp_path, "generation_config.json", said))) == found
+def test_sampling_settings_are_read_if_sampling_is_on(content: object, expected: dict[str, float], tmp_path: Path) -> None:
+    assert read_sampling_settings(str(write_file(tmp_path, "generation_config.json", content))) == expected
 
 
 def test_missing_generation_config_gives_no_settings(tmp_path: Path) -> None:

@@ -200,14 +200,14 @@ def bytes_gguf(request: pytest.FixtureRequest, byte_level: Engine, tmp_path_fact
     """A GGUF vocabulary, and the same as a tokenizer.json with its own way to cut words."""
     from llamath.tokenizers.pretokenizers import GGUF_PRETOKENIZERS
 
-    said = json.loads(byte_level.to_str())
-    merges = [" ".join(x) for x in said["model"]["merges"]]
-    tokens = sorted(said["model"]["vocab"], key=said["model"]["vocab"].__getitem__)
+    config = json.loads(byte_level.to_str())
+    merges = [" ".join(x) for x in config["model"]["merges"]]
+    tokens = sorted(config["model"]["vocab"], key=config["model"]["vocab"].__getitem__)
     pieces = [(x, 0.0, 1) for x in tokens] + [("<|end|>", 0.0, 3), ("<tool>", 0.0, 4)]
     path = tmp_path_factory.mktemp("bytes") / "a.gguf"
     keys = {"tokenizer_pre": request.param, "token_merges": merges, "eos_token_id": len(tokens)}
     ours = load_tokenizer(gguf_file(path, "gpt2", pieces, **keys))
-    theirs = Engine.from_str(json.dumps(said))
+    theirs = Engine.from_str(json.dumps(config))
     theirs.pre_tokenizer = pre_tokenizers.Sequence(
         [
             *(pre_tokenizers.Split(tokenizers_regex(x), "isolated") for x in SPLIT_PATTERNS[GGUF_PRETOKENIZERS[request.param]]),

@@ -147,10 +147,10 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
 def _keys(seen: _RecordingConfig, read: set[str], kinds: _Kinds, learned: str) -> list[ConfigKey]:
     """Return every key that is present or was found absent, by what it changes; the keys inside an object follow it."""
     nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
-    said = {SYNONYMS.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
+    given = {SYNONYMS.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
     used = read - (seen.known - seen.keys_read)
     keys = [_present(seen, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in seen.data]
-    present = {*said, *seen.data}
+    present = {*given, *seen.data}
     keys += [_absent(name, default, kinds) for name, default in seen.defaults_used.items() if not {name, SYNONYMS.get(name)} & present]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 

@@ -25,5 +25,5 @@ def overhead_bytes(dynamic: int) -> int:
 def overhead_line(dynamic: int, what: str) -> MemoryLine:
     """Return the overhead as a line of a report; `what` names its dynamic part."""
     rule = f"{OVERHEAD_FIXED // 2**20} MiB + {100 // OVERHEAD_DIVISOR} % of {what}"
-    said = "an estimate: the device's context, library workspaces, allocator fragmentation"
-    return MemoryLine(what="overhead", bytes=overhead_bytes(dynamic), formula=f"{rule}, {said}", exact=False)
+    what_for = "an estimate: the device's context, library workspaces, allocator fragmentation"
+    return MemoryLine(what="overhead", bytes=overhead_bytes(dynamic), formula=f"{rule}, {what_for}", exact=False)

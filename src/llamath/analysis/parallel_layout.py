@@ -143,8 +143,8 @@ def _tp_problems(x: Folded, layout: Layout) -> Iterator[str]:
         yield f"{name} {n}: {x.split.parts:,} {what}"
 
 
-def _divides(parts: int, n: int, otherwise: str) -> bool:
-    return otherwise == "pad" or parts % n == 0 or (otherwise == "copy" and n % parts == 0)
+def _divides(parts: int, n: int, on_indivisible: str) -> bool:
+    return on_indivisible == "pad" or parts % n == 0 or (on_indivisible == "copy" and n % parts == 0)
 
 
 def _ep_problems(leaves: list[Folded], layout: Layout) -> list[str]:

@@ -9,43 +9,60 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, nearest, safe
-from .generation_options import decoded, limits, opened, processes, sampling, speaks, started, stream, write
-from .output import complain, say
+from .command_group import command as make_command
+from .generation_options import (
+    choose_limits,
+    choose_sampling,
+    decode_utf8,
+    device_or_mesh,
+    generation_options,
+    model_name,
+    open_model,
+    stream,
+    under_torchrun,
+    write,
+)
+from .model_options import MODEL
+from .output import echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
     from ..run import ChatSession, GeneratedPiece, GenerationLimits, Sampling
 
-HELP = """/reset        begin anew, with the same system text
-/system TEXT  begin anew with another system text; without TEXT say what it is
-/regenerate   the last answer again, drawn anew
+EXAMPLES = ("llamath chat ./Llama-3.2-1B-Instruct", "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'")
+HELP = """/reset        start again with the same system prompt
+/system TEXT  start again with another system prompt; without TEXT, show it
+/regenerate   generate the last answer again
 /help         this
 /quit         leave, as Ctrl-D does; Ctrl-C stops an answer"""
 PROMPT = "> "
 
 
-@click.command("chat")
-@click.argument("model", required=False)
-@speaks
-def command(model: str | None, **asked: Any) -> None:
-    """Talk with MODEL, a folder or file with its weights. /help says what else can be typed; lines of a pipe are read as if typed."""
+@make_command("chat", EXAMPLES)
+@click.argument("model", required=False, type=MODEL)
+@generation_options
+def command(model: str | None, *, form: str | None, **options: Any) -> None:
+    """Chat with MODEL, a folder or file with its weights. /help lists what can be typed; lines of a pipe are read as if typed.
+
+    With --json, each answer is one line of JSON.
+    """
     from ..run import ChatSession
 
-    if started():
-        with processes(asked["device"]):  # of which the first says it
-            raise click.UsageError("a conversation is held by one process: llamath run is what torchrun can start")
-    llama = opened(model, asked)
-    talk = ChatSession(llama, llama.find_format(asked["form"]), asked["system"])
-    if llama.chat_template is None and not asked["form"]:
-        say(f"note: no file says how conversations are written; taken is {talk.chat_format.name} (--format NAME)", err=True)
-    Conversation(talk, sampling(llama, asked), limits(llama, asked)).hold()
+    if under_torchrun():
+        with device_or_mesh(options["device"]):  # only the first process reports the error
+            raise click.UsageError("chat runs in one process; use `llamath run` with torchrun")
+    llama = open_model(model, options)
+    session = ChatSession(llama, llama.find_format(options["chat_template"]), options["system"])
+    if llama.chat_template is None and not options["chat_template"]:
+        note(f"no chat template in the files; using {session.chat_format.name} (--chat-template NAME for another)")
+    Conversation(session, choose_sampling(llama, options), choose_limits(llama, options), form == "json").run()
 
 
 class Conversation:
-    """Somebody at a terminal, or a pipe, and a model."""
+    """A user at a terminal or a pipe, and a model."""
 
-    def __init__(self, talk: ChatSession, sampling: Sampling, limits: GenerationLimits) -> None:
-        self.talk, self.sampling, self.limits = talk, sampling, limits
-        self.typed = sys.stdin.isatty()
+    def __init__(self, session: ChatSession, sampling: Sampling, limits: GenerationLimits, as_json: bool = False) -> None:
+        self.session, self.sampling, self.limits, self.as_json = session, sampling, limits, as_json
+        self.interactive = sys.stdin.isatty()
         self.answers = self.tokens = 0
         self.seconds = 0.0
         self.commands: dict[str, Callable[[str], bool]] = {
@@ -57,41 +74,42 @@ class Conversation:
             "/exit": lambda _: False,
         }
 
-    def hold(self) -> None:
-        """Until somebody leaves."""
-        if self.typed:
-            say(f"{self.talk.chat_format.title}. /help says what can be typed; Ctrl-D leaves.", err=True)
-        while (line := self._line()) is not None:
+    def run(self) -> None:
+        """Answer until the user leaves."""
+        if self.interactive:
+            echo(f"{self.session.chat_format.title}. /help lists the commands; Ctrl-D leaves.", err=True)
+        while (line := self._read_line()) is not None:
             try:
-                if not self._heard(line.strip()):
+                if not self._handle(line.strip()):
                     break
             except LlamathError as error:
-                self.talk.rollback()
-                if not self.typed:
-                    complain(str(error), error.hint)
-                say(f"error: {error}" + (f"\n\nhint: {error.hint}" if error.hint else ""), err=True)
+                self.session.rollback()
+                if not self.interactive:
+                    raise
+                print_error(error)
         if self.answers:
             rate = self.tokens / self.seconds if self.seconds else 0.0
-            say(f"{self.answers:,} answer{'s' if self.answers > 1 else ''}, {self.tokens:,} tokens, {rate:,.1f} tokens/s", err=True)
+            plural = "s" if self.answers != 1 else ""
+            echo(f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} tokens/s", err=True)
 
-    def _line(self) -> str | None:
-        """What is typed next; None when nothing more comes."""
-        if not self.typed:
+    def _read_line(self) -> str | None:
+        """Return the next line; None at the end."""
+        if not self.interactive:
             data = sys.stdin.buffer.readline()
-            return decoded(data, "standard input") if data else None
-        import readline  # noqa: F401  what input() edits lines with
+            return decode_utf8(data, "standard input") if data else None
+        import readline  # noqa: F401  line editing for input()
 
         try:
             return input(PROMPT)
         except EOFError:
-            say("", err=True)
+            echo("", err=True)
             return None
         except KeyboardInterrupt:
-            say("\nCtrl-D or /quit leaves", err=True)
+            echo("\nCtrl-D or /quit leaves", err=True)
             return ""
 
-    def _heard(self, line: str) -> bool:
-        """Do what a line says; whether to go on."""
+    def _handle(self, line: str) -> bool:
+        """Run the command or answer the message in a line; return whether to go on."""
         if not line:
             return True
         if not line.startswith("/"):
@@ -100,8 +118,8 @@ class Conversation:
         word, _, rest = line.partition(" ")
         if word not in self.commands:
             near = nearest(word, self.commands)
-            hint = f"did you mean {near[0]}?" if near else "/help lists what there is"
-            say(f"error: nothing is called {safe(word)}\n\nhint: {hint}", err=True)
+            hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
+            print_error(LlamathError(f"unknown command {safe(word, 60)}", hint=hint))
             return True
         return self.commands[word](rest.strip())
 
@@ -109,40 +127,46 @@ class Conversation:
         how = self.sampling
         if how.seed is not None:
             how = how.replace(seed=(how.seed + self.answers) % 2**63)
-        generation = self.talk.send(text, how, self.limits)
-        said: list[str] = []
+        generation = self.session.send(text, how, self.limits)
+        parts: list[str] = []
 
         def out(piece: GeneratedPiece) -> None:
-            said.append(piece.text)
-            write(piece.text)
+            parts.append(piece.text)
+            if not self.as_json:
+                write(piece.text)
 
         stream(generation, out)
-        write("\n")
-        self.talk.commit("".join(said))
+        answer, finish = "".join(parts), generation.rows[0].finish
+        if self.as_json:
+            echo_json(
+                {"model": model_name(self.session.llama), "prompt": text, "text": answer, "finish": finish, "tokens": generation.num_tokens}
+            )
+        else:
+            write("\n")
+        self.session.commit(answer)
         self.answers += 1
         self.tokens += generation.num_tokens
         self.seconds += generation.last_token_at - generation.started_at
-        finish = generation.rows[0].finish
-        why = {"interrupted": ", interrupted", "length": ", cut at its longest"}.get(finish, "")
-        say(f"({generation.num_tokens:,} tokens, {generation.tokens_per_second:,.1f} tokens/s{why})", err=True)
+        why = {"interrupted": ", interrupted", "length": ", stopped at the maximum length"}.get(finish, "")
+        echo(f"({generation.num_tokens:,} tokens, {generation.tokens_per_second:,.1f} tokens/s{why})", err=True)
 
     def _reset(self, _: str) -> bool:
-        self.talk.set_system_prompt(self.talk.system_prompt)
+        self.session.set_system_prompt(self.session.system_prompt)
         return True
 
     def _system(self, text: str) -> bool:
         if text:
-            self.talk.set_system_prompt(text)
+            self.session.set_system_prompt(text)
         else:
-            say(self.talk.system_prompt or "there is no system text; /system TEXT gives one", err=True)
+            echo(self.session.system_prompt or "there is no system prompt; /system TEXT sets one", err=True)
         return True
 
     def _regenerate(self, _: str) -> bool:
         if self.sampling.greedy:
-            say("note: the likeliest tokens are the same again; --temperature 1 draws", err=True)
-        self._answer(self.talk.regenerate())
+            note("greedy generation gives the same answer again; --temperature 1 samples")
+        self._answer(self.session.regenerate())
         return True
 
     def _help(self, _: str) -> bool:
-        say(HELP, err=True)
+        echo(HELP, err=True)
         return True

@@ -1,45 +1,234 @@
-"""The commands as click knows them: each a module of this package, imported when it is called for."""
+"""`llamath` and its commands: grouped help, shared options, suggestions for misspelled commands, and exit codes.
+
+Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothing found), 2 bad input, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 
-from . import COMMANDS
-from .output import complain
+from ..core.errors import LlamathError, nearest
+from .output import echo, prepare_streams, print_error
+
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Understand a model": {
+        "count": "parameters, weight by weight, with the formula",
+        "config": "every config key explained, as config.json and params.json",
+        "diff": "why one model has more parameters than another",
+        "trace": "a forward pass step by step: shapes, FLOPs, KV cache",
+        "explain": "which model, with which change, has this many parameters",
+        "design": "dimensions for a number of parameters",
+        "models": "list the presets",
+    },
+    "Check files": {
+        "ls": "tensors, dtypes, shapes and bytes of a checkpoint",
+        "verify": "does a checkpoint match its config?",
+        "names": "tensor names in HF, Meta and GGUF files",
+        "convert": "write a checkpoint as safetensors, .pth or GGUF",
+        "logits": "do two checkpoints compute the same, and if not, where?",
+    },
+    "Size hardware": {
+        "memory": "memory for inference or training, line by line",
+        "fit": "does it fit on these GPUs, and how fast at most?",
+        "flops": "FLOPs of prefill, decode and training, and the MFU",
+        "plan": "rank the ways to split a model over a cluster",
+        "gpus": "memory, bandwidth and FLOP/s of GPUs",
+    },
+    "Run": {
+        "run": "generate text",
+        "chat": "chat with a model",
+    },
+    "Look": {
+        "serve": "interactive page in the browser",
+        "export": "the page as one HTML file",
+    },
+}
+"""Heading -> command -> one line of help; each command is a module of this package."""
+
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+
+EXAMPLES = (
+    ("llamath count llama-3-8b", "where its 8,030,261,248 parameters are"),
+    ("llamath fit llama-3.1-8b --on rtx-4090", "does it fit on my GPU?"),
+    ("llamath verify ./my-checkpoint", "are the files complete and correct?"),
+)
 
 
-class Lazy(click.Group):
-    """A group whose commands are modules of this package."""
+class SharedOption(click.Option):
+    """An option that many commands have; help lists it after the command's own options."""
+
+
+class _Main(click.Command):
+    """Run as a program: print errors as text or JSON, and end with an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "llamath",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        args = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in args
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.Abort:
+            sys.exit(130)
+        except click.ClickException as error:
+            wanted = isinstance(error, click.UsageError) and error.ctx is not None
+            hint = f"{error.ctx.command_path} --help" if wanted else ""  # type: ignore[attr-defined]
+            print_error(LlamathError(error.format_message(), hint=hint), as_json=as_json, kind="UsageError")
+            sys.exit(2)
+        except LlamathError as error:
+            print_error(error, as_json=as_json)
+            sys.exit(2)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+class Command(_Main):
+    """A command with examples in its help; what its function returns is the exit code."""
+
+    examples: Sequence[str] = ()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        formats = [x for x in ("json", "brief") if ctx.params.pop(x, False)]
+        formats += [x] if (x := ctx.params.pop("format", None)) else []
+        if len(formats) > 1:
+            raise click.UsageError(f"choose one of {' and '.join(f'--{x}' for x in formats)}", ctx)
+        if any(x.name == "json" for x in self.params):
+            ctx.params["form"] = formats[0] if formats else None
+        for option in self.params:
+            given = ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+            if given and isinstance(option, click.Option) and ctx.params.get(option.name or "") == "" and not option.is_flag:
+                raise click.UsageError(f"{option.opts[0]} is empty", ctx)
+        code = super().invoke(ctx)
+        if code:
+            sys.exit(code)
+        return 0
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [x for x in self.get_params(ctx) if isinstance(x, click.Option)]
+        shared = [x for x in options if isinstance(x, SharedOption) or x.name == "help"]
+        for title, listed in (("Options", [x for x in options if x not in shared]), ("Shared options", shared)):
+            if rows := [x for option in listed if (x := option.get_help_record(ctx))]:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        _write_examples(formatter, self.examples)
+
+
+def command(
+    name: str, examples: Sequence[str], *, json: bool = True, brief: bool = False, formats: Sequence[str] = ()
+) -> Callable[[Callable[..., int | None]], Command]:
+    """Return a decorator that makes a function a command.
+
+    The function gets `form`: `json`, `brief`, one of `formats`, or None for text.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> Command:
+        made: Command = click.command(name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(function)
+        made.examples = examples
+        if formats:
+            metavar = f"[{'|'.join(formats)}]" if len(formats) > 1 else formats[0]
+            made.params.append(click.Option(["--format"], type=click.Choice(formats), metavar=metavar, help="Print in this format."))
+        if json:
+            made.params.append(SharedOption(["--json"], is_flag=True, help="Print JSON."))
+        if brief:
+            made.params.append(SharedOption(["--brief"], is_flag=True, help="Answer in one line."))
+        return made
+
+    return decorate
+
+
+class CommandGroup(_Main, click.Group):
+    """The group of all commands, whose modules are imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name == "help":
+            return show_help
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f".{cmd_name}", __package__).command
-        return command
+        found: click.Command = import_module(f".{cmd_name}", __package__).command
+        return found
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in (*COMMANDS, "help"):
+            raise _unknown_command(args[0])
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Examples"):
+            formatter.write_dl([(x, y) for x, y in EXAMPLES], col_max=40)
+        formatter.write_paragraph()
+        formatter.write_text(
+            "MODEL is a preset (llama-3-8b), a Hugging Face id or hf://owner/name, a config.json, params.json, GGUF file or folder, "
+            "- for standard input, or ModelArgs: dim=4096,n_layers=32,n_heads=32,vocab_size=32000"
+        )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:  # noqa: ARG002
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+def _unknown_command(name: str) -> LlamathError:
+    from ..core.errors import safe
+
+    near = nearest(name, COMMANDS)
+    hint = f"did you mean {' or '.join(near[:2])}?" if near else "`llamath` lists the commands"
+    return LlamathError(f"unknown command {safe(repr(name), 60)}", hint=hint)
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="llamath")
-def cli() -> None:
-    """Know a Llama down to its last weight."""
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Know a Llama down to its last weight: count, check, size, compare and run Llama-family models."""
+    if ctx.invoked_subcommand is None:
+        echo(ctx.get_help())
 
 
-def run() -> None:
-    """Run what the arguments ask for."""
-    try:
-        cli(standalone_mode=False)
-    except click.ClickException as error:
-        where = f"\n\nhint: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
-        complain(error.format_message() + where)
-    except click.Abort:
-        sys.exit(130)
+@click.command("help", hidden=True)
+@click.argument("names", nargs=-1, metavar="[COMMAND]")
+@click.pass_context
+def show_help(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Show the help of a command."""
+    parent = ctx.parent or ctx
+    if not names:
+        echo(parent.get_help())
+        return
+    found = cli.get_command(parent, names[0])
+    if found is None:
+        raise _unknown_command(names[0])
+    with click.Context(found, info_name=names[0], parent=parent) as inner:
+        echo(found.get_help(inner))
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    prepare_streams()
+    cli.main()
+    raise AssertionError("the command line exits")

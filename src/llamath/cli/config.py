@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import click
-
 from ..model import Model
+from .command_group import command as make_command
 from .model_options import takes_model
+from .output import echo, echo_json, note
+
+EXAMPLES = ("llamath config llama-3.1-8b", "llamath config llama-3-8b --format params > params.json")
 
 
-@click.command("config")
+@make_command("config", EXAMPLES, brief=True, formats=("params",))
 @takes_model
-@click.option("--json", "form", flag_value="json", help="For programs.")
-@click.option("--params-json", "form", flag_value="params", help="As Meta's params.json.")
 def command(model: Model, *, form: str | None) -> None:
-    """Say MODEL's configuration as HF keys and as Meta's ModelArgs, and what each key moves."""
+    """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params prints a params.json."""
     from ..analysis.config_report import config_report
     from ..render.text.config_text import config_text, params_json_text
 
     report = config_report(model)
     if form == "json":
-        import json
-
-        click.echo(json.dumps(report.to_json()))
+        echo_json({"model": model.name, **report.to_json()})
     elif form == "params":
-        click.echo(params_json_text(model))
+        echo(params_json_text(model))
         for remark in report.remarks:
-            click.echo(f"note: {remark}", err=True)
+            note(remark)
     else:
-        click.echo(config_text(report))
+        echo(report.summary if form == "brief" else config_text(report))

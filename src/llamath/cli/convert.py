@@ -7,8 +7,15 @@ from typing import Any
 
 import click
 
-from .model_options import changed
+from .command_group import command as make_command
+from .model_options import COMPUTE_DTYPE, MODEL, force_option, parse_changes, set_option
+from .output import echo, echo_json
 
+EXAMPLES = (
+    "llamath convert Llama-3.2-1B/original llama-hf --names hf",
+    "llamath convert llama-hf model.gguf --names gguf --dtype f16",
+    "llamath convert llama-hf llama-meta --names meta --dry-run",
+)
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -20,40 +27,37 @@ class Size(click.ParamType[int]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,3}))?\s*([KMGT]?I?)B?", str(value).upper())
         if found is None or found[3] not in UNITS:
-            self.fail(f"{value!r} is no size: 5GB, 500MB and 2GiB are", param, ctx)
+            self.fail(f"{value!r} is not a size: expected 5GB, 500MB or 2GiB", param, ctx)
         size = int(found[1] + (found[2] or "")) * UNITS[found[3]] // int(10 ** len(found[2] or ""))
         if not size:
             self.fail("a shard has at least one byte", param, ctx)
         return size
 
 
-@click.command("convert")
-@click.argument("source", metavar="SRC")
+@make_command("convert", EXAMPLES)
+@click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
-@click.option("--to", required=True, type=click.Choice(["hf", "meta", "gguf"]), help="safetensors, consolidated.00.pth or GGUF.")
-@click.option("--dtype", help="Data type of the weights: fp32, fp16 or bf16; default: as stored.")
-@click.option("--max-shard-size", type=Size(), default="5GB", show_default=True, help="Of a safetensors file.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated.")
-@click.option("--force", is_flag=True, help="Write over what is at DST.")
-@click.option("--dry-run", is_flag=True, help="Check SRC, say what would be written, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(source: str, target: str, *, to: str, dtype: str | None, changes: tuple[str, ...], as_json: bool, **rest: Any) -> None:
-    """Write the Llama-family checkpoint SRC anew as DST: a folder, or for GGUF a file."""
+@click.option("--names", required=True, type=click.Choice(["hf", "meta", "gguf"]), help="Write safetensors (hf), .pth (meta) or GGUF.")
+@click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help="fp32, bf16 or fp16.  [default: as stored]")
+@click.option("--max-shard-size", type=Size(), default="5GB", show_default=True, help="Size of each safetensors file.")
+@set_option
+@force_option
+@click.option("--dry-run", is_flag=True, help="Check SRC and print what would be written.")
+def command(source: str, target: str, *, names: str, dtype: str | None, changes: tuple[str, ...], form: str | None, **rest: Any) -> None:
+    """Convert the Llama-family checkpoint SRC to DST, a folder, or a file for GGUF."""
     from ..conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
     from ..render.progress import Bar
     from ..render.text.convert_text import format_conversion
 
-    options = ConvertOptions(to=to, dtype=dtype or "", changes=dict(changed(x) for x in changes), **rest)
+    options = ConvertOptions(to=names, dtype=dtype or "", changes=parse_changes(changes), **rest)
     try:
         with Bar() as bar:
             done = convert_checkpoint(source, target, options, bar.update)
     except KeyboardInterrupt as stopped:
-        for note in getattr(stopped, "__notes__", ()):
-            click.echo(f"stopped: {note}", err=True)
+        for text in getattr(stopped, "__notes__", ()):
+            echo(f"stopped: {text}", err=True)
         raise
-    if as_json:
-        import json
-
-        click.echo(json.dumps(done.to_json()))
+    if form == "json":
+        echo_json({"model": source, **done.to_json()})
     else:
-        click.echo(format_conversion(done, bar.seconds, options.dry_run))
+        echo(format_conversion(done, bar.seconds, options.dry_run))

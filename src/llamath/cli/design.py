@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import json
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
+from ..core.units import parse_bytes, parse_count, parse_quantity
+from ..render.progress import Progress
+from .command_group import command as make_command
+from .model_options import MODEL, Reader, integer, parse_spec, svg_option, yes_or_no
+from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
     from ..analysis.diff.model_diff import DiffReport
     from ..analysis.flops.scaling_laws import ScalingLaw, TrainingBudget
+    from ..model import Model
 
-Callback = Callable[[click.Context, click.Parameter, "str | None"], Any]
-MOST = 2**40
-
-
-def _read(parse: Callable[[str], Any]) -> Callback:
-    """A callback that reads an option that may be absent."""
-    return lambda _context, _parameter, text: None if text is None else parse(text)
+MAX_DIMENSION = 2**40
+EXAMPLES = (
+    "llamath design 8B",
+    "llamath design 500M --set vocab=32000,tied=yes",
+    "llamath design 70B --set layers=60:100,kv_heads=8,max_memory=80GiB",
+    "llamath design --flops 5.76e23 --law besiroglu",
+    "llamath design 8B --format config > config.json",
+)
 
 
 def _span(text: str) -> tuple[int, int]:
     low, _, high = text.partition(":")
     if not low.isascii() or not low.isdigit() or (":" in text and not (high.isascii() and high.isdigit())):
-        raise click.BadParameter(f"{text!r} is neither a number (80) nor a range (60:100)")
+        raise ValueError("expected a number (80) or a range (60:100)")
     first, last = int(low), int(high or low)
-    if not 0 < first <= last < MOST:
-        raise click.BadParameter(f"{text!r} should go from a positive number to one that is not smaller")
+    if not 0 < first <= last < MAX_DIMENSION:
+        raise ValueError("expected a positive number, or a range from a smaller to a larger one")
     return first, last
-
-
-def _whole(text: str) -> int:
-    low, high = _span(text)
-    if low != high:
-        raise click.BadParameter(f"{text!r} should be one number")
-    return low
 
 
 def _ratio(text: str) -> tuple[float, float]:
@@ -48,7 +47,7 @@ def _ratio(text: str) -> tuple[float, float]:
     except (ValueError, ZeroDivisionError, OverflowError):
         parts = []
     if len(parts) not in (1, 2) or not all(1e-3 <= x <= 1e6 for x in parts) or parts[0] > parts[-1]:
-        raise click.BadParameter(f"{text!r} is neither a ratio (4, 8/3, 3.5) nor a range of them (2.5:4)")
+        raise ValueError("expected a ratio (4, 8/3, 3.5) or a range of ratios (2.5:4)")
     return parts[0], parts[-1]
 
 
@@ -56,85 +55,70 @@ def _tolerance(text: str) -> Fraction:
     try:
         value = Fraction(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
-        raise click.BadParameter(f"{text!r} is no share: say 0.5% or 0.005") from None
+        raise ValueError("expected a share, such as 0.5% or 0.005") from None
     if not 0 <= value <= Fraction(1, 2) or (value >= Fraction(1, 10) and "%" not in text):
-        raise click.BadParameter(f"{text!r} is no tolerance: say 0.5% or 0.005, at most 50%")
+        raise ValueError("expected a share of at most 50%, such as 0.5% or 0.005")
     return value
 
 
-def _count(text: str) -> int:
-    from ..core.units import parse_count
-
-    return parse_count(text)
-
-
-def _size(text: str) -> int:
-    from ..core.units import parse_bytes
-
-    return parse_bytes(text)
-
-
-OPTIONS = (
-    click.option("--like", default="llama-3", show_default=True, help="Whose habits: a series (llama-3), a family or any MODEL."),
-    click.option("--vocab", callback=_read(_whole), metavar="N", help="Rows of the embedding."),
-    click.option("--tied/--untied", default=None, help="Is the head the embedding?"),
-    click.option("--layers", callback=_read(_span), metavar="N|A:B", help="So many layers."),
-    click.option("--width", callback=_read(_span), metavar="N|A:B", help="Width of the stream."),
-    click.option("--heads", callback=_read(_span), metavar="N|A:B", help="Query heads."),
-    click.option("--kv-heads", callback=_read(_span), metavar="N|A:B", help="Key/value heads."),
-    click.option("--head-dim", callback=_read(_span), metavar="N|A:B", help="Size of a head."),
-    click.option("--ffn-ratio", callback=_read(_ratio), metavar="R|A:B", help="Feed-forward width over width."),
-    click.option("--aspect", callback=_read(_ratio), metavar="R|A:B", help="Width over layers."),
-    click.option("--multiple-of", callback=_read(_whole), metavar="N", help="The feed-forward width is a multiple of this."),
-    click.option(
-        "--tensor-parallel", default="1", callback=_read(_whole), metavar="N", help="Heads, KV heads, widths, vocabulary divide by N."
-    ),
-    click.option("--experts", callback=_read(_whole), metavar="N", help="Experts in place of the feed-forward."),
-    click.option("--top-k", callback=_read(_whole), metavar="N", help="Experts that a token passes through."),
-    click.option("--active", callback=_read(_count), metavar="COUNT", help="Parameters that a token passes through."),
-    click.option("--max-kv-per-token", callback=_read(_size), metavar="SIZE", help="Bound of the cache a token, in bfloat16: 320KiB."),
-    click.option("--max-memory", callback=_read(_size), metavar="SIZE", help="Bound of the weights in bfloat16: 80GiB."),
-    click.option("--tolerance", callback=_read(_tolerance), metavar="SHARE", help="How far the total may be off.  [default: 0.5%]"),
-    click.option("--rank", type=click.Choice(["habits", "error"]), help="Default: habits; error for an exact TARGET."),
-    click.option("-n", "--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="So many candidates."),
-    click.option("--tokens", callback=_read(_count), metavar="COUNT", help="Training tokens: 15T."),
-    click.option("--flops", callback=_read(_count), metavar="COUNT", help="Training compute in operations: 3.8e25."),
-    click.option("--law", "law_name", help="Scaling law: hoffmann-1, hoffmann-2, hoffmann-3, besiroglu, kaplan."),
-    click.option("--against", metavar="LIKE", help="Say how the best design like LIKE differs from the best one."),
-    click.option("--json", "form", flag_value="json", help="For programs."),
-    click.option("--params-json", "form", flag_value="params", help="The best as Meta's params.json."),
-    click.option("-o", "--output", metavar="FILE", help="Write the best as config.json (with --params-json as params.json)."),
-    click.option("--svg", metavar="FILE", help="Draw the candidates: error against aspect ratio."),
-    click.option("--force", is_flag=True, help="Let -o and --svg write over a file."),
-)
+DIMENSIONS: dict[str, Reader] = {
+    **dict.fromkeys(("layers", "width", "heads", "kv_heads", "head_dim"), _span),
+    "vocab": integer(1, MAX_DIMENSION),
+    "tied": yes_or_no,
+    **dict.fromkeys(("experts", "top_k"), integer(1, MAX_DIMENSION)),
+    **dict.fromkeys(("ffn_ratio", "aspect"), _ratio),
+    **dict.fromkeys(("multiple_of", "tensor_parallel"), integer(1, MAX_DIMENSION)),
+    "active": parse_count,
+    **dict.fromkeys(("max_kv_per_token", "max_memory"), parse_bytes),
+    "tolerance": _tolerance,
+}
+"""Keys of --set: dimensions (60:100 is a range) and bounds."""
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+def _read_count(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else parse_count(text)
 
 
-@click.command("design")
+@make_command("design", EXAMPLES, brief=True, formats=("config", "params"))
 @click.argument("target", required=False)
-@_with_options
-def command(target: str | None, **options: Any) -> None:
-    """Dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), by the habits of a series; exit code 1 if there are none.
+@click.option(
+    "--like", default="llama-3", show_default=True, type=MODEL, metavar="MODEL", help="Follow a series (llama-3), family or MODEL."
+)
+@click.option(
+    "--set",
+    "fixed",
+    multiple=True,
+    metavar="KEY=VALUE,…",
+    help="Fix dimensions or bounds: layers=80, width=4096:8192, heads, kv_heads, head_dim, vocab, tied=yes, ffn_ratio=3.5, aspect=100:140, "
+    "multiple_of, tensor_parallel=8, experts, top_k, active=13B, max_memory=80GiB, max_kv_per_token=320KiB, tolerance=0.5%.",
+)
+@click.option("--rank", type=click.Choice(["habits", "error"]), help="Order of designs.  [default: habits; error for an exact TARGET]")
+@click.option("--top", type=click.IntRange(1, 200), default=10, show_default=True, metavar="N", help="Number of designs to show.")
+@click.option("--tokens", callback=_read_count, metavar="COUNT", help="Training tokens, for a scaling law: 15T.")
+@click.option("--flops", callback=_read_count, metavar="COUNT", help="Training compute, for a scaling law: 3.8e25.")
+@click.option("--law", "law_name", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
+@click.option("--against", type=MODEL, metavar="MODEL", help="Compare with the best design of another series.")
+@svg_option("Also draw the designs: error against aspect ratio.")
+def command(target: str | None, *, form: str | None, svg: str | None, force: bool, **options: Any) -> int:
+    """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a series. Exit code 1: there are none.
 
-    Without TARGET, --tokens or --flops and a scaling law say how large the model should be.
+    Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params prints the best design as config.json or
+    params.json.
     """
     from ..analysis.design.design_report import design
 
     law = _law(options)
     request = _request(target, law, options)
-    found = design(request)
-    other = _contrast(found, options["against"])
+    with Progress("searching designs"):
+        found = design(request)
+        other = _contrast(found, options["against"])
     budget = _budget(found, law, options)
-    for line in _shown(found, other, budget, options):
-        click.echo(line)
-    _save(found, options)
-    if not found.candidates:
-        sys.exit(1)
+    _print(found, other, budget, form)
+    if svg is not None:
+        from ..render.svg.design_svg import design_svg
+
+        write_file(svg, design_svg(found), overwrite=force)
+    return int(not found.candidates)
 
 
 def _law(options: dict[str, Any]) -> ScalingLaw:
@@ -146,34 +130,31 @@ def _law(options: dict[str, Any]) -> ScalingLaw:
 def _request(target: str | None, law: ScalingLaw, options: dict[str, Any]) -> DesignRequest:
     tokens, flops = options["tokens"], options["flops"]
     if target is None and tokens is None and flops is None:
-        raise click.UsageError("which TARGET? a count (405B, 1.5e9, 8030261248), or --tokens and --flops for a scaling law's")
+        raise click.UsageError("which TARGET? A count (405B, 1.5e9, 8030261248), or --tokens or --flops for a scaling law")
     if target is not None and tokens is not None and flops is not None:
-        raise click.UsageError("TARGET, --tokens and --flops: any two say the third")
+        raise click.UsageError("TARGET, --tokens and --flops: give at most two of them")
     wanted, exact = _target(target, law, tokens, flops)
-    fixed = {name: options[name] for name in FixedDims.fields}
-    bounds = {name: options[name] for name in DesignBounds.fields}
+    given = parse_spec(",".join(options["fixed"]), "--set", DIMENSIONS) if options["fixed"] else {}
     return DesignRequest(
         target=wanted,
         like=options["like"],
-        fixed=FixedDims(**fixed),
-        bounds=DesignBounds(**bounds),
-        tolerance=TOLERANCE if options["tolerance"] is None else options["tolerance"],
+        fixed=FixedDims(**{name: x for name, x in given.items() if name in FixedDims.fields}),
+        bounds=DesignBounds(**{name: x for name, x in given.items() if name in DesignBounds.fields}),
+        tolerance=given.get("tolerance", TOLERANCE),
         by_error=exact if options["rank"] is None else options["rank"] == "error",
-        limit=options["limit"],
+        limit=options["top"],
     )
 
 
 def _target(target: str | None, law: ScalingLaw, tokens: int | None, flops: int | None) -> tuple[int, bool]:
     """The parameters wanted, and whether they were written out."""
     if target is not None:
-        from ..core.units import parse_quantity
-
         found = parse_quantity(target)
         return found.value, found.exact
     if tokens and flops:
         return max(flops // (6 * tokens), 1), False
     wanted = round(law.for_compute(flops) if flops else law.for_tokens(tokens or 1))
-    click.echo(f"{wanted:,} parameters are optimal by {law.name}", err=True)
+    echo(f"{wanted:,} parameters are optimal by {law.name}", err=True)
     return max(wanted, 1), False
 
 
@@ -201,51 +182,43 @@ def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignRepo
     return (like, other, diff(best, other.candidates[0].model)) if other.candidates else None
 
 
-def _shown(
-    found: DesignReport, other: tuple[str, DesignReport, DiffReport] | None, budget: TrainingBudget | None, options: dict[str, Any]
-) -> list[str]:
-    if options["form"] == "params" and found.candidates:
-        return [_params(found)] if options["output"] is None else []
-    if options["form"] == "json":
-        import json
-
-        from ..render.text.design_data import budget_json, contrast_json, design_json
-
-        data = design_json(found)
-        data["compute"] = budget_json(budget) if budget else None
-        data["contrast"] = contrast_json(other[0], dict(other[1].candidates[0].config), other[2]) if other else None
-        return [json.dumps(data)]
+def _print(
+    found: DesignReport, other: tuple[str, DesignReport, DiffReport] | None, budget: TrainingBudget | None, form: str | None
+) -> None:
     from ..render.text.design_text import budget_text, contrast_text, design_text
 
-    if options["form"] == "params":
-        click.echo(design_text(found), err=True)
-        return []
-    lines = [design_text(found)]
-    if other:
-        lines.append(contrast_text(found.candidates[0].model, other[1].candidates[0].model, other[0], other[2]))
-    return [*lines, budget_text(budget)] if budget else lines
+    best = found.candidates[0] if found.candidates else None
+    if form == "json":
+        from ..render.text.design_data import budget_json, contrast_json, design_json
+
+        data = {"model": best.model.name if best else None, **design_json(found)}
+        data["compute"] = budget_json(budget) if budget else None
+        data["contrast"] = contrast_json(other[0], dict(other[1].candidates[0].config), other[2]) if other else None
+        echo_json(data)
+    elif form in ("config", "params"):
+        if best is None:
+            echo(design_text(found), err=True)
+        else:
+            echo(_params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2))
+    elif form == "brief":
+        target = f"{found.request.target:,} parameters"
+        if best is None:
+            echo(f"{target}: no design")
+        else:
+            tree, total = best.model.tree, best.model.parameters.total
+            echo(f"{target}: {int(tree.layers.n):,} layers of width {int(tree.embed.weight.shape[1]):,}, {total:,} parameters")
+    else:
+        lines = [design_text(found)]
+        if other and best:
+            lines.append(contrast_text(best.model, other[1].candidates[0].model, other[0], other[2]))
+        echo("\n".join([*lines, budget_text(budget)] if budget else lines))
 
 
-def _params(found: DesignReport) -> str:
+def _params(model: Model) -> str:
     from ..analysis.config_report import config_report
     from ..render.text.config_text import params_json_text
 
-    best = found.candidates[0].model
-    text = params_json_text(best)
-    for remark in config_report(best).remarks:
-        click.echo(f"note: {remark}", err=True)
+    text = params_json_text(model)
+    for remark in config_report(model).remarks:
+        note(remark)
     return text
-
-
-def _save(found: DesignReport, options: dict[str, Any]) -> None:
-    from .save_file import save
-
-    if options["output"] is not None and found.candidates:
-        import json
-
-        text = _params(found) if options["form"] == "params" else json.dumps(dict(found.candidates[0].config), indent=2)
-        save(options["output"], f"{text}\n", options["force"])
-    if options["svg"] is not None:
-        from ..render.svg.design_svg import design_svg
-
-        save(options["svg"], design_svg(found), options["force"])

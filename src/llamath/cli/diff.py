@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -9,60 +10,62 @@ import click
 
 from ..loading import load
 from ..model import Model
-from .model_options import changed
+from .command_group import command as make_command
+from .model_options import MODEL, parse_changes, set_option, svg_option
+from .output import echo, write_file
 
 if TYPE_CHECKING:
     from ..analysis.diff.model_diff import MultiDiffReport
 
+EXAMPLES = (
+    "llamath diff llama-2-7b llama-3-8b",
+    "llamath diff llama-3.2-1b llama-3.1-8b llama-3.1-70b",
+    "llamath diff llama-3-8b --set tie_word_embeddings=true",
+    "llamath diff llama-2-7b dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256",
+)
 
-@click.command("diff")
-@click.argument("models", nargs=-1, required=True, metavar="A B [C …]")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the last MODEL; of one alone: what it does.")
-@click.option("--json", "form", flag_value="json", help="For programs.")
-@click.option("--csv", "form", flag_value="csv", help="Matrix by matrix, for spreadsheets.")
-@click.option("--markdown", "form", flag_value="markdown", help="For documents.")
-@click.option("--svg", metavar="FILE", help="Draw the waterfall as well.")
-@click.option("--force", is_flag=True, help="Let --svg write over a file.")
+
+@make_command("diff", EXAMPLES, brief=True, formats=("csv", "markdown"))
+@click.argument("models", nargs=-1, required=True, metavar="A B [C …]", type=MODEL)
+@set_option
+@svg_option("Also draw the waterfall chart.")
 def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | None, svg: str | None, force: bool) -> None:
-    """Why B has more or fewer parameters than A: the causes, matrix by matrix, and what the configurations say.
+    """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
-    Each is a preset, a public id, a config.json, params.json, a folder, or - for standard input. Of three or more, each is held against
-    the first.
+    Several models are each compared with the first. --set changes the last model; with a single MODEL it shows the effect of the change.
     """
     from ..analysis.diff.model_diff import diff_many
 
-    report = diff_many(_loaded(models, changes))
+    report = diff_many(_load_all(models, changes))
     if svg is not None and len(report.differences) > 1:
         raise click.UsageError("--svg draws the waterfall of two models")
-    for line in _shown(report, form):
-        click.echo(line)
+    for line in _lines(report, form):
+        echo(line)
     if svg is not None:
         from ..render.svg.waterfall_svg import waterfall_svg
-        from .save_file import save
 
-        save(svg, waterfall_svg(report.differences[0]), force)
+        write_file(svg, waterfall_svg(report.differences[0]), overwrite=force)
 
 
-def _loaded(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
+def _load_all(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
     if names.count("-") > 1:
-        raise click.UsageError("standard input is one MODEL, not several")
-    new = dict(changed(x) for x in changes)
+        raise click.UsageError("only one MODEL can come from standard input")
+    new = parse_changes(changes)
     if len(names) == 1:
         if not new:
             raise click.UsageError("a second MODEL to compare with, or --set KEY=VALUE")
         one = load(names[0])
         other = load(one.config.data, changes=new) if names[0] == "-" else load(names[0], changes=new)
-        said = ", ".join(f"{key} = {value}" for key, value in new.items())
-        return [one, other.replace(name=f"with {said}")]
+        return [one, other.replace(name=f"with {', '.join(f'{key} = {value}' for key, value in new.items())}")]
     return [*map(load, names[:-1]), load(names[-1], changes=new)]
 
 
-def _shown(report: MultiDiffReport, form: str | None) -> Iterable[str]:
+def _lines(report: MultiDiffReport, form: str | None) -> Iterable[str]:
     only = report.differences[0] if len(report.differences) == 1 else None
     if form == "json":
-        import json
-
-        return [json.dumps((only or report).to_json())]
+        return [json.dumps({"model": report.models[0].name, **(only or report).to_json()})]
+    if form == "brief":
+        return [x.summary for x in report.differences]
     from ..render.text import diff_text
 
     if only is None:

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import click
 
+from ..render.progress import Progress
+from .command_group import command as make_command
+from .model_options import MODEL
+from .output import echo, echo_json
 
-@click.command("explain")
+EXAMPLES = ("llamath explain 8030261248", "llamath explain 3540389888", "llamath explain 685B --like deepseek-v3")
+
+
+@make_command("explain", EXAMPLES, brief=True)
 @click.argument("number")
-@click.option("--like", metavar="MODEL", help="The model that it should be about: a preset, config.json, params.json or a folder.")
-@click.option("--all", "everything", is_flag=True, help="Every way to it, however far-fetched.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(number: str, *, like: str | None, everything: bool, as_json: bool) -> None:
-    """How a program can have come by NUMBER parameters: which model, and what was changed, left out, added or packed.
+@click.option("--like", type=MODEL, metavar="MODEL", help="Consider this model only.")
+@click.option("--all", "everything", is_flag=True, help="Show unlikely explanations, too.")
+def command(number: str, *, like: str | None, everything: bool, form: str | None) -> int:
+    """Explain a number of parameters: which model, and what was changed, left out, added or quantized. Exit code 1: no explanation.
 
-    A number written out is decoded exactly; one of few digits (685B, 1.5e9) is a name, and the counts that round to it are listed.
+    A number written in full is explained exactly; for one of few digits (685B, 1.5e9), all counts that round to it are listed.
     """
     from ..analysis.explain.decode import decode
     from ..render.text.explain_text import explain_json, explain_text
 
-    found = decode(number, like, everything)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(explain_json(found)))
+    with Progress("searching"):
+        found = decode(number, like, everything)
+    best = found.candidates[0] if found.candidates else None
+    if form == "json":
+        echo_json({"model": best.base if best else None, **explain_json(found)})
+    elif form == "brief":
+        residue = f", {best.residue:+,}" if best and not best.exact else ""
+        echo(f"{found.number:,}: {best.summary}{residue}" if best else f"{found.number:,}: no explanation")
     else:
-        click.echo(explain_text(found))
+        echo(explain_text(found))
+    return int(best is None)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import click
 
-from .save_file import save
+from .command_group import command as make_command
+from .model_options import MODEL, force_option
+from .output import echo_json, write_file
+
+EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
 
 
-@click.command("export")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL [MODEL]")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where the page goes: page.html.")
-@click.option("--force", is_flag=True, help="Write over a file.")
-def command(models: tuple[str, ...], *, output: str, force: bool) -> None:
-    """Write a page of one model, or of two side by side: one file that needs no network."""
+@make_command("export", EXAMPLES)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL [MODEL]", type=MODEL)
+@click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
+@force_option
+def command(models: tuple[str, ...], *, output: str, force: bool, form: str | None) -> None:
+    """Write the interactive page of one or two models as a single HTML file that needs no network."""
     if len(models) > 2:
         raise click.UsageError("a page shows one MODEL or two")
     if models.count("-") > 1:
-        raise click.UsageError("standard input is one MODEL, not two")
+        raise click.UsageError("only one MODEL can come from standard input")
     from ..web.page_data.checkpoint_data import opened
     from ..web.server.page_html import model_page
 
-    save(output, model_page([opened(x) for x in models]), force)
+    text = model_page([opened(x) for x in models])
+    write_file(output, text, overwrite=force)
+    if form == "json":
+        echo_json({"model": models[0], "models": models, "output": output, "bytes": len(text.encode())})

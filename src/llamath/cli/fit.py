@@ -2,109 +2,110 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.units import parse_tokens, tokens_note
 from ..hardware import parse_devices
 from ..model import Model
-from .memory import SCHEMES, doubt, warn
-from .model_options import takes_model
-from .output import say
+from .command_group import command as make_command
+from .model_options import (
+    batch_option,
+    context_option,
+    dtype_option,
+    integer,
+    kv_dtype_option,
+    on_option,
+    parse_spec,
+    svg_option,
+    takes_model,
+    warn_context,
+    warn_quantization,
+)
+from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.inference.fit_report import FitReport
     from ..analysis.inference.inference_memory import MemoryCalculator
 
+EXAMPLES = (
+    "llamath fit llama-3.1-8b                          which GPUs can run it",
+    "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
+    "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
+    "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
+    "llamath fit llama-3.1-8b --on 3060,4090           one machine with both",
+)
+DEFAULT_CONTEXT = 4096
+"""Tokens of a sequence if neither --context nor a shorter context of the model's own says otherwise."""
 
-@click.command("fit")
+
+@make_command("fit", EXAMPLES, brief=True)
 @takes_model
-@click.option("--on", "on", metavar="GPUS", help="A GPU of the catalogue, or several: h100, 2xh100 (llamath gpus lists them).")
-@click.option("--gpu", "other", metavar="SPEC", help="Any machine instead: 'mem=80GiB bw=3.35TB/s bf16=989TF', '2x mem=…'.")
-@click.option("--dtype", default="", metavar="NAME", help=f"What the weights are in, if not what MODEL says: {SCHEMES}")
-@click.option("--kv-dtype", default="", metavar="NAME", help="What keys and values are in: bf16, fp8, int8, q8_0, q4_0, …")
-@click.option("--context", default="", metavar="TOKENS", help="Tokens of each sequence: 4096, 128k; the model's own context if not said.")
-@click.option("--batch", type=int, default=1, show_default=True, help="Sequences at once.")
-@click.option("--tp", type=int, help="Tensor parallelism; the widest inside a node that divides the model, if not said.")
-@click.option("--pp", type=int, help="Stages of a pipeline.")
-@click.option("--json", "form", flag_value="json", help="For programs.")
-@click.option("--svg", metavar="FILE", help="Draw the roofline as well.")
-@click.option("--force", is_flag=True, help="Let --svg write over a file.")
+@on_option("GPUs: rtx-4090, 8xh100, a machine with several (3060,4090), or 'mem=24GiB bw=1TB/s bf16=300TF'.")
+@dtype_option()
+@kv_dtype_option
+@context_option(f"Tokens of each sequence: 8192, 8k, 128k.  [default: {DEFAULT_CONTEXT}]")
+@batch_option
+@click.option("--layout", metavar="SPEC", help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.")
+@svg_option("Also draw the roofline.")
 @click.pass_context
-def command(ctx: click.Context, /, model: Model, *, on: str | None, other: str | None, form: str | None, **asked: Any) -> None:
-    """Does MODEL fit, and how fast could it be at the most? Exit code 0: it fits, 1: it does not.
+def command(
+    ctx: click.Context, /, model: Model, *, on: str | None, layout: str | None, svg: str | None, force: bool, form: str | None, **asked: Any
+) -> int:
+    """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it does not.
 
-    Without --on and --gpu: which cards of the catalogue can run it, smallest first.
+    Without --on: which GPUs of the catalogue can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
+    counts as the least of them in memory, bandwidth and FLOP/s.
     """
-    if on is not None and other is not None:
-        raise click.UsageError("either --on or --gpu, not both")
-    picture, split = {x: asked.pop(x) for x in ("svg", "force")}, {x: asked.pop(x) for x in ("tp", "pp")}
-    said = asked.pop("context")
-    if said and (note := tokens_note(said)):
-        say(f"note: {note}", err=True)
-    sizes = _sizes(model, asked | {"context": parse_tokens(said) if said else None}, str(ctx.params.get("model") or ""))
-    doubt(sizes)
-    where = on if on is not None else other
-    if where is None:
-        if any(x is not None for x in (picture["svg"], *split.values())):
-            raise click.UsageError("--svg, --tp and --pp want to know on what: --on 2xh100")
-        _rank(sizes, form)
-    else:
-        _fit(model, sizes, where, split, form, picture)
-
-
-def _sizes(model: Model, asked: dict[str, Any], name: str) -> MemoryCalculator:
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from ..analysis.inference.weight_bytes import read_stored_weights
 
+    if on is None and (svg is not None or layout is not None):
+        raise click.UsageError("--svg and --layout need GPUs: --on 2xh100")
+    if asked["context"] is None:
+        asked["context"] = min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+        if on is not None and form is None:
+            note(f"context: {asked['context']:,} tokens, the default (--context 32k for another)")
     request = MemoryRequest(**asked)
-    return MemoryCalculator(model, request, None if request.dtype else read_stored_weights(name))
+    calculator = MemoryCalculator(model, request, None if request.dtype else read_stored_weights(str(ctx.params.get("model") or "")))
+    warn_quantization(calculator)
+    if on is None:
+        return _rank(calculator, form)
+    return _fit(calculator, on, layout or "", form, svg, force)
 
 
-def _fit(
-    model: Model, sizes: MemoryCalculator, where: str, split: dict[str, int | None], form: str | None, picture: dict[str, Any]
-) -> None:
+def _fit(calculator: MemoryCalculator, on: str, layout: str, form: str | None, svg: str | None, force: bool) -> int:
     from ..analysis.inference.fit_report import fit
+    from ..render.text.fit_text import fit_text
 
-    count, gpu = parse_devices(where)
-    report = fit(sizes, gpu, count, **split)
-    warn(model, sizes.context)
+    split = parse_spec(layout, "--layout", {"tp": integer(), "pp": integer()}) if layout else {}
+    count, gpu = parse_devices(on)
+    report = fit(calculator, gpu, count, **split)
+    warn_context(calculator.model, calculator.context)
     if form == "json":
-        import json
-
-        say(json.dumps(report.to_json()))
+        echo_json(report.to_json())
+    elif form == "brief":
+        echo(_brief(report))
     else:
-        from ..render.text.fit_text import fit_text
-
-        say(fit_text(report))
-    _draw(model, sizes, report, **picture)
-    if not report.fits:
-        sys.stdout.flush()
-        sys.exit(1)
-
-
-def _draw(model: Model, sizes: MemoryCalculator, found: FitReport, svg: str | None, force: bool) -> None:
+        echo(fit_text(report))
     if svg is not None:
         from ..render.svg.roofline_svg import roofline_svg
-        from .save_file import save
 
-        save(svg, roofline_svg(model, sizes, found), force)
+        write_file(svg, roofline_svg(calculator.model, calculator, report), overwrite=force)
+    return int(not report.fits)
 
 
-def _rank(sizes: MemoryCalculator, form: str | None) -> None:
+def _brief(report: FitReport) -> str:
+    return f"{report.model.name}, {report.context:,} tokens: {report.summary}"
+
+
+def _rank(calculator: MemoryCalculator, form: str | None) -> int:
     from ..analysis.inference.gpu_ranking import rank_gpus
+    from ..render.text.fit_text import gpu_ranking_text
 
-    ranking = rank_gpus(sizes)
+    ranking = rank_gpus(calculator)
     if form == "json":
-        import json
-
-        say(json.dumps(ranking.to_json()))
+        echo_json(ranking.to_json())
     else:
-        from ..render.text.fit_text import gpu_ranking_text
-
-        say(gpu_ranking_text(ranking))
-    if not ranking.fits:
-        sys.stdout.flush()
-        sys.exit(1)
+        echo(ranking.summary if form == "brief" else gpu_ranking_text(ranking))
+    return int(not ranking.fits)

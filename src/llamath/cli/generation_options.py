@@ -1,113 +1,130 @@
-"""What `run` and `chat` share: the options that open a model and draw its tokens, and text on its way to a terminal."""
+"""Options of `run`, `chat` and other commands that compute with weights, and the generated text on its way to a terminal."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ..core.errors import LlamathError, safe
-from .output import say
+from .model_options import COMPUTE_DTYPE, Reader, context_option, integer, number, parse_changes, parse_spec, set_option
+from .output import echo, note, warn
 
 if TYPE_CHECKING:
     from ..run import GeneratedPiece, GenerationLimits, Llama, Sampling
 
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+SAMPLING: Mapping[str, Reader] = {
+    "top_k": integer(0),
+    "min_p": number(0, 1),
+    "repetition_penalty": number(0, float("inf")),
+}
+"""Keys of --sampling, besides the options of their own."""
 NARROWING = ("top_k", "top_p", "min_p")
 
-OPTIONS = (
-    click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="The longest a text may be."),
-    click.option("--temperature", type=float, metavar="X", help="0: the likeliest token; 1: drawn as the model says."),
-    click.option("--top-k", type=int, metavar="N", help="Draw from the N likeliest tokens."),
-    click.option("--top-p", type=float, metavar="X", help="Draw from the likeliest that have this share together."),
-    click.option("--min-p", type=float, metavar="X", help="Draw from those with this share of the likeliest's."),
-    click.option("--repetition-penalty", type=float, metavar="X", help="Make tokens that were used less likely: 1.1."),
-    click.option("--seed", type=int, metavar="N", help="Draw the same again."),
-    click.option("--stop", "strings", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
-    click.option("--context", default="", metavar="TOKENS", help="Prompt and text together, if not the model's own: 4096, 8k."),
-    click.option("--dtype", metavar="NAME", help="What to compute in, if not the file's type: bf16, fp16, fp32; or int8."),
-    click.option("--device", default="cpu", show_default=True, metavar="NAME", help="Where to compute: cpu, cuda, cuda:1."),
-    click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated."),
-    click.option("--format", "form", default="", metavar="NAME", help="How conversations are written, if not as the model's own: chatml."),
-    click.option("--system", default="", metavar="TEXT", help="What a conversation begins with."),
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+device_option: Decorator = click.option("--device", default="cpu", show_default=True, metavar="NAME", help="cpu, cuda, cuda:1, …")
+
+
+def compute_dtype_option(text: str = "Dtype to compute in: bf16, fp16, fp32 or int8.  [default: as stored]") -> Decorator:
+    """Return the option --dtype of a command that computes with weights."""
+    return click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help=text)
+
+
+OPTIONS: tuple[Decorator, ...] = (
+    click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Maximum number of new tokens."),
+    click.option("--temperature", type=float, metavar="X", help="Sampling temperature; 0 is greedy."),
+    click.option(
+        "--top-p", type=float, metavar="P", help="Nucleus sampling: keep the smallest set of tokens with cumulative probability ≥ P."
+    ),
+    click.option("--sampling", metavar="SPEC", help="Further sampling settings: top_k=40, min_p=0.05, repetition_penalty=1.1."),
+    click.option("--seed", type=int, metavar="N", help="Random seed."),
+    context_option("Maximum number of prompt and new tokens: 4096, 8k.  [default: MODEL's context]"),
+    compute_dtype_option(),
+    device_option,
+    set_option,
+    click.option("--chat-template", default="", metavar="NAME", help="Chat format, if not MODEL's own: chatml, llama3, …"),
+    click.option("--system", default="", metavar="TEXT", help="System prompt."),
 )
 
 
-def speaks(command: Callable[..., None]) -> Callable[..., None]:
+def generation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add these options to a command."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
 
 
-def started() -> bool:
-    """Whether torchrun has started this process, and others with it."""
+def under_torchrun() -> bool:
+    """Return whether torchrun has started this process and others."""
     return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def processes(device: str) -> AbstractContextManager[Any]:
-    """Where to compute: the device, or all the processes of torchrun together, of which the first alone goes on speaking."""
-    if not started():
+def device_or_mesh(device: str) -> AbstractContextManager[Any]:
+    """Return the device, or under torchrun the mesh of all processes, of which only the first writes output."""
+    if not under_torchrun():
         return nullcontext(device)
     from ..run.distributed.process_group import process_group
 
     return process_group(device)
 
 
-def opened(model: str | None, asked: dict[str, Any]) -> Llama:
-    """The model with its tokenizer, if what is asked of it can be; what is worth knowing of it goes to stderr."""
+def open_model(model: str | None, options: dict[str, Any]) -> Llama:
+    """Open the model with its tokenizer, with a progress bar; notes go to stderr."""
     from ..render.progress import Bar
     from ..run import Llama, Sampling, limit_threads
-    from .model_options import changed
 
-    Sampling(**given(asked))
-    changes = dict(changed(x) for x in asked["changes"])
+    Sampling(**_given_sampling(options))
     with Bar() as bar:
-        found = Llama.open(model, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
+        found = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
     limit_threads(found.module)
     known = found.model.notes if found.model is not None else ()
-    for note in found.notes[len(known) :]:
-        say(f"note: {note}", err=True)
-    gc.enable()  # from here on it may take hours
+    for text in found.notes[len(known) :]:
+        note(text)
     return found
 
 
-def given(asked: dict[str, Any]) -> dict[str, float]:
-    """What is said of how tokens are drawn."""
-    return {name: x for name in DRAWING if (x := asked[name]) is not None}
+def model_name(llama: Llama) -> str | None:
+    """Return the model's name, as `--json` writes it."""
+    return llama.model.name if llama.model is not None else None
 
 
-def sampling(llama: Llama, asked: dict[str, Any]) -> Sampling:
-    """How tokens are to be drawn: as the options say, where they say nothing as the model's publisher, else the likeliest."""
-    said = given(asked)
-    if llama.sampling.temperature == 0 and "temperature" not in said and any(name in said for name in NARROWING):
-        said["temperature"] = 1.0
-    made = llama.sampling.replace(**said)
-    if "seed" in said and made.greedy:
-        say("note: a seed changes nothing where the likeliest token is taken; --temperature 1 draws", err=True)
+def _given_sampling(options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the sampling parameters that are given as options."""
+    given = {name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None}
+    return given | (parse_spec(options["sampling"], "--sampling", SAMPLING) if options["sampling"] else {})
+
+
+def choose_sampling(llama: Llama, options: Mapping[str, Any]) -> Sampling:
+    """Return the sampling parameters: the options, else the model's generation_config, else greedy."""
+    given = _given_sampling(options)
+    if llama.sampling.temperature == 0 and "temperature" not in given and any(name in given for name in NARROWING):
+        given["temperature"] = 1.0
+    made = llama.sampling.replace(**given)
+    if "seed" in given and made.greedy:
+        note("a seed has no effect on greedy generation; add --temperature 1 to sample")
     return made
 
 
-def limits(llama: Llama, asked: dict[str, Any], logprobs: int | None = None) -> GenerationLimits:
-    """Where texts are to end."""
-    from ..core.units import parse_tokens
+def choose_limits(llama: Llama, options: Mapping[str, Any], logprobs: int | None = None) -> GenerationLimits:
+    """Return where generation stops."""
     from ..run import GenerationLimits
 
-    context = parse_tokens(asked["context"]) if asked["context"] else llama.context
+    context = options["context"] or llama.context
     if context and llama.context and context > llama.context:
-        say(f"warning: {context:,} tokens are more than the model's own context, {llama.context:,}", err=True)
-    if "" in asked["strings"]:
-        raise click.UsageError("--stop wants some text")
-    return GenerationLimits(max_tokens=asked["max_tokens"], context=context, stop_strings=asked["strings"], logprobs=logprobs)
+        warn(f"{context:,} tokens are more than the model's own context, {llama.context:,}")
+    stops = options.get("stop", ())
+    if "" in stops:
+        raise click.UsageError("--stop is empty")
+    return GenerationLimits(max_tokens=options["max_tokens"], context=context, stop_strings=stops, logprobs=logprobs)
 
 
 def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None]) -> bool:
-    """Every piece as it comes; whether somebody interrupted."""
+    """Pass on every piece as it is generated; return whether the user interrupted."""
     from ..run import Generation
 
     finish = ""
@@ -124,25 +141,23 @@ def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], Non
 
 
 def write(text: str) -> None:
-    """A piece of text on stdout, at once."""
+    """Write a piece of text to stdout at once; stop the program when nobody reads it any more."""
     from ..render.text.generation_text import printable
 
-    if text:
-        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
-        sys.stdout.flush()
+    if text and not echo(printable(text) if sys.stdout.isatty() else text, end=""):
+        raise click.exceptions.Exit(0)
 
 
-def decoded(data: bytes, what: str) -> str:
-    """Bytes from outside as text."""
+def decode_utf8(data: bytes, name: str) -> str:
+    """Return bytes from a user as text."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         raise LlamathError(
-            f"{safe(what)} is not UTF-8: byte {error.start:,} is 0x{data[error.start]:02x}", hint="iconv -t utf-8 makes it so"
+            f"{safe(name)} is not UTF-8: byte {error.start:,} is 0x{data[error.start]:02x}", hint="iconv -t utf-8 converts it"
         ) from None
 
 
-def interrupted() -> NoReturn:
-    """End as a program does that a signal has ended, after all that there was to say."""
-    sys.stdout.flush()
+def exit_interrupted() -> NoReturn:
+    """Exit as a program that was interrupted."""
     sys.exit(130)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import click
 
 from ..hardware import find_devices
+from .command_group import command as make_command
+from .model_options import GPU
+from .output import echo, echo_json
+
+EXAMPLES = ("llamath gpus", "llamath gpus rtx 40", "llamath gpus h100-sxm", "llamath gpus amd --format csv")
 
 
-@click.command("gpus")
-@click.argument("words", nargs=-1)
-@click.option("--json", "form", flag_value="json", help="For programs.")
-@click.option("--csv", "form", flag_value="csv", help="For spreadsheets.")
+@make_command("gpus", EXAMPLES, formats=("csv",))
+@click.argument("words", nargs=-1, type=GPU)
 def command(words: tuple[str, ...], *, form: str | None) -> None:
-    """List the GPUs and other accelerators whose name, title or vendor has all these WORDS; of one alone, everything that is known."""
+    """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one, everything known about it.
+
+    Exit code 2: none does.
+    """
     from ..render.text.gpus_text import gpus_csv, gpus_text
 
     found = find_devices(words)
     if form == "json":
-        import json
-
-        click.echo(json.dumps(found.to_json()))
+        echo_json(found.to_json())
     elif form == "csv":
-        click.echo("\n".join(gpus_csv(found)))
+        echo("\n".join(gpus_csv(found)))
     else:
-        click.echo(gpus_text(found))
+        echo(gpus_text(found))

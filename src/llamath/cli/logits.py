@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import LlamathError, MissingExtra, safe
-from .model_options import changed
-from .output import say
+from .command_group import command as make_command
+from .generation_options import compute_dtype_option, device_option
+from .model_options import MODEL, parse_changes, set_option
+from .output import echo, echo_json, note
 
 if TYPE_CHECKING:
     from ..run.debug.activations import Activations
@@ -21,23 +23,45 @@ TEXT = (
     'Anna counted the stones (there were 27) and said: "If the rain comes back, we shall need a boat."\n'
     "def area(width, height):\n    return width * height\n"
 )
-"""What is read where nothing else is asked for."""
+"""The text that both read if no prompt is given."""
+RANDOM_IDS = re.compile(r"random:(\d{1,7})(?:,(\d{1,18}))?", re.ASCII)
+NUM_RANDOM_IDS, MAX_IDS = 64, 1 << 20
 
 
-@click.command("logits")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+EXAMPLES = (
+    "llamath logits ./Llama-3.2-1B ./Llama-3.2-1B-converted",
+    "llamath logits original/ model.gguf 'The capital of France is' --tolerance 0.05",
+)
+
+
+@make_command("logits", EXAMPLES, brief=True)
+@click.argument("a", metavar="A", type=MODEL)
+@click.argument("b", metavar="B", type=MODEL)
 @click.argument("prompt", required=False)
-@click.option("--ids", metavar="1,2,3", help="Token ids to read, instead of a text.")
-@click.option("--tokens", type=click.IntRange(1, 1 << 20), default=64, show_default=True, help="How many random ids, without a tokenizer.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random ids.")
-@click.option("--tolerance", type=click.FloatRange(0), default=None, help="Share of the largest number; default 1e-4, 2e-2 in 16 bits.")
-@click.option("--dtype", default="float32", show_default=True, help="The type that both compute in.")
-@click.option("--device", default="cpu", show_default=True, help="Where both compute.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key of B; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: float | None, as_json: bool, **how: Any) -> None:
-    """Do the checkpoints A and B compute the same? Exit code 0 yes, 1 no, 2 unreadable."""
+@click.option("--ids", metavar="1,2,3", help="Token ids instead of a prompt; random:64 or random:64,SEED for random ones.")
+@click.option(
+    "--tolerance", type=click.FloatRange(0), default=None, help="Relative to the largest logit.  [default: 1e-4, or 2e-2 in 16 bits]"
+)
+@compute_dtype_option("Dtype that both compute in.  [default: fp32]")
+@device_option
+@set_option
+def command(
+    a: str,
+    b: str,
+    *,
+    prompt: str | None,
+    ids: str | None,
+    tolerance: float | None,
+    dtype: str | None,
+    device: str,
+    form: str | None,
+    **rest: Any,
+) -> int:
+    """Do the checkpoints A and B compute the same logits? If not, where do they first differ? Exit code 0: same, 1: different.
+
+    --set changes a config key of B.
+    """
+    from ..render.text.logits_text import logits_text
     from ..run.debug.compare_runs import compare_activations
     from ..run.memory_budget import parse_dtype
     from ..run.weights.verified_checkpoint import open_verified
@@ -45,26 +69,24 @@ def command(a: str, b: str, *, prompt: str | None, ids: str | None, tolerance: f
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
-        raise LlamathError("the prompt is empty", hint="leave it out for a text of its own, or give --ids")
-    sources = [open_verified(a), open_verified(b, dict(changed(x) for x in how.pop("changes")))]
-    tokens, text = _tokens(sources, prompt, ids, (how.pop("tokens"), how.pop("seed")))
-    dtype = parse_dtype(how["dtype"])
-    ours, theirs = (_heard(x, tokens, dtype, how["device"]) for x in sources)
-    usual = 1e-4 if dtype.itemsize > 2 else 2e-2
-    found = compare_activations(ours, theirs, tokens, text, usual if tolerance is None else tolerance)
-    if as_json:
-        import json
-
-        say(json.dumps(found.to_json()))
+        raise LlamathError("the prompt is empty", hint="leave it out for a built-in text, or give --ids")
+    sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
+    tokens, text = _tokens(sources, prompt, ids)
+    torch_dtype = parse_dtype(dtype or "fp32")
+    ours, theirs = (_capture(x, tokens, torch_dtype, device) for x in sources)
+    default = 1e-4 if torch_dtype.itemsize > 2 else 2e-2
+    found = compare_activations(ours, theirs, tokens, text, default if tolerance is None else tolerance)
+    if form == "json":
+        echo_json({"model": sources[0].model.name, **found.to_json()})
+    elif form == "brief":
+        echo(logits_text(found).partition("\n")[0])
     else:
-        from ..render.text.logits_text import logits_text
-
-        say(logits_text(found))
-    sys.exit(0 if found.same else 1)
+        echo(logits_text(found))
+    return int(not found.same)
 
 
-def _heard(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: str) -> Activations:
-    """What one of them says; nothing of it stays in memory."""
+def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: str) -> Activations:
+    """Return the activations of one checkpoint; its weights are released."""
     from ..render.progress import Bar
     from ..run.debug.activations import capture_activations
     from ..run.weights.open_model import load_verified
@@ -74,33 +96,40 @@ def _heard(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: st
     return capture_activations(found, source.path, tokens)
 
 
-def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None, random: tuple[int, int]) -> tuple[list[int], str]:
-    """The ids that both read, and the text that they stand for, if there is one."""
-    if ids is not None:
-        found, text = _listed(ids), ""
+def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None) -> tuple[list[int], str]:
+    """Return the token ids that both read, and their text if there is one."""
+    smallest = min(sources, key=lambda x: int(x.model.tree.vocab))
+    vocabulary = int(smallest.model.tree.vocab)
+    random = RANDOM_IDS.fullmatch(ids) if ids is not None else None
+    if ids is None:
+        found, text = _encode(sources, prompt)
     else:
-        found, text = _read(sources, prompt)
-    least = min(sources, key=lambda x: int(x.model.tree.vocab))
-    most = int(least.model.tree.vocab)
+        found, text = ([] if random else _parse_ids(ids)), ""
     if not found:
-        generator = Random(random[1])
-        found = [generator.randrange(most) for _ in range(random[0])]
-    if prompt is None and ids is None:
+        count, seed = (int(random[1]), int(random[2] or 0)) if random else (NUM_RANDOM_IDS, 0)
+        if not 1 <= count <= MAX_IDS:
+            raise LlamathError(f"--ids random:{count:,}: expected 1 to {MAX_IDS:,} ids")
+        generator = Random(seed)
+        found = [generator.randrange(vocabulary) for _ in range(count)]
+    if prompt is None and (ids is None or random):
         found = found[: min((int(x.model.tree.context) for x in sources if x.model.tree.context), default=None)]
-    if max(found) >= most:
-        raise LlamathError(f"there is no token {max(found):,} in {safe(least.path)}, whose vocabulary has {most:,}", hint="--ids for both")
+    if max(found) >= vocabulary:
+        name = safe(smallest.path)
+        raise LlamathError(
+            f"token {max(found):,} is not in the vocabulary of {name}, which has {vocabulary:,} tokens", hint="--ids for both"
+        )
     return found, text
 
 
-def _listed(text: str) -> list[int]:
+def _parse_ids(text: str) -> list[int]:
     parts = [x.strip() for x in text.split(",")]
     if wrong := [x for x in parts if not (x.isascii() and x.isdigit() and len(x) < 10)]:
-        raise click.UsageError(f"--ids wants numbers with commas between them, not {wrong[0]!r}")
+        raise click.UsageError(f"--ids expects numbers separated by commas, or random:64, found {safe(repr(wrong[0]), 60)}")
     return [int(x) for x in parts]
 
 
-def _read(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[int], str]:
-    """The text by the tokenizer of the first that has one; nothing where neither has one and none is needed."""
+def _encode(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[int], str]:
+    """Return the ids of the text by the first tokenizer that can be read; none if there is no tokenizer and no prompt."""
     from ..tokenizers import load_tokenizer
 
     text, read = TEXT if prompt is None else prompt, []
@@ -112,8 +141,8 @@ def _read(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[i
                 raise
             problem = error
     if not read:
-        why = problem if isinstance(problem, MissingExtra) else "neither has a tokenizer that can be read"
-        say(f"note: random ids are read, for {why}", err=True)
+        why = problem if isinstance(problem, MissingExtra) else "neither checkpoint has a tokenizer that can be read"
+        note(f"comparing on random token ids: {why}")
     elif read[0] != read[-1]:
-        say("note: the tokenizers of A and B read the text differently; the ids are those of A's", err=True)
+        note("the tokenizers of A and B encode the text differently; using the ids of A")
     return (read[0], text) if read else ([], "")

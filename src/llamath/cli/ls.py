@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from . import answers
+from ..core.errors import ConfigError, RemoteError, safe
+from ..render.progress import Progress
+from .command_group import command as make_command
+from .model_options import MODEL
+from .output import echo, note
+
+EXAMPLES = (
+    "llamath ls ./my-checkpoint",
+    "llamath ls model.gguf --format tree",
+    "llamath ls hf://owner/name --unfold --format csv",
+)
 
 
-@click.command("ls")
-@click.argument("path")
-@click.option("--unfold", is_flag=True, help="Every tensor on a line of its own.")
-@click.option("--tree", is_flag=True, help="The names as a tree, with subtotals.")
-@click.option("--json", "form", flag_value="json", help="For programs: every tensor, with its file and offset.")
-@click.option("--csv", "form", flag_value="csv", help="For spreadsheets.")
-def command(path: str, *, unfold: bool, tree: bool, form: str | None) -> None:
-    """What is in the checkpoint at PATH: a file, an index, a folder, an id on the hub, or an address."""
-    answers.ls(path, unfold=unfold, tree=tree, form=form)
+@make_command("ls", EXAMPLES, brief=True, formats=("csv", "tree"))
+@click.argument("path", type=MODEL)
+@click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
+def command(path: str, *, unfold: bool, form: str | None) -> None:
+    """List the tensors in the checkpoint at PATH: a file, an index, a folder, a Hugging Face id, or a URL."""
+    from ..analysis.verify.listing import list_tensors
+    from ..checkpoint.open import open_checkpoint
+
+    with Progress("reading headers"):
+        checkpoint = open_checkpoint(path)
+        if checkpoint.commit_note:
+            echo(checkpoint.commit_note, err=True)
+        declared = None
+        try:
+            declared = checkpoint.packing_config
+        except (ConfigError, RemoteError) as error:
+            note(f"{error}; quantization is detected from the headers alone")
+        found = list_tensors(checkpoint.manifest, declared)
+    if form == "json":
+        echo(json.dumps(found.to_json()).replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
+    elif form == "csv":
+        from ..render.text.ls_text import ls_csv
+
+        echo(ls_csv(found, unfold))
+    elif form == "brief":
+        size = sum(x.size for x in found.files)
+        files = f"{len(found.files):,} {found.manifest.format} file{'s' * (len(found.files) != 1)}"
+        echo(f"{safe(path)}: {found.total.tensors:,} tensors in {files}, {size:,} bytes ({size / 2**30:,.2f} GiB)")
+    else:
+        from ..render.text.ls_text import ls_text
+
+        echo("\n".join(ls_text(path, found, unfold, form == "tree")))

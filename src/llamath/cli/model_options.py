@@ -1,70 +1,167 @@
-"""What every command that takes a MODEL understands: a preset, a path, `-`, ModelArgs as options, and `--set`."""
+"""Arguments and options that several commands share: MODEL, --set, --on, --context, dtypes, and KEY=VALUE lists; with completion."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ..checkpoint.open import names_checkpoint
-from ..core.errors import FormatError, UnknownModel
+from ..core.errors import FormatError, LlamathError, UnknownModel, nearest, safe
+from ..core.units import parse_tokens
 from ..loading import load
 from ..model import Model
+from .command_group import SharedOption
+from .output import note, warn
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ..analysis.count.header_count import HeaderCount
+    from ..analysis.inference.inference_memory import MemoryCalculator
 
-ARGS: dict[str, Any] = {
-    "dim": int, "n_layers": int, "n_heads": int, "n_kv_heads": int, "multiple_of": int, "ffn_dim_multiplier": float,
-    "norm_eps": float, "rope_theta": float, "max_batch_size": int, "max_seq_len": int,
-}  # fmt: skip
+DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
+WEIGHT_DTYPES = (
+    *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "awq", "gptq", "mxfp4", "nvfp4"),
+    *("q2_k", "q3_k_m", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq2_xs", "iq3_xs", "iq4_xs"),
+)
+"""What completion offers for a dtype of weights; more spellings are understood."""
+KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0")
 
 
-def takes_model(command: Callable[..., None], header: bool = False) -> Callable[..., None]:
-    """Add the argument and options that name a model; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`."""
+class _CompletedText(click.ParamType[str]):
+    """Text with words that the shell completes; after the last comma or count if there are any."""
+
+    name = "text"
+
+    def __init__(self, words: Callable[[], Iterable[tuple[str, str]]], files: bool = False) -> None:
+        self.words, self.files = words, files
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        from click.shell_completion import CompletionItem
+
+        found = re.fullmatch(r"((?:.*,)?(?:\d+x)?)(.*)", incomplete, re.DOTALL)
+        before, start = (found[1], found[2].lower()) if found and not self.files else ("", incomplete.lower())
+        items = [CompletionItem(before + word, help=text) for word, text in self.words() if word.startswith(start)]
+        return [*items, CompletionItem(incomplete, type="file")] if self.files else items
+
+
+def _presets() -> Iterable[tuple[str, str]]:
+    from ..catalog import presets
+
+    return [(x.slug, x.name) for x in presets()]
+
+
+def _gpus() -> Iterable[tuple[str, str]]:
+    from ..hardware import devices
+
+    return [(x.name, x.title) for x in devices()]
+
+
+MODEL = _CompletedText(_presets, files=True)
+GPU = _CompletedText(_gpus)
+WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in WEIGHT_DTYPES])
+KV_DTYPE = _CompletedText(lambda: [(x, "") for x in KV_DTYPES])
+COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
+
+
+def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --set; the command gets `changes`."""
+    text = "Change a config key; may be repeated."
+    return click.option("--set", "changes", cls=SharedOption, multiple=True, metavar="KEY=VALUE", help=text)(command)
+
+
+def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --force, for a command that writes a file."""
+    return click.option("--force", cls=SharedOption, is_flag=True, help="Overwrite an existing file.")(command)
+
+
+def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --svg and --force."""
+    return lambda command: force_option(click.option("--svg", metavar="FILE", help=text)(command))
+
+
+def on_option(text: str, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --on for a GPU, several, or a custom one."""
+    return click.option("--on", type=GPU, required=required, metavar="GPUS", help=text)
+
+
+def context_option(text: str, multiple: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --context; the command gets a number of tokens, None, or with `multiple` a tuple of numbers."""
+
+    def read(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+        if multiple:
+            return tuple(map(_tokens, value))
+        return None if value is None else _tokens(value)
+
+    return click.option("--context", callback=read, multiple=multiple, metavar="TOKENS", help=text)
+
+
+def _tokens(text: str) -> int:
+    if not text:
+        raise click.UsageError("--context is empty")
+    try:
+        return parse_tokens(text)
+    except LlamathError as error:
+        if "," in text:
+            raise LlamathError(str(error), hint="one number, like 8k; `memory` takes --context several times") from None
+        raise
+
+
+def dtype_option(text: str = f"Dtype of the weights, if not MODEL's own: {DTYPES}") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --dtype for the weights; empty if not given."""
+    return click.option("--dtype", type=WEIGHT_DTYPE, default="", metavar="NAME", help=text)
+
+
+def kv_dtype_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --kv-dtype; empty if not given."""
+    text = "Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …"
+    return click.option("--kv-dtype", type=KV_DTYPE, default="", metavar="NAME", help=text)(command)
+
+
+def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --batch."""
+    return click.option("--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences.")(command)
+
+
+def takes_model(command: Callable[..., int | None], header: bool = False) -> Callable[..., int | None]:
+    """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`."""
 
     @wraps(command)
-    def wrapper(model: str | None, changes: tuple[str, ...], vocab_size: int | None, **rest: Any) -> None:
-        said(click.get_current_context())
-        args = {name: rest.pop(name) for name in ARGS}
+    def wrapper(model: str | None, changes: tuple[str, ...], **rest: Any) -> int | None:
+        new = parse_changes(changes)
         try:
-            found: Model | HeaderCount = _model(model, changes, vocab_size, {name: x for name, x in args.items() if x is not None})
+            found: Model | HeaderCount = load_model(model, new)
         except UnknownModel as error:
-            if not header or not model or changes or vocab_size is not None:
+            if not header or not model or new:
                 raise
             found = _header(model, error)
-        command(found, **rest)
+        return command(found, **rest)
 
-    for name, kind in reversed(ARGS.items()):
-        wrapper = click.option(f"--{name.replace('_', '-')}", type=kind, help="Meta's ModelArgs, instead of MODEL.", hidden=name != "dim")(
-            wrapper
-        )
-    wrapper = click.option("--vocab-size", type=int, help="The vocabulary, where params.json leaves it to the tokenizer.")(wrapper)
-    wrapper = click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a configuration key; may be repeated.")(
-        wrapper
-    )
-    return click.argument("model", required=False)(wrapper)
+    return click.argument("model", required=False, type=MODEL)(set_option(wrapper))
 
 
-def said(ctx: click.Context) -> None:
-    """Refuse an option that is given and empty, which would pass for one that is not given."""
-    for option in ctx.command.params:
-        given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.default == "" and ctx.params.get(option.name or "") == "":
-            raise click.UsageError(f"{option.opts[0]} is given and empty")
-
-
-def takes_checkpoint(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that can do something with a checkpoint of no known family."""
+def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Like `takes_model`, for a command that can also answer from the header of a checkpoint of an unknown family."""
     return takes_model(command, header=True)
 
 
+def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
+    """Load the MODEL of a command."""
+    if model is None:
+        raise click.UsageError("which MODEL? A preset (llama-3-8b), a config.json, params.json or folder, - for standard input, or dim=…")
+    return load(model, changes=changes)
+
+
 def _header(model: str, error: UnknownModel) -> HeaderCount:
-    """What the checkpoint's header says; the error again where there is no checkpoint."""
+    """Return the count from the checkpoint's header; raise the error again if there is no checkpoint."""
     from ..analysis.count.header_count import count_header
 
     if not names_checkpoint(model):
@@ -75,27 +172,108 @@ def _header(model: str, error: UnknownModel) -> HeaderCount:
         raise (error if problem.code == "no_checkpoint" else problem) from None
 
 
-def _model(model: str | None, changes: tuple[str, ...], vocab_size: int | None, args: dict[str, Any]) -> Model:
-    new = dict(changed(x) for x in changes)
-    if args:
-        if model is not None:
-            raise click.UsageError(f"either MODEL or ModelArgs (--{next(iter(args)).replace('_', '-')}), not both")
-        if "dim" not in args or "n_layers" not in args or "n_heads" not in args:
-            raise click.UsageError("ModelArgs need at least --dim, --n-layers, --n-heads and --vocab-size")
-        return load(args | ({} if vocab_size is None else {"vocab_size": vocab_size}), changes=new)
-    if model is None:
-        raise click.UsageError(
-            "which MODEL? a preset (llama-3-8b), a public id, a config.json, params.json or folder, - for standard input, or --dim …"
-        )
-    return load(model, changes=new, vocab_size=vocab_size)
+def parse_changes(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the keys and values of all --set: JSON values where they are JSON, else text."""
+    return dict(map(_parse_change, texts))
 
 
-def changed(text: str) -> tuple[str, Any]:
-    """The key and value of one `--set`: JSON where it is JSON, else text."""
+def _parse_change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise click.UsageError(f"--set wants KEY=VALUE, not {text!r}")
+        raise click.UsageError(f"--set expects KEY=VALUE, found {safe(repr(text), 60)}")
     try:
         return key, json.loads(value)
     except (ValueError, RecursionError):
         return key, value
+
+
+Reader = Callable[[str], Any]
+
+
+def parse_spec(text: str, option: str, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    """Return the keys and values of `key=value,key=value`; a reader raises ValueError for a value that it cannot read."""
+    made: dict[str, Any] = {}
+    for part in text.replace("×", ",").split(","):
+        name, equals, value = (x.strip() for x in part.partition("="))
+        if name not in readers:
+            near = nearest(name, readers)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(readers)}"
+            raise LlamathError(f"{option}: unknown key {safe(repr(name), 40)}", hint=hint)
+        if name in made:
+            raise LlamathError(f"{option}: {name} is given twice")
+        try:
+            if not equals:
+                raise ValueError("a value is missing")
+            made[name] = readers[name](value)
+        except ValueError as error:
+            raise LlamathError(
+                f"{option}: {name}={safe(value, 40)}: {error}", hint=f"like {name}=…; it takes {', '.join(readers)}"
+            ) from None
+    return made
+
+
+def integer(least: int = 1, most: int = 10**9 - 1) -> Reader:
+    """Return a reader of integers."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,20}", text, re.ASCII) or not least <= int(text) <= most:
+            raise ValueError(f"expected an integer from {least:,} to {most:,}")
+        return int(text)
+
+    return read
+
+
+def number(least: float, most: float) -> Reader:
+    """Return a reader of real numbers."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise ValueError(f"expected a number from {least:g} to {most:g}")
+        return value
+
+    return read
+
+
+def choice(*names: str) -> Reader:
+    """Return a reader of one of some names."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"expected {', '.join(names[:-1])} or {names[-1]}")
+        return text
+
+    return read
+
+
+def yes_or_no(text: str) -> bool:
+    """Read yes or no."""
+    if text not in ("yes", "no", "true", "false"):
+        raise ValueError("expected yes or no")
+    return text in ("yes", "true")
+
+
+def plain(text: str) -> str:
+    """Read any text but the empty one."""
+    if not text:
+        raise ValueError("a value is missing")
+    return text
+
+
+def warn_context(model: Model, context: int) -> None:
+    """Warn if a context is longer than the model's own, or if the model has none."""
+    own = model.tree.context
+    if own and context > own:
+        warn(f"{context:,} tokens are more than the model's own context, {own:,}")
+    elif not own:
+        note(f"the config has no context length; using {context:,} tokens")
+
+
+def warn_quantization(sizes: MemoryCalculator) -> None:
+    """Warn if the config names an unknown quantization method."""
+    if sizes.unknown_quantization:
+        name = safe(sizes.unknown_quantization, 40)
+        warn(f"unknown quantization method {name} in quantization_config: assuming {sizes.packer.name}")

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import click
 
+from ..core.errors import UnknownModel, nearest, safe
+from .command_group import command as make_command
+from .output import echo, echo_json
 
-@click.command("models")
+EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral --json")
+
+
+@make_command("models", EXAMPLES)
 @click.argument("words", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(words: tuple[str, ...], *, as_json: bool) -> None:
-    """List the presets whose name, id or family has all these WORDS."""
+def command(words: tuple[str, ...], *, form: str | None) -> None:
+    """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
     from ..analysis.preset_list import find_presets
     from ..render.text.models_text import models_text
 
     presets = find_presets(words)
-    if as_json:
-        import json
+    if words and not presets.models:
+        from ..catalog import slugs
 
-        click.echo(json.dumps(presets.to_json()))
+        near = nearest(" ".join(words), slugs())
+        hint = f"did you mean {near[0]}? `llamath models` lists all" if near else "`llamath models` lists all"
+        raise UnknownModel(f"no preset matches {safe(repr(' '.join(words)), 60)}", hint=hint)
+    if form == "json":
+        echo_json(presets.to_json())
     else:
-        click.echo(models_text(presets))
+        echo(models_text(presets))

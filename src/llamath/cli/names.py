@@ -5,28 +5,32 @@ from __future__ import annotations
 import click
 
 from ..model import Model
+from .command_group import command as make_command
 from .model_options import takes_model
+from .output import echo, echo_json
+
+EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf")
 
 
-@click.command("names")
+@make_command("names", EXAMPLES, brief=True)
 @takes_model
-@click.option("--scheme", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor as these files have it.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(model: Model, *, scheme: str | None, as_json: bool) -> None:
-    """Say every weight's names in HF, Meta and GGUF files, or list the tensors that one of them holds."""
+@click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor under these names.")
+def command(model: Model, *, names: str | None, form: str | None) -> None:
+    """Show the names of every weight in HF, Meta and GGUF files, or list all tensors of one of them."""
+    from ..analysis.count.count_report import stored_names
     from ..analysis.verify.weight_names import weight_names
     from ..render.text.names_text import names_text
 
-    if scheme is None and not as_json:
-        click.echo(names_text(weight_names(model)))
-    elif as_json:
-        import json
-
-        from ..analysis.count.count_report import stored_names
-
-        click.echo(json.dumps((stored_names(model, scheme) if scheme else weight_names(model)).to_json()))
+    if form is not None:
+        report = stored_names(model, names) if names else weight_names(model)
+        if form == "json":
+            echo_json({"model": model.name, **report.to_json()})
+        else:
+            echo(report.summary)
+    elif names is None:
+        echo(names_text(weight_names(model)))
     else:
         from ..render.csv_rows import unfolded_rows
 
-        for line in unfolded_rows(model, model.scheme(scheme or "hf"), None, None):
-            click.echo(line)
+        for line in unfolded_rows(model, model.scheme(names), None, None):
+            echo(line)

@@ -1,44 +1,127 @@
-"""What a command says: its answer on stdout, the rest on stderr, and how it ends when it cannot go on."""
+"""Output of the commands: the answer on stdout, notes and errors on stderr, pictures and pages in files."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from typing import NoReturn
+from typing import Any
+
+from ..core.errors import FormatError, LlamathError, RemoteError, safe
 
 
-def say(text: str, err: bool = False) -> None:
-    """A text and a line's end; a stream that is not UTF-8 is left to click, which knows what to do with it."""
+def prepare_streams() -> None:
+    """Replace closed standard streams by the null device, and write ASCII for characters that an output cannot encode."""
+    import codecs
+
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    codecs.register_error("llamath.ascii", _ascii_replacement)
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115  standard streams stay open
+        elif number and not is_utf8(stream) and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="llamath.ascii")
+
+
+def is_utf8(stream: Any) -> bool:
+    """Return whether a stream encodes every character."""
+    return (getattr(stream, "encoding", None) or "").lower() in ("utf-8", "utf8")
+
+
+def _ascii_replacement(error: UnicodeError) -> tuple[str, int]:
+    from ..render.encodable import to_encodable
+
+    assert isinstance(error, UnicodeEncodeError)
+    return to_encodable(error.object[error.start : error.end], error.encoding), error.end
+
+
+def echo(text: str, *, err: bool = False, end: str = "\n") -> bool:
+    """Write text to stdout, or to stderr; return whether anybody reads it.
+
+    When the reader of a pipe has closed it, the rest is discarded, so that the command still ends with its own exit code.
+    """
     stream = sys.stderr if err else sys.stdout
-    if (getattr(stream, "encoding", None) or "").lower() == "utf-8":
+    try:
+        stream.write(text)
+        stream.write(end)
+        stream.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not err and not isinstance(error, BrokenPipeError):
+            print_error(LlamathError(f"cannot write the output: {error.strerror}"))
+            sys.exit(2)
+        return False
+    return True
+
+
+def echo_json(data: Any) -> None:
+    """Write one JSON value to stdout."""
+    echo(json.dumps(data, default=list))
+
+
+def note(text: str) -> None:
+    """Write a note to stderr."""
+    echo(f"note: {text}", err=True)
+
+
+def warn(text: str) -> None:
+    """Write a warning to stderr."""
+    echo(f"warning: {text}", err=True)
+
+
+ERROR_CODES = {
+    "ConfigError": "invalid_config",
+    "UnknownModel": "unknown_model",
+    "ConvertError": "cannot_convert",
+    "MissingExtra": "missing_extra",
+    "UsageError": "usage",
+}
+"""Error class -> `code` of its JSON; other errors have a code of their own or `bad_input`."""
+
+
+def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -> None:
+    """Write an error to stderr, and with `as_json` also as JSON to stdout."""
+    if as_json:
+        own = error.code if isinstance(error, FormatError | RemoteError) else ""
+        code = own or ERROR_CODES.get(kind or type(error).__name__, "bad_input")
+        echo_json({"error": {"message": str(error), "hint": error.hint, "code": code}})
+    echo(f"error: {error}" + (f"\n\nhint: {error.hint}" if error.hint else ""), err=True)
+
+
+def write_file(path: str, text: str, *, overwrite: bool = False) -> None:
+    """Write a text file completely or not at all, and report it on stderr; an existing file is replaced only with `overwrite`."""
+    import tempfile
+
+    name, path = safe(path), os.path.realpath(path)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise LlamathError(f"{name} is a {'folder' if os.path.isdir(path) else 'device'}, not a file", hint="give the name of a file")
+    exists = LlamathError(f"{name} already exists", hint="--force overwrites it")
+    if not overwrite and os.path.lexists(path):
+        raise exists
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".llamath-", dir=os.path.dirname(path))
         try:
-            stream.write(text)  # which may be long: no copy is made for the sake of the line's end
-            stream.write("\n")
-            stream.flush()
-        except BrokenPipeError:
-            quiet(0)
-    else:
-        import click
-
-        click.echo(text, err=err)
-
-
-def complain(message: str, hint: str = "") -> NoReturn:
-    """End with a sentence about what is wrong, and what to try."""
-    say(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
-    sys.exit(2)
-
-
-def quiet(status: int) -> NoReturn:
-    """End without another word about an output that is gone."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(status)
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o666 & ~_umask())
+            if overwrite:
+                os.replace(temporary, path)
+            else:
+                os.link(temporary, path)
+        finally:
+            if os.path.lexists(temporary):
+                os.unlink(temporary)
+    except FileExistsError:
+        raise exists from None
+    except OSError as error:
+        raise LlamathError(f"cannot write {name}: {error.strerror}") from None
+    echo(f"wrote {name}", err=True)
 
 
-def leave(status: int) -> NoReturn:
-    """End at once: to give back the memory of 45,000 tensors, string by string, takes a twentieth of the time to verify them."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if sys.gettrace() or sys.getprofile():
-        sys.exit(status)
-    os._exit(status)
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

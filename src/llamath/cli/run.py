@@ -11,73 +11,87 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, safe
-from .generation_options import decoded, interrupted, limits, opened, processes, sampling, speaks, started, stream, write
-from .output import say
+from .command_group import command as make_command
+from .generation_options import (
+    choose_limits,
+    choose_sampling,
+    decode_utf8,
+    device_or_mesh,
+    exit_interrupted,
+    generation_options,
+    model_name,
+    open_model,
+    stream,
+    under_torchrun,
+    write,
+)
+from .model_options import MODEL
+from .output import echo, echo_json, note
 
 if TYPE_CHECKING:
     from ..run import GeneratedPiece, Generation, GenerationLimits, Llama, Sampling
 
-MOST, TOGETHER = 256, 8
-"""Tokens of a text, and prompts of a file that are read together, unless it is said."""
-STRANGE = "its chat template is none that is known here"
-LINES = 1 << 26
-"""The most bytes that a file of prompts may have."""
+DEFAULT_MAX_TOKENS, DEFAULT_BATCH = 256, 8
+"""New tokens of one prompt, and prompts of a file in one batch."""
+MAX_PROMPT_BYTES = 1 << 26
+"""Size of the largest file of prompts."""
+EXAMPLES = (
+    "llamath run 'Anna had a red ball. She'",
+    "llamath run ./Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
+    "llamath run ./model.gguf - --brief < prompt.txt",
+    "llamath run ./my-model --batch-file prompts.jsonl > answers.jsonl",
+)
 
 
-@click.command("run")
-@click.argument("words", nargs=-1, metavar="[MODEL] PROMPT")
-@speaks
-@click.option("--raw", "manner", flag_value="raw", help="Go on from the prompt as it stands.")
-@click.option("--chat", "manner", flag_value="chat", help="Answer it, as in a conversation.")
-@click.option("--logprobs", is_flag=True, help="Each token with the logarithm of its probability.")
-@click.option("--top-logprobs", type=click.IntRange(1, 100), metavar="N", help="With those of the N likeliest as well.")
-@click.option("--batch-file", metavar="FILE", help="Prompts, one on each line, or one JSON object with prompt; JSON lines come out.")
-@click.option("--batch", type=click.IntRange(min=1), default=TOGETHER, show_default=True, help="How many of them are read together.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.option("-q", "--quiet", is_flag=True, help="The text alone, without figures.")
-def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, as_json: bool, **asked: Any) -> None:
-    """Let MODEL go on from PROMPT, or answer it: a folder or file with its weights, or without MODEL the small one that comes along.
+@make_command("run", EXAMPLES, brief=True)
+@click.argument("words", nargs=-1, metavar="[MODEL] PROMPT", type=MODEL)
+@generation_options
+@click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated.")
+@click.option("--chat/--raw", default=None, help="Answer PROMPT with the chat template, or continue it.  [default: as MODEL was trained]")
+@click.option("--logprobs", type=click.IntRange(0, 100), metavar="N", help="Log probability of each token and the N likeliest.")
+@click.option("--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines.")
+@click.option("--batch", type=click.IntRange(min=1), default=DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
+def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any) -> None:
+    """Generate text with MODEL, a folder or file with weights. Instruction-tuned models answer PROMPT, base models continue it.
 
-    PROMPT - is standard input. A model whose files bring a chat template answers, any other goes on from the text.
+    Without MODEL, uses the bundled demo model. PROMPT - reads standard input. --brief prints the text without statistics.
     """
-    with processes(asked["device"]) as where:
-        model, prompt = _named(words, batch_file)
-        if started() and "-" in (prompt, batch_file):
-            raise click.UsageError("standard input is one process's, and there are several: give the prompt itself, or a file")
+    with device_or_mesh(options["device"]) as device:
+        model, prompt = _model_and_prompt(words, batch_file)
+        if under_torchrun() and "-" in (prompt, batch_file):
+            raise click.UsageError("standard input belongs to one process, and torchrun started several: pass the prompt itself or a file")
         prompts = _prompts(batch_file) if batch_file is not None else [_prompt(prompt)]
-        llama = opened(model, asked | {"device": where})
-        job = Job(llama, asked)
+        llama = open_model(model, options | {"device": device})
+        job = Job(llama, options, quiet=form == "brief")
         if batch_file is not None:
-            job.several(prompts, batch)
-        elif as_json:
-            job.whole(prompts[0])
+            job.run_batches(prompts, batch)
+        elif form == "json":
+            job.print_completion(prompts[0])
         else:
-            job.live(prompts[0])
+            job.stream(prompts[0])
 
 
 class Job:
-    """A model, what is asked of it, and how."""
+    """A model, and the options for generating with it."""
 
-    def __init__(self, llama: Llama, asked: dict[str, Any]) -> None:
-        self.llama, self.system = llama, asked["system"]
-        top = asked["top_logprobs"]
-        self.quiet = asked["quiet"]
-        self.logprobs = asked["logprobs"] or top is not None
-        self.limits: GenerationLimits = limits(
-            llama, asked | {"max_tokens": asked["max_tokens"] or MOST}, (top or 0) if self.logprobs else None
-        )
-        self.sampling: Sampling = sampling(llama, asked)
-        talking = asked["manner"] == "chat" or asked["form"] or self.system
-        if talking and asked["manner"] == "raw":
-            raise click.UsageError("--raw goes on from the prompt alone: not with --system or --format")
-        if not talking and asked["manner"] is None and llama.chat_template:
-            talking = llama.chat_format is not None
-            if not talking:
-                say(f"note: {STRANGE}, so it goes on from the prompt as it stands (--format NAME answers it)", err=True)
-        self.form = llama.find_format(asked["form"]) if talking else None
+    def __init__(self, llama: Llama, options: dict[str, Any], quiet: bool) -> None:
+        self.llama, self.system, self.quiet = llama, options["system"], quiet
+        self.logprobs = options["logprobs"] is not None
+        limited = options | {"max_tokens": options["max_tokens"] or DEFAULT_MAX_TOKENS}
+        self.limits: GenerationLimits = choose_limits(llama, limited, options["logprobs"])
+        self.sampling: Sampling = choose_sampling(llama, options)
+        chat, template = options["chat"], options["chat_template"]
+        if (template or self.system) and chat is False:
+            raise click.UsageError("--raw continues the prompt alone: not with --system or --chat-template")
+        chat = chat or bool(template or self.system)
+        if not chat and options["chat"] is None and llama.chat_template:
+            chat = llama.chat_format is not None
+            if not chat:
+                note("unknown chat template: continuing the prompt as it is (--chat-template NAME answers it)")
+        self.form = llama.find_format(template) if chat else None
 
     def ids(self, prompt: str) -> list[int]:
-        """A prompt's tokens, in its conversation if it is one."""
+        """Return the tokens of a prompt, with the chat template if there is one."""
         if self.form is None or not prompt:
             return self.llama.encode(prompt)
         from ..tokenizers import chat_prompt as chat
@@ -86,7 +100,7 @@ class Job:
         return chat.encode_chat(self.form, self.llama.tokenizer, turns)
 
     def begin(self, prompts: Sequence[str], sampling: Sampling | None = None) -> Generation:
-        """Go on from these."""
+        """Start generating from these prompts."""
         ids = [self.ids(x) for x in prompts]
         ends = self.limits
         if self.form is not None:
@@ -97,11 +111,11 @@ class Job:
         return made.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
 
     def token(self, token: int) -> str:
-        """A token's text."""
+        """Return the text of a token."""
         return self.llama.tokenizer.decode([token], keep_special_tokens=True)
 
-    def live(self, prompt: str) -> None:
-        """The text as it comes, the figures on stderr."""
+    def stream(self, prompt: str) -> None:
+        """Write the text as it is generated, and statistics to stderr."""
         from ..render.text.generation_text import finish_text, logprob_text, sampling_text, speed_text
 
         generation = self.begin([prompt])
@@ -122,69 +136,69 @@ class Job:
         figures = speed_text(
             len(row.ids), row.prompt_length, generation.first_token_at - generation.started_at, generation.tokens_per_second
         )
-        said = [
+        statistics = [
             figures,
             finish_text(row.finish),
             sampling_text(how, generation.seed, theirs),
-            *([f"as {self.form.name} has it"] if self.form else []),
+            *([f"chat template {self.form.name}"] if self.form else []),
         ]
         if not self.quiet:
-            say("; ".join(said), err=True)
+            echo("; ".join(statistics), err=True)
         if broken:
-            interrupted()
+            exit_interrupted()
 
-    def whole(self, prompt: str) -> None:
-        """The text when it is over, with its figures."""
+    def print_completion(self, prompt: str) -> None:
+        """Write the finished text and its statistics as JSON."""
         from ..render.text.generation_text import completion_json
         from ..run.session import collect_completions
 
         (made,) = collect_completions(self.begin([prompt]))
-        say(json.dumps(completion_json(made, self.token if self.logprobs else None), ensure_ascii=False))
+        echo_json({"model": model_name(self.llama), **completion_json(made, self.token if self.logprobs else None)})
         if made.finish == "interrupted":
-            interrupted()
+            exit_interrupted()
 
-    def several(self, prompts: Sequence[str], together: int) -> None:
-        """A line of JSON for each, in their order."""
+    def run_batches(self, prompts: Sequence[str], batch: int) -> None:
+        """Write a line of JSON for each prompt, in order."""
         from ..render.text.generation_text import completion_json
         from ..run.session import collect_completions
 
         for number, prompt in enumerate(prompts, 1):
-            _fitting(self.limits, self.ids(prompt), number)
+            _check_length(self.limits, self.ids(prompt), number)
         seed = None
-        for first in range(0, len(prompts), together):
-            part = prompts[first : first + together]
+        for first in range(0, len(prompts), batch):
+            part = prompts[first : first + batch]
             generation = self.begin(part, None if seed is None else self.sampling.replace(seed=(seed + first) % 2**63))
             seed = generation.seed if seed is None else seed
             made = collect_completions(generation)
             for prompt, x in zip(part, made, strict=True):
                 found = completion_json(x, self.token if self.logprobs else None)
-                say(json.dumps({"prompt": prompt} | found, ensure_ascii=False))
+                echo_json({"model": model_name(self.llama), "prompt": prompt} | found)
             if any(x.finish == "interrupted" for x in made):
-                interrupted()
+                exit_interrupted()
 
 
-def _fitting(limits: GenerationLimits, ids: Sequence[int], number: int) -> None:
+def _check_length(limits: GenerationLimits, ids: Sequence[int], number: int) -> None:
     try:
         limits.max_new_tokens(len(ids))
     except LlamathError as error:
         raise LlamathError(f"prompt {number:,}: {error}", hint=error.hint) from None
 
 
-def _named(words: tuple[str, ...], batch_file: str | None) -> tuple[str | None, str]:
-    """The model and the prompt; one word is the prompt, or with a file of prompts the model."""
+def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[str | None, str]:
+    """Return the model and the prompt; a single word is the prompt, or with a file of prompts the model."""
     if batch_file is not None:
         if len(words) > 1:
             raise click.UsageError("either PROMPT or --batch-file, not both")
         return (words[0] if words else None), ""
-    if len(words) == 1 and (os.path.lexists(words[0]) or _preset(words[0])):
-        raise click.UsageError(f"{safe(words[0])} is a MODEL, and after it should come a PROMPT (- for standard input)")
+    if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0])):
+        raise click.UsageError(f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)")
     if not 1 <= len(words) <= 2:
         given = f"found {len(words)}: quote a prompt of several words" if words else "found neither"
         raise click.UsageError(f"expected [MODEL] and PROMPT, {given}")
     return (words[0] if len(words) == 2 else None), words[-1]
 
 
-def _preset(word: str) -> bool:
+def _is_preset(word: str) -> bool:
     from ..catalog import find_preset
     from ..core.errors import UnknownModel
     from ..embedded import MODEL_NAME
@@ -196,47 +210,47 @@ def _preset(word: str) -> bool:
 
 
 def _prompt(text: str) -> str:
-    """The prompt, from standard input if it is `-`, without the line's end that a shell adds."""
+    """Return the prompt; `-` reads standard input, without the newline that a shell adds."""
     if text == "-":
-        text = decoded(sys.stdin.buffer.read(LINES), "standard input").removesuffix("\n").removesuffix("\r")
+        text = decode_utf8(sys.stdin.buffer.read(MAX_PROMPT_BYTES), "standard input").removesuffix("\n").removesuffix("\r")
     if not text:
-        raise LlamathError("the prompt is empty", hint="a model goes on from some text")
-    return decoded(os.fsencode(text), "the prompt")
+        raise LlamathError("the prompt is empty", hint="a model needs at least one token")
+    return decode_utf8(os.fsencode(text), "the prompt")
 
 
 def _prompts(path: str) -> list[str]:
-    """The prompts in a file; lines that are empty are none."""
+    """Return the prompts in a file, without empty lines."""
     if path == "-":
-        data = sys.stdin.buffer.read(LINES + 1)
+        data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
     else:
         try:
             with open(path, "rb") as file:
-                data = file.read(LINES + 1)
+                data = file.read(MAX_PROMPT_BYTES + 1)
         except OSError as error:
-            raise LlamathError(f"{safe(path)} cannot be read: {error.strerror}") from None
-    if len(data) > LINES:
-        raise LlamathError(f"{safe(path)} has more than {LINES:,} bytes of prompts", hint="split it")
-    found = list(_lines(decoded(data, path), path))
+            raise LlamathError(f"{safe(path)}: {error.strerror}") from None
+    if len(data) > MAX_PROMPT_BYTES:
+        raise LlamathError(f"{safe(path)} has more than {MAX_PROMPT_BYTES:,} bytes of prompts", hint="split it")
+    found = list(_lines(decode_utf8(data, path), path))
     if not found:
-        raise LlamathError(f"{safe(path)} has no prompts", hint='one on each line, or {"prompt": "…"}')
+        raise LlamathError(f"{safe(path)} has no prompts", hint='one per line, or {"prompt": "…"}')
     return found
 
 
 def _lines(text: str, path: str) -> Iterator[str]:
     lines = [(number, x) for number, line in enumerate(text.split("\n"), 1) if (x := line.removesuffix("\r")).strip()]
-    objects = path.endswith(".jsonl") or (bool(lines) and _said(lines[0][1]) is not None)
+    objects = path.endswith(".jsonl") or (bool(lines) and _parse_line(lines[0][1]) is not None)
     for number, line in lines:
-        prompt = _said(line) if objects else line
+        prompt = _parse_line(line) if objects else line
         if prompt is None:
             raise LlamathError(f'{safe(path)}: line {number:,}: expected {{"prompt": "…"}}, found {safe(line, 60)}')
         yield prompt
 
 
-def _said(line: str) -> str | None:
-    """The prompt in a line of JSON; None if there is none."""
+def _parse_line(line: str) -> str | None:
+    """Return the prompt in a line of JSON; None if there is none."""
     try:
-        said = json.loads(line) if line.startswith(("{", '"')) else None
+        value = json.loads(line) if line.startswith(("{", '"')) else None
     except (ValueError, RecursionError):
         return None
-    prompt = said.get("prompt") if isinstance(said, dict) else said
+    prompt = value.get("prompt") if isinstance(value, dict) else value
     return prompt if isinstance(prompt, str) else None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,80 +10,105 @@ import click
 from ..core.errors import FormatError, LlamathError, safe
 from ..embedded import MODEL_NAME, named
 from ..model import Model
-from .model_options import changed, takes_model
-from .output import say
-from .save_file import save
+from .command_group import command as make_command
+from .generation_options import compute_dtype_option, device_option
+from .model_options import MODEL, load_model, parse_changes, set_option, svg_option
+from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
     from ..run.layers import Decoder
     from ..tokenizers import Tokenizer
 
-TOKENS, MOST = 7, 1 << 17
-"""Of a prompt that nobody gives, and the most of any."""
+DEFAULT_TOKENS, MAX_TOKENS, TOP = 7, 1 << 17, 5
+"""Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are shown."""
+EXAMPLES = (
+    "llamath trace llama-3-8b",
+    "llamath trace deepseek-v3 --layer 3 --tokens 4096",
+    "llamath trace ./Llama-3.2-1B 'The capital of France is'",
+)
 
 
-def _trace(model: Model, *, place: str | None, prompt: str | None, asked: dict[str, Any]) -> None:
-    """Follow a pass through MODEL step by step: shapes, weights, FLOPs, what is cached; with a PROMPT and weights, what comes next.
+@make_command("trace", EXAMPLES, brief=True)
+@click.argument("model", required=False, type=MODEL)
+@click.argument("prompt", required=False)
+@set_option
+@click.option(
+    "--tokens", type=click.IntRange(1, MAX_TOKENS), default=DEFAULT_TOKENS, show_default=True, metavar="N", help="Length without PROMPT."
+)
+@click.option("--layer", type=int, metavar="N", help="Show this layer only.")
+@click.option("--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache.")
+@svg_option("Also draw the block with its shapes.")
+@compute_dtype_option("Dtype to compute in: bf16, fp16 or fp32.  [default: as stored]")
+@device_option
+def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
+    """Follow a forward pass through MODEL step by step: shapes, weights, FLOPs and KV cache; with a PROMPT, the likely next tokens, too.
 
-    MODEL is a preset, a configuration or a checkpoint; shapes are those of tensors, on a configuration alone of tensors without numbers.
-    PROMPT alone is read by the small model that comes along.
+    MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
     from ..render.text.trace_text import Shown, Words, trace_text
     from ..run.debug.trace_run import trace
 
-    layer = asked["layer"]
+    place, prompt = _model_and_prompt(model, prompt)
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("the prompt is empty: a pass needs at least one token")
+    if place is None and prompt is not None:
+        place = MODEL_NAME
+    place = named(place) if place else place
+    loaded, layer = load_model(place, parse_changes(changes)), options["layer"]
     if prompt is None:
-        found, words = trace(model, [0] * asked["tokens"], layer=layer), Words()
+        found, words = trace(loaded, [0] * options["tokens"], layer=layer), Words()
     else:
-        model, module, known = _read(model, place, asked)
-        ids = known.encode(prompt, parse_special_tokens=True)
-        found = trace(model, ids, module, layer, asked["top"])
-        words = Words({x: known.decode([x], keep_special_tokens=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
-    if asked["svg"] is not None:
-        _draw(model, found.following.walk if asked["then"] and found.following else found.first.walk, asked)
-    if asked["form"] == "json":
+        loaded, module, tokens = _read(loaded, place, options | {"changes": changes})
+        ids = tokens.encode(prompt, parse_special_tokens=True)
+        found = trace(loaded, ids, module, layer, TOP)
+        words = Words({x: tokens.decode([x], keep_special_tokens=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
+    if options["svg"] is not None:
+        walk = found.following.walk if options["decode"] and found.following else found.first.walk
+        _draw(loaded, walk, options["svg"], layer, options["force"])
+    if form == "json":
         from ..render.text.trace_data import trace_json
 
-        say(json.dumps(trace_json(model, found, words), ensure_ascii=False))
+        echo_json({"model": loaded.name, **trace_json(loaded, found, words)})
     else:
-        say(trace_text(model, found, words, Shown(asked["then"], layer)))
+        text = trace_text(loaded, found, words, Shown(options["decode"], layer))
+        echo(text.partition("\n")[0] if form == "brief" else text)
 
 
-def _draw(model: Model, walk: Walkthrough, asked: dict[str, Any]) -> None:
+def _draw(model: Model, walk: Walkthrough, path: str, layer: int | None, force: bool) -> None:
     from ..render.svg.block_svg import block_svg
 
     if not walk.layers:
         raise LlamathError(f"{safe(model.name)} has no layers to draw")
-    save(asked["svg"], block_svg(model, walk, asked["layer"]), asked["force"])
+    write_file(path, block_svg(model, walk, layer), overwrite=force)
 
 
-def _read(model: Model, place: str | None, asked: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
-    """The model that is to read a prompt: with its numbers where there are any, else with its tokenizer alone."""
+def _read(model: Model, place: str | None, options: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
+    """Return the model that reads the prompt, its module if there are weights, and its tokenizer."""
     if place is not None and _weightless(place):
         from ..tokenizers import load_tokenizer
 
         if not os.path.isdir(place):
-            hint = "without a prompt there are shapes all the same (--tokens N); a folder with weights and a tokenizer reads one"
-            raise LlamathError(f"{safe(place)} is a configuration: it has no tokenizer for the prompt", hint=hint)
+            hint = "leave out the prompt to see the shapes (--tokens N), or give a folder with weights and a tokenizer"
+            raise LlamathError(f"{safe(place)} has no tokenizer for the prompt", hint=hint)
         return model, None, load_tokenizer(place)
     from ..render.progress import Bar
     from ..run import open_model
     from ..run.session import check_tokenizer
     from ..tokenizers import load_tokenizer
 
-    changes = dict(changed(x) for x in asked["changes"])
+    changes = parse_changes(options["changes"])
     with Bar() as bar:
-        found = open_model(place or MODEL_NAME, asked["dtype"], asked["device"], progress=bar.update, changes=changes)
-    for note in found.notes:
-        say(f"note: {note}", err=True)
+        found = open_model(place or MODEL_NAME, options["dtype"], options["device"], progress=bar.update, changes=changes)
+    for text in found.notes:
+        note(text)
     words = load_tokenizer(found.folder)
     check_tokenizer(words, found.module.embed.weight.shape[0])
     return found.model, found.module, words
 
 
 def _weightless(place: str) -> bool:
-    """Whether there are no weights there: a preset, a configuration, a folder without tensors."""
+    """Return whether there are no weights: a preset, a configuration, a folder without tensors."""
     from ..checkpoint.open import open_checkpoint
 
     if not os.path.lexists(place) or place.endswith(".json"):
@@ -98,47 +120,8 @@ def _weightless(place: str) -> bool:
     return False
 
 
-def _named(model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
-    """The model and the prompt; one word that is no model's name, and has spaces, is a prompt for the model that comes along."""
-    if model is None or prompt is not None or os.path.lexists(model) or not any(x.isspace() for x in model):
+def _model_and_prompt(model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
+    """Return the model and the prompt; a single argument with spaces that is no file is a prompt for the bundled model."""
+    if model is None or prompt is not None or os.path.lexists(model) or "=" in model or not any(x.isspace() for x in model):
         return model, prompt
     return None, model
-
-
-OWN = ("tokens", "layer", "then", "top", "svg", "force", "dtype", "device", "form")
-OPTIONS = (
-    click.argument("prompt", required=False),
-    click.option("--tokens", type=click.IntRange(1, MOST), default=TOKENS, show_default=True, help="Without a PROMPT: of how many."),
-    click.option("--layer", type=int, metavar="N", help="Tell this layer alone."),
-    click.option("--next", "then", is_flag=True, help="Tell the one token after the prompt, read with the cache."),
-    click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="So many of the likeliest next tokens."),
-    click.option("--svg", metavar="FILE", help="Draw the block with its shapes."),
-    click.option("--force", is_flag=True, help="Write over FILE."),
-    click.option("--dtype", metavar="NAME", help="What to compute in, if not the file's type: bf16, fp16, fp32."),
-    click.option("--device", default="cpu", show_default=True, metavar="NAME", help="Where to compute: cpu, cuda, cuda:1."),
-    click.option("--json", "form", flag_value="json", help="For programs."),
-)
-
-
-def _asking() -> Callable[..., None]:
-    """The function behind the command, with all its options."""
-    inner: Callable[..., None] = _trace
-    for option in reversed(OPTIONS):
-        inner = option(inner)
-    inner = takes_model(inner)
-
-    @wraps(inner)
-    def ask(model: str | None, prompt: str | None, **given: Any) -> None:
-        own = {name: given.pop(name) for name in OWN} | {"changes": given["changes"]}
-        place, prompt = _named(model, prompt)
-        if prompt is not None and not prompt.strip():
-            raise click.UsageError("the prompt is empty: a pass needs at least one token")
-        if place is None and prompt is not None:
-            place = MODEL_NAME
-        place = named(place) if place else place
-        inner(model=place, place=place, prompt=prompt, asked=own, **given)
-
-    return ask
-
-
-command = click.command("trace")(_asking())

@@ -5,11 +5,12 @@ The feed-forward width is `multiple_of · ⌈int(ffn_dim_multiplier · int(2 · 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .config import Config
-from .errors import ConfigError
+from .errors import ConfigError, nearest, safe
 from .record_type import Record
 
 
@@ -68,6 +69,35 @@ def is_params(data: Mapping[str, Any]) -> bool:
     return "dim" in data and "n_layers" in data and "model_type" not in data
 
 
+def parse_args_text(text: str) -> dict[str, Any] | None:
+    """Return the keys of ModelArgs written as `dim=4096,n_layers=32,n_heads=32,vocab_size=32000`; None for any other text."""
+    first, equals, _ = text.partition("=")
+    if not equals or not first.strip().isidentifier():
+        return None
+    keys: dict[str, Any] = {}
+    for part in text.split(","):
+        key, _, value = (x.strip() for x in part.partition("="))
+        if key not in (*ModelArgs.fields, *_EXTRA_KEYS):
+            near = nearest(key, ModelArgs.fields)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(ModelArgs.fields)}"
+            raise ConfigError(f"unknown key {safe(repr(key), 40)} in ModelArgs", hint=hint)
+        if key in keys:
+            raise ConfigError(f"{key} is given twice in ModelArgs")
+        keys[key] = _parse_value(key, value)
+    if missing := [key for key in ("dim", "n_layers", "n_heads") if key not in keys]:
+        raise ConfigError(f"ModelArgs lack {' and '.join(missing)}", hint="like dim=4096,n_layers=32,n_heads=32,vocab_size=32000")
+    return keys
+
+
+def _parse_value(key: str, text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else float(text)
+    except ValueError:
+        raise ConfigError(f"{key}={safe(text, 40)}: expected a number, true or false") from None
+
+
 def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = None) -> tuple[ModelArgs, Config]:
     """Parse a `params.json`; `vocab_size` completes those of LLaMA 1 and 2, which lack it."""
     c = Config(data, source)
@@ -109,10 +139,13 @@ def parse_params(data: Mapping[str, Any], source: str, vocab_size: int | None = 
     return args, c
 
 
+_EXTRA_KEYS = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
+"""Keys that only Mistral's params.json has -> config.json's keys."""
+
+
 def extra_config_keys(c: Config) -> dict[str, Any]:
     """Return the additional keys of Mistral's files, with Hugging Face's names: the width of the MLP and the head size."""
-    names = {"hidden_dim": "intermediate_size", "head_dim": "head_dim"}
-    return {key: int(c.dim("n", name)) for name, key in names.items() if name in c}
+    return {key: int(c.dim("n", name)) for name, key in _EXTRA_KEYS.items() if name in c}
 
 
 def args_to_config(args: ModelArgs) -> dict[str, Any]:

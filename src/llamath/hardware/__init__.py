@@ -38,7 +38,7 @@ class Device(Record):
     vendor: str
     memory: int  # usable bytes
     nominal: int  # bytes in its data sheet
-    bandwidth: int  # of its memory, bytes per second
+    bandwidth: int  # of its memory, bytes per second; 0: unknown
     flops: Mapping[str, int]  # dtype → dense FLOP/s
     link: int  # to the other devices of its node, bytes per second in one direction; 0: none
     kind: str  # of the link
@@ -122,7 +122,49 @@ def parse_device(text: str) -> Device:
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
-    """Parse a number of devices, `2xh100`; without a number, one."""
+    """Return the number of devices and the device: `2xh100`, `rtx-4090`, or a list such as `3060,2x4090`.
+
+    Different devices are one machine of as many of the least of them: see `_least`.
+    """
+    counted = [_parse_counted(part) for part in _split_list(text)]
+    if all(device == counted[0][1] for _, device in counted):
+        return sum(n for n, _ in counted), counted[0][1]
+    return sum(n for n, _ in counted), _least(counted)
+
+
+def _split_list(text: str) -> list[str]:
+    """Split at commas; after a comma, `bw=…` and other keys belong to the device before it."""
+    parts: list[str] = []
+    for part in text.split(","):
+        key, equals, _ = part.strip().partition("=")
+        if parts and equals and key.isalnum() and (key != "mem" or ("=" in parts[-1] and "mem=" not in parts[-1])):
+            parts[-1] += f" {part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _least(counted: Sequence[tuple[int, Device]]) -> Device:
+    """Return a device with the least memory, bandwidth and FLOP/s of several: what each can rely on when the work is split evenly."""
+    every = [device for _, device in counted]
+    rates = {dtype: min(x.flops[dtype] for x in every) for dtype in DTYPES if all(dtype in x.flops for x in every)}
+    return Device(
+        name=",".join(f"{n}x{x.name}" if n > 1 else x.name for n, x in counted),
+        title=" + ".join(f"{n} × {x.title}" if n > 1 else x.title for n, x in counted),
+        vendor=every[0].vendor if len({x.vendor for x in every}) == 1 else "",
+        memory=min(x.memory for x in every),
+        nominal=min(x.nominal for x in every),
+        bandwidth=min(x.bandwidth for x in every),
+        flops=rates,
+        link=min(x.link for x in every),
+        kind=every[0].kind if len({x.kind for x in every}) == 1 else "",
+        network=min(x.network for x in every),
+        node=min(x.node for x in every),
+        source="the least of each",
+    )
+
+
+def _parse_counted(text: str) -> tuple[int, Device]:
     found = COUNT.fullmatch(text)
     if not found:
         return 1, parse_device(text)
@@ -188,8 +230,8 @@ READERS = {
 def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
     read = {key: READERS[key](value) for key, value in given.items()}
     if base is None:
-        if missing := [key for key in ("mem", "bw") if key not in read]:
-            raise LlamathError(f"{name!r} lacks {' and '.join(missing)}", hint=HINT)
+        if "mem" not in read:
+            raise LlamathError(f"{name!r} lacks mem", hint=HINT)
         blank: dict[str, Any] = {
             "link": 0,
             "kind": "",
@@ -199,7 +241,7 @@ def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
             "vendor": "",
             "source": "as given",
         }
-        base = Device(name=name, title=name, memory=read["mem"], nominal=read["mem"], bandwidth=read["bw"], **blank)
+        base = Device(name=name, title=name, memory=read["mem"], nominal=read["mem"], bandwidth=read.get("bw", 0), **blank)
     else:
         base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in given.items())}")
     fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node"}

@@ -1,4 +1,4 @@
-"""The table as rows for other programs: CSV and Markdown, folded or with every tensor on a line of its own."""
+"""The weights of a model as CSV or Markdown rows, folded or one for each tensor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..checkpoint.naming.scheme import Scheme
 from ..core.number_format import format_ranges
 from ..model import Model
 
-HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
+_HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
 
 def unfolded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
-    """Every tensor, in tree order: name, shape, parameters; with a scheme, the tensors as its files have them."""
+    """Yield every tensor in tree order: name, shape, parameters; with a scheme, the tensors of such files."""
     check_listable(model)
     rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
     header = ("name", "shape", "parameters")
@@ -37,8 +37,8 @@ def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[s
 
 
 def folded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str) -> Iterator[str]:
-    """The folded table; its `total` column sums to the model's."""
-    return format_table(HEADER, _folded(model, scheme, layer), form)
+    """Return the folded table, whose `total` column sums to the model's total."""
+    return format_table(_HEADER, _folded(model, scheme, layer), form)
 
 
 def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[tuple[str, ...]]:
@@ -59,15 +59,15 @@ def _shape(shape: Iterable[int]) -> str:
     return "×".join(str(int(x)) for x in shape)
 
 
-LEFT = frozenset("group weight name dims shape cause where key moves model".split())
-"""Columns of words; all others are flushed right in Markdown."""
+_TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves model".split())
+"""Columns of text; all others are flushed right in Markdown."""
 
 
 def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
-    """Rows under a header, as CSV or as Markdown."""
+    """Yield a header and rows as CSV or Markdown."""
     if form == "markdown":
         yield f"| {' | '.join(header)} |"
-        yield f"|{'|'.join(' --- ' if name in LEFT else ' ---: ' for name in header)}|"
+        yield f"|{'|'.join(' --- ' if name in _TEXT_COLUMNS else ' ---: ' for name in header)}|"
         yield from (f"| {' | '.join(x.replace('|', '&#124;') for x in row)} |" for row in rows)
     else:
         yield ",".join(_quoted(x) for x in header)

@@ -1,34 +1,44 @@
-"""A progress bar on stderr, for what takes more than a second and is watched."""
+"""Progress on stderr for what takes longer than a second and is watched on a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
 from time import monotonic
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-PATIENCE, EVERY = 1.0, 0.1
-"""Seconds before the bar appears, and between two drawings of it."""
+if TYPE_CHECKING:
+    from threading import Event, Thread
+
+BAR_DELAY, MESSAGE_DELAY, INTERVAL = 1.0, 2.0, 0.1
+"""Seconds before a bar or a message appears, and between two updates."""
+
+
+def _is_watched() -> bool:
+    try:
+        return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):
+        return False
 
 
 class Bar:
-    """How much is done, how fast it goes and how long it will take."""
+    """A progress bar with the share, the rate and the time left."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._shown = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._shown = _is_watched()
         self._begin = self._drawn = monotonic()
         self._first: int | None = None
         self._width = 0
 
     def update(self, done: int, total: int) -> None:
-        """So many bytes of so many are done."""
+        """Report the bytes that are done."""
         now = monotonic()
         if self._first is None:
             self._first, self._begin = done, now
-        if self._shown and now - self._begin > PATIENCE and now - self._drawn > EVERY:
+        if self._shown and now - self._begin > BAR_DELAY and now - self._drawn > INTERVAL:
             self._drawn = now
-            self._draw(line(done, total, (done - self._first) / (now - self._begin)))
+            self._draw(bar_line(done, total, (done - self._first) / (now - self._begin)))
 
     def _draw(self, text: str) -> None:
         sys.stderr.write(f"\r{text:{self._width}}")
@@ -46,20 +56,50 @@ class Bar:
             sys.stderr.flush()
 
 
-def line(done: int, total: int, rate: float, width: int = 24) -> str:
-    """`[######······] 48 %  7.8 of 16.1 GB  1.2 GB/s  7 s left`."""
+class Progress:
+    """A message with the seconds that have passed, for work that reports no share; it appears after two seconds."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+        self._done: Event | None = None
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> Self:
+        if _is_watched():
+            from threading import Event, Thread
+
+            self._done = Event()
+            self._thread = Thread(target=self._run, args=[self._done], daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None and self._done is not None:
+            self._done.set()
+            self._thread.join()
+
+    def _run(self, done: Event) -> None:
+        start, shown = monotonic(), 0
+        while not done.wait(MESSAGE_DELAY if not shown else 1.0):
+            text = f"{self._message} … {monotonic() - start:.0f} s"
+            sys.stderr.write(f"\r{text:{shown}}")
+            sys.stderr.flush()
+            shown = len(text)
+        if shown:
+            sys.stderr.write(f"\r{'':{shown}}\r")
+            sys.stderr.flush()
+
+
+def bar_line(done: int, total: int, rate: float, width: int = 24) -> str:
+    """Return `[######······] 48 %  7.8 of 16.1 GB  1.2 GB/s  7 s left`."""
     filled = done * width // total if total else width
-    left = f"  {_time((total - done) / rate)} left" if rate > 0 else ""
+    left = f"  {_duration((total - done) / rate)} left" if rate > 0 else ""
     share = done * 100 // total if total else 100
     return f"[{'#' * filled}{'·' * (width - filled)}] {share:3} %  {done / 1e9:.1f} of {total / 1e9:.1f} GB  {rate / 1e9:.2f} GB/s{left}"
 
 
-def _time(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     whole = round(seconds)
-    return (
-        f"{whole // 3600} h {whole % 3600 // 60:02} min"
-        if whole >= 3600
-        else f"{whole // 60} min {whole % 60:02} s"
-        if whole >= 60
-        else f"{whole} s"
-    )
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"

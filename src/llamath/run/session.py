@@ -179,7 +179,7 @@ class Llama:
             return chats.find_chat_format(name) if name or self.chat_format is None else self.chat_format
         near = chats.detect_chat_format(self.tokenizer, "", self.model.family.chat if self.model else "")
         why = "it has no chat template (a base model?)" if self.chat_template == "" else "its chat template is unknown"
-        hint = f"--format {near.name} is likely" if near else "use llamath run to continue a text, or select a format with --format NAME"
+        hint = f"--chat-template {near.name} is likely" if near else "use llamath run to continue a text, or --chat-template NAME"
         raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}", hint=hint)
 
     def _check_memory(self, batch: Batch, rows: int, capacity: int) -> None:

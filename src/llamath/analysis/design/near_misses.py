@@ -15,7 +15,6 @@ from .grid import build_grid
 from .habits import Habits
 
 MAX_TOLERANCE = Fraction(16)
-OPTIONS = {"max_kv_per_token": "--max-kv-per-token", "max_memory": "--max-memory"}
 
 
 class BindingDemand(Record):
@@ -49,7 +48,7 @@ def _binding(request: DesignRequest, shape: FamilyShape, known: Habits) -> Itera
                 continue
             eased = request.replace(**{part: asked.replace(**{name: getattr(plain, name)})})
             if within := _search(eased, shape, known, 1)[1].within:
-                yield BindingDemand(option=OPTIONS.get(name, f"--{name.replace('_', '-')}"), within=within)
+                yield BindingDemand(option=name, within=within)
 
 
 def _search(request: DesignRequest, shape: FamilyShape, known: Habits, keep: int) -> tuple[list[RankedDesign], SearchStats]:

@@ -69,7 +69,7 @@ class FitReport(Report):
     stages: tuple[StageMemory, ...]
     max_context: int | None  # None: any
     max_batch: int | None
-    ceilings: SpeedLimits
+    ceilings: SpeedLimits | None  # None: the bandwidth is unknown
     instead: tuple[FitAlternative, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -122,7 +122,7 @@ class FitReport(Report):
 
 def gpus_option(count: int, device: Device) -> str:
     """Return a number of GPUs as the option `--on` takes it."""
-    return device.name if count == 1 else f"{count}x{device.name}"
+    return device.name if count == 1 or "," in device.name else f"{count}x{device.name}"
 
 
 def fit(calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | None = None, pp: int | None = None) -> FitReport:
@@ -144,7 +144,7 @@ def fit(calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | 
         stages=stages,
         max_context=max_context,
         max_batch=largest_fitting(lambda n: shards.max_memory(context, n) <= gpu.memory),
-        ceilings=speed_limits(shards, gpu, context, batch),
+        ceilings=speed_limits(shards, gpu, context, batch) if gpu.bandwidth else None,
         instead=() if fits else tuple(_alternatives(calculator, gpu, count, max_context)),
         notes=(*_layout_notes(shards, context), *calculator.notes),
     )
@@ -265,7 +265,7 @@ def _other_gpus(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterat
 
 
 def _max_memory(calculator: MemoryCalculator, gpu: Device, count: int, context: int | None = None) -> int | None:
-    """Return the memory of the fullest GPU; None if the model cannot be split over so many."""
+    """Return the memory of the fullest GPU; None if the model cannot be split over that many."""
     try:
         layout = choose_layout(calculator.tree, count, gpu.node)
     except LlamathError:

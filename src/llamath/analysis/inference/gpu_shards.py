@@ -18,7 +18,7 @@ from .cache_bytes import CacheSpec, cache_specs, sum_cache_specs
 from .inference_memory import MemoryCalculator
 
 ALL_EXPERTS_TOKENS = 10_000
-"""A pass over so many tokens is taken to use every expert."""
+"""A pass over at least this many tokens is assumed to use every expert."""
 
 
 class StageMemory(Record):
@@ -50,7 +50,7 @@ class WeightRead(NamedTuple):
     """A weight on one GPU, and which part of it a pass reads."""
 
     bytes: Fraction  # of the whole weight
-    rows: int = 0  # of a lookup table, of which a token reads one; 0: no table
+    rows: int = 0  # of a lookup table: a token reads one row; 0: no table
     active: Fraction = Fraction(1)
 
     def of(self, tokens: int) -> int:
@@ -63,9 +63,9 @@ class WeightRead(NamedTuple):
 class ShardedModel:
     """A model split over GPUs by a layout; its memory can be asked for many contexts and batch sizes."""
 
-    def __init__(self, sizes: MemoryCalculator, layout: Layout) -> None:
-        self.calculator, self.layout = sizes, layout
-        self.tree: Decoder = sizes.tree
+    def __init__(self, calculator: MemoryCalculator, layout: Layout) -> None:
+        self.calculator, self.layout = calculator, layout
+        self.tree: Decoder = calculator.tree
         self.stages = pipeline_stages(self.tree, layout)
 
     def with_dtype_of(self, sizes: MemoryCalculator) -> ShardedModel:
@@ -145,8 +145,8 @@ class ShardedModel:
     @cached_property
     def _reads(self) -> list[list[WeightRead]]:
         return [
-            [*map(self._read, held, sizes), *self._tied_head(i)]
-            for i, (held, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
+            [*map(self._read, shards, sizes), *self._tied_head(i)]
+            for i, (shards, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
         ]
 
     @cached_property
@@ -155,11 +155,11 @@ class ShardedModel:
 
     @cached_property
     def _shard_bytes(self) -> list[list[Fraction]]:
-        return [[self._bytes(x) for x in held] for held in self._shards]
+        return [[self._bytes(x) for x in shards] for shards in self._shards]
 
     @cached_property
     def _weights(self) -> list[int]:
-        return [round(sum(held)) for held in self._shard_bytes]
+        return [round(sum(sizes)) for sizes in self._shard_bytes]
 
     def _bytes(self, x: WeightShard) -> Fraction:
         return x.elements * self._element_bytes(x.pattern)

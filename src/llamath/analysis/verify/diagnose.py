@@ -104,13 +104,13 @@ def _rank_shard(
     ends = {part.pattern for group in groups for part in expected[group.names[0]].parts}
     if whole and not (ends <= vocabulary and n & (n - 1) == 0):
         return None
-    texts = []
+    descriptions = []
     for group, (_, axis) in parts.items():
         rows = "rows" if axis == 0 else "columns"
-        texts.append(f"{safe(group.kind)} has {group.found[axis]:,} {rows} = one of {n} shards of {int(group.shape[axis]):,}")
+        descriptions.append(f"{safe(group.kind)} has {group.found[axis]:,} {rows} = one of {n} shards of {int(group.shape[axis]):,}")
     hint = f"this is one rank of a tensor-parallel run over {n} ranks: merge the {n} shards, or load it with {n} ranks"
     names = tuple(name for group in groups for name in group.names)
-    return Diagnosis("shard", "; ".join(texts), hint, names), set(names)
+    return Diagnosis("shard", "; ".join(descriptions), hint, names), set(names)
 
 
 def _split_matrices(tree: Decoder, n: int) -> tuple[set[str], set[str]]:

@@ -45,6 +45,8 @@ class Plane(NamedTuple):
 
 def roofline_svg(model: Model, sizes: MemoryCalculator, found: FitReport) -> str:
     """The picture; needs a rate of arithmetic."""
+    if found.ceilings is None:
+        raise LlamathError(f"a roofline needs the memory bandwidth of {found.gpu.title}", hint="add bw=1TB/s")
     over = found.ceilings.roof
     if over.peak is None:
         raise LlamathError(f"no FLOP/s figure is published for {found.gpu.title}, so it has no roofline")
@@ -61,6 +63,7 @@ def roofline_svg(model: Model, sizes: MemoryCalculator, found: FitReport) -> str
 
 def _points(sizes: MemoryCalculator, found: FitReport) -> Iterator[Point]:
     """Decode with one sequence, with as many as are asked for and as many as fit; prefill."""
+    assert found.ceilings is not None
     shards = ShardedModel(sizes, found.layout)
     for batch in sorted({1, found.batch, *([found.max_batch] if found.max_batch else [])}):
         speed = decode_limit(shards, found.ceilings.roof, found.context, batch)
@@ -109,6 +112,7 @@ def flops(value: int) -> str:
 
 
 def _roof(found: FitReport, plane: Plane) -> Iterator[str]:
+    assert found.ceilings is not None
     over, peak = found.ceilings.roof, found.ceilings.roof.peak or 0
     ridge, first, last = peak / over.bandwidth, 10.0 ** plane.x[0], 10.0 ** plane.x[1]
     start = max(first, 10.0 ** plane.y[0] / over.bandwidth)

@@ -92,7 +92,7 @@ def _misses(found: DesignReport) -> Iterator[str]:
     for x in missed.binding if missed else ():
         yield f"{x.option} rules out every design: without it, {x.within:,} remain"
     if missed and not missed.binding:
-        yield "no single constraint rules out every design: relax several, or raise --tolerance"
+        yield "no single constraint rules out every design: relax several, or raise the tolerance"
 
 
 def _near(one: RankedDesign, target: int) -> tuple[str, ...]:

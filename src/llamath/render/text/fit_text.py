@@ -126,6 +126,9 @@ def _alternatives(report: FitReport) -> list[str]:
 
 def _speed(report: FitReport) -> Iterator[str]:
     """Both bounds, and what they assume."""
+    if report.ceilings is None:
+        yield "speed: unknown without the memory bandwidth, such as bw=1TB/s"
+        return
     limits, batch = report.ceilings, report.batch
     where = "in all stages, one after another" if report.layout.pp > 1 else "on each GPU"
     yield bold("speed limits: upper bounds, not predictions")

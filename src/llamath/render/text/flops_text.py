@@ -131,7 +131,7 @@ def _conventions(report: FlopsReport) -> list[str]:
     for name, (_, worth) in flops_by_convention(report).items():
         rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact_per_token):.4f}"))
     lines = align(rows, right=(2, 3))
-    return [bold(lines[0]), *lines[1:], dim("formulas and sources: --conventions")]
+    return [bold(lines[0]), *lines[1:], dim("formulas and sources: --format conventions")]
 
 
 def _intensity(report: FlopsReport) -> list[str]:

@@ -1,4 +1,4 @@
-"""The module tree, as `print(model)` draws one, folded over equal layers and with the parameters of each branch."""
+"""The module tree in the style of PyTorch's `print(model)`, equal layers folded, with the parameters of each branch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..table import bold
 
 
 def tree_text(model: Model) -> str:
-    """The whole tree."""
+    """Return the whole tree."""
     return "\n".join([bold(f"{model.name}: {model.parameters.total:,} parameters"), *_block("", model.tree, "")])
 
 

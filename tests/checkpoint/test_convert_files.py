@@ -27,7 +27,7 @@ from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, MissingExtra
-from llamath.render.progress import Bar, line
+from llamath.render.progress import Bar, bar_line
 from support import convert_kills
 
 LLAMA: dict[str, Any] = {
@@ -38,13 +38,13 @@ LLAMA: dict[str, Any] = {
 Data = Callable[[int, int], bytes]
 
 
-def numbers(i: int, size: int) -> bytes:
-    """Bytes that no two tensors share, finite as BF16."""
+def tensor_bytes(i: int, size: int) -> bytes:
+    """Return bytes that differ from tensor to tensor and are finite as BF16."""
     return bytes((i + j) % 61 for j in range(size)) if size < 1 << 20 else bytes([i % 61]) * size
 
 
-def written(folder: Path, config: dict[str, Any], data: Data | None = numbers) -> Path:
-    """A checkpoint by hand; without data, one of nothing but holes."""
+def write_checkpoint(folder: Path, config: dict[str, Any], data: Data | None = tensor_bytes) -> Path:
+    """Write a checkpoint by hand; without data, its file is sparse."""
     import llamath
 
     folder.mkdir(parents=True)
@@ -72,11 +72,11 @@ def written(folder: Path, config: dict[str, Any], data: Data | None = numbers) -
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("source") / "tiny", LLAMA)
+    return write_checkpoint(tmp_path_factory.mktemp("source") / "tiny", LLAMA)
 
 
 @pytest.fixture
-def quick() -> Iterator[Path]:
+def ram_folder() -> Iterator[Path]:
     """A folder in memory where possible: slower disks prove no more."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
@@ -92,9 +92,9 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 @pytest.mark.parametrize(
     ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
 )
-def test_a_conversion_killed_before_any_system_call_can_be_repeated(kind: str, target: str, force: str, quick: Path) -> None:
-    source = written(quick / "source", {**LLAMA, "num_hidden_layers": 1})
-    args = [sys.executable, convert_kills.__file__, str(source), str(quick), kind, target, *([force] if force else [])]
+def test_a_conversion_killed_before_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
+    source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
+    args = [sys.executable, convert_kills.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
     found = json.loads(done.stdout or "{}")
     assert "wrong" not in found and found, (found, done.stderr[-2000:])
@@ -119,10 +119,10 @@ runpy.run_module("llamath", run_name="__main__")
 
 
 def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> None:
-    large = written(tmp_path / "large", {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6})
+    large = write_checkpoint(tmp_path / "large", {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6})
     expected = tmp_path / "expected"
     convert_checkpoint(str(large), str(expected), options("hf", max_shard_size=1_000_000))
-    args = ["convert", str(large), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "1MB", "--json"]
+    args = ["convert", str(large), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "1MB", "--json"]
     hidden = tmp_path / "out" / STAGING_FOLDER
     complete = 0
     for more in (0, 2, 3):
@@ -163,7 +163,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
 
 def test_the_command_line_says_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bar, "update", lambda _bar, done, total: interrupt_at(50_000)(done, total))
-    args = ["convert", str(source), str(tmp_path / "out"), "--to", "hf", "--max-shard-size", "12KB"]
+    args = ["convert", str(source), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "12KB"]
     stopped = CliRunner().invoke(cli, args, standalone_mode=False)
     assert isinstance(stopped.exception, (KeyboardInterrupt, click.Abort))
     assert "files are complete; run the same command again to continue" in stopped.output
@@ -238,7 +238,9 @@ def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match="belongs to the source"):
         convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
     assert convert_kills.read_tree(mine) == before
-    convert_checkpoint(str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf"))  # beside the file, asked for by name
+    convert_checkpoint(
+        str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf")
+    )  # next to a source file that was given by name
 
 
 def test_an_unwritable_target_is_reported(source: Path, tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_disk_space_is_checked_first(source: Path, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
 def test_a_disk_that_fills_up_leaves_existing_files(
-    call: str, kind: str, source: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+    call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at in range(1000):
         left, real = [at], getattr(os, call)
@@ -279,24 +281,24 @@ def test_a_disk_that_fills_up_leaves_existing_files(
         with monkeypatch.context() as patched:
             patched.setattr(os, call, full)
             try:
-                convert_checkpoint(str(source), str(quick / "out"), options(kind, max_shard_size=12_000))
+                convert_checkpoint(str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000))
             except ConvertError as error:
                 assert "cannot be written: the disk or your quota is full" in str(error)
-                if not (quick / "out" / STAGING_FOLDER / "moving").exists():
-                    assert not os.listdir(quick)
+                if not (ram_folder / "out" / STAGING_FOLDER / "moving").exists():
+                    assert not os.listdir(ram_folder)
                     continue
         if left[0] >= 0:
             break
-        convert_checkpoint(str(source), str(quick / "out"), options(kind, max_shard_size=12_000))
-        shutil.rmtree(quick / "out")
-    assert at >= (1 if call in ("mkdir", "rename") else 2) and STAGING_FOLDER not in os.listdir(quick / "out")
+        convert_checkpoint(str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000))
+        shutil.rmtree(ram_folder / "out")
+    assert at >= (1 if call in ("mkdir", "rename") else 2) and STAGING_FOLDER not in os.listdir(ram_folder / "out")
 
 
 def test_a_file_size_limit_is_reported_as_a_full_disk(source: Path, tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--to", "gguf"]
+    args = [sys.executable, "-m", "llamath", "convert", str(source), str(tmp_path / "out"), "--names", "gguf"]
     done = subprocess.run(args, capture_output=True, text=True, preexec_fn=limited)
     assert done.returncode == 2 and "cannot be written: the disk or your quota is full" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
@@ -324,21 +326,24 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def peak(*args: str) -> int:
-    """The most memory that this command had, in bytes."""
+def peak_memory(*args: str) -> int:
+    """Return the peak memory of a command in bytes."""
     done = subprocess.run([sys.executable, "-c", PEAK, sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
     return int(done.stdout) * 1024
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("meta", ""), ("gguf", ""), ("hf", "f16")])
-def test_memory_stays_below_the_largest_tensor(kind: str, dtype: str, quick: Path) -> None:
+def test_memory_stays_below_the_largest_tensor(kind: str, dtype: str, ram_folder: Path) -> None:
     config = {**LLAMA, "vocab_size": 20000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 10}
-    large = written(quick / "large", {**config, "num_attention_heads": 8}, data=None)
+    large = write_checkpoint(ram_folder / "large", {**config, "num_attention_heads": 8}, data=None)
     largest = 20000 * 1024 * 2
     assert os.path.getsize(large / "model.safetensors") > 7 * largest
     rest = ["--dtype", dtype] if dtype else []
-    base = peak("convert", str(large), str(quick / "dry"), "--to", kind, *rest, "--dry-run")
-    assert peak("convert", str(large), str(quick / "out.gguf" if kind == "gguf" else quick / "out"), "--to", kind, *rest) < base + largest
+    base = peak_memory("convert", str(large), str(ram_folder / "dry"), "--names", kind, *rest, "--dry-run")
+    assert (
+        peak_memory("convert", str(large), str(ram_folder / "out.gguf" if kind == "gguf" else ram_folder / "out"), "--names", kind, *rest)
+        < base + largest
+    )
 
 
 def test_numpy_is_needed_only_for_rounding(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,9 +362,9 @@ def test_the_command_line(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> Any:
         return CliRunner().invoke(cli, ["convert", *args], standalone_mode=False)
 
-    done = run(str(source), str(tmp_path / "out"), "--to", "hf", "--dry-run")
+    done = run(str(source), str(tmp_path / "out"), "--names", "hf", "--dry-run")
     assert done.output.startswith("would write 30 tensors") and not (tmp_path / "out").exists()
-    done = run(str(source), str(tmp_path / "out"), "--to", "meta", "--json")
+    done = run(str(source), str(tmp_path / "out"), "--names", "meta", "--json")
     found = json.loads(done.output)
     assert found["files"][0] == {
         "path": str(tmp_path / "out" / "consolidated.00.pth"),
@@ -368,8 +373,8 @@ def test_the_command_line(source: Path, tmp_path: Path) -> None:
     assert found["tensors"] == 30 and found["dtype"] == "BF16" and found["kept"] == [] and "tokenizer" in found["notes"][0]
     assert found["bytes"] == sum(x["bytes"] for x in found["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
     for text in ("0", "5XB", "-1", "GB"):
-        assert "size" in str(run(str(source), "x", "--to", "hf", "--max-shard-size", text).exception) or text == "0"
-    assert isinstance(run(str(tmp_path / "nothing"), "x", "--to", "hf").exception, Exception)
+        assert "size" in str(run(str(source), "x", "--names", "hf", "--max-shard-size", text).exception) or text == "0"
+    assert isinstance(run(str(tmp_path / "nothing"), "x", "--names", "hf").exception, Exception)
     from llamath.cli.convert import Size
 
     sizes = {"5GB": 5 * 10**9, "1.5MiB": 3 << 19, "12": 12, "3 kb": 3000, "0.5G": 5 * 10**8}
@@ -380,11 +385,11 @@ def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_pat
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "llamath", "convert", *args], capture_output=True, text=True)
 
-    done = run(str(source), str(tmp_path / "out"), "--to", "hf")
+    done = run(str(source), str(tmp_path / "out"), "--names", "hf")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("wrote 30 tensors")
-    done = run(str(source), str(tmp_path / "out"), "--to", "hf")
-    assert done.returncode == 2 and done.stderr.startswith("error: ") and "hint: --force" in done.stderr and not done.stdout
-    assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--to", "hf").returncode == 2
+    done = run(str(source), str(tmp_path / "out"), "--names", "hf")
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "hint: force overwrites it" in done.stderr and not done.stdout
+    assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2
 
 
 def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -399,8 +404,8 @@ def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.M
             now[0] += 0.4
             assert bool(capsys.readouterr().err) == (now[0] > 101.5)
     capsys.readouterr()
-    assert line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
-    assert line(0, 10**13, 10**9).endswith("2 h 46 min left") and line(0, 10**11, 10**9).endswith("1 min 40 s left")
+    assert bar_line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
+    assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(0, 10**11, 10**9).endswith("1 min 40 s left")
     monkeypatch.setenv("NO_COLOR", "1")
     with Bar() as bar:
         bar.update(0, 10)
@@ -412,8 +417,8 @@ def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.M
 # ── tokenizers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def field(number: int, value: bytes | int | float) -> bytes:
-    """One field of a protobuf message."""
+def protobuf_field(number: int, value: bytes | int | float) -> bytes:
+    """Encode one field of a protobuf message."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     return (
@@ -426,9 +431,18 @@ def varint(value: int) -> bytes:
 
 
 def sentencepiece(pieces: list[tuple[str, float, int]], kind: int = 2) -> bytes:
-    """A `tokenizer.model`: pieces, then the trainer's and the normaliser's facts."""
-    body = b"".join(field(1, field(1, text.encode()) + field(2, score) + (field(3, k) if k != 1 else b"")) for text, score, k in pieces)
-    return body + field(2, field(3, kind) + field(40, 0) + field(41, 1) + field(42, 2) + field(43, -1)) + field(3, field(3, 1))
+    """Return a `tokenizer.model`: pieces, then the settings of trainer and normalizer."""
+    body = b"".join(
+        protobuf_field(1, protobuf_field(1, text.encode()) + protobuf_field(2, score) + (protobuf_field(3, k) if k != 1 else b""))
+        for text, score, k in pieces
+    )
+    return (
+        body
+        + protobuf_field(
+            2, protobuf_field(3, kind) + protobuf_field(40, 0) + protobuf_field(41, 1) + protobuf_field(42, 2) + protobuf_field(43, -1)
+        )
+        + protobuf_field(3, protobuf_field(3, 1))
+    )
 
 
 PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("<0x0A>", 0.0, 6), ("▁the", -1.0, 1), ("é", -2.5, 1)]
@@ -442,7 +456,7 @@ def with_files(source: Path, target: Path, **files: bytes | dict[str, Any]) -> P
     return target
 
 
-def metadata(path: Path) -> dict[str, Any]:
+def tokenizer_metadata(path: Path) -> dict[str, Any]:
     found = checkpoint.read_checkpoint(str(path)).metadata
     with LocalFile(path) as file:
         return {
@@ -451,12 +465,12 @@ def metadata(path: Path) -> dict[str, Any]:
 
 
 def test_a_sentencepiece_tokenizer_is_written_to_gguf(source: Path, tmp_path: Path) -> None:
-    said = {"add_bos_token": True, "add_eos_token": False, "eos_token": {"content": "<end>"}, "chat_template": "{{ x }}"}
-    said["added_tokens_decoder"] = {"0": {"content": "<unk>", "special": True}, "7": {"content": "<end>", "special": True}}
-    mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=said)
+    config = {"add_bos_token": True, "add_eos_token": False, "eos_token": {"content": "<end>"}, "chat_template": "{{ x }}"}
+    config["added_tokens_decoder"] = {"0": {"content": "<unk>", "special": True}, "7": {"content": "<end>", "special": True}}
+    mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=config)
     (mine / "added_tokens.json").write_text(json.dumps({"<extra>": 6}))
     done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
-    found = metadata(tmp_path / "x.gguf")
+    found = tokenizer_metadata(tmp_path / "x.gguf")
     assert not any("no tokenizer" in note for note in done.notes)
     assert found["tokenizer.ggml.model"] == "llama" and found["tokenizer.ggml.pre"] == "default"
     assert found["tokenizer.ggml.tokens"] == [x[0] for x in PIECES] + ["<extra>", "<end>"] + [f"[PAD{i}]" for i in range(8, 100)]
@@ -484,7 +498,7 @@ def test_unsupported_tokenizers_are_left_out_with_a_note(source: Path, tmp_path:
         mine = with_files(source, tmp_path / name, **files)
         done = convert_checkpoint(str(mine), str(tmp_path / f"{name}.gguf"), options("gguf"))
         assert any(x.startswith("the GGUF file has no tokenizer: ") and message in x for x in done.notes), (name, done.notes)
-        assert metadata(tmp_path / f"{name}.gguf") == {"tokenizer.ggml.model": "none"}
+        assert tokenizer_metadata(tmp_path / f"{name}.gguf") == {"tokenizer.ggml.model": "none"}
 
 
 def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
@@ -498,8 +512,8 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     above = tmp_path / "7B"  # as LLaMA 1 came: one tokenizer above all sizes
     shutil.copytree(tmp_path / "meta", above / "7B")
     (above / "7B" / "tokenizer.model").rename(above / "tokenizer.model")
-    convert_checkpoint(str(above / "7B"), str(tmp_path / "beside"), options("hf"))
-    assert (tmp_path / "beside" / "tokenizer.model").exists()
+    convert_checkpoint(str(above / "7B"), str(tmp_path / "parent"), options("hf"))
+    assert (tmp_path / "parent" / "tokenizer.model").exists()
     lines = b"".join(b"%b %d\n" % (b"YQ==", i) for i in range(98))
     three = with_files(tmp_path / "meta", tmp_path / "three", tokenizer__model=lines)
     (three / "tokenizer.json").unlink()
@@ -534,12 +548,12 @@ def test_transformers_reads_a_byte_level_tokenizer_from_gguf(kind: str, source: 
         own.post_processor = tokenizers.processors.Sequence(
             [tokenizers.processors.ByteLevel(trim_offsets=False), tokenizers.processors.TemplateProcessing(**pieces)]
         )
-    mine = written(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
+    mine = write_checkpoint(tmp_path / "mine", {**LLAMA, "vocab_size": 320})
     own.save(str(mine / "tokenizer.json"))
     (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))
     done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     assert not any("no tokenizer" in x for x in done.notes), done.notes
-    found = metadata(tmp_path / "x.gguf")
+    found = tokenizer_metadata(tmp_path / "x.gguf")
     size = own.get_vocab_size()
     assert found["tokenizer.ggml.tokens"][:size] == [own.id_to_token(i) for i in range(size)]
     assert found["tokenizer.ggml.token_type"] == [1] * (size - 2) + [3, 3] + [5] * (320 - size)
