@@ -388,7 +388,9 @@ def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_pat
     done = run(str(source), str(tmp_path / "out"), "--names", "hf")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("wrote 30 tensors")
     done = run(str(source), str(tmp_path / "out"), "--names", "hf")
-    assert done.returncode == 2 and done.stderr.startswith("error: ") and "hint: force overwrites it" in done.stderr and not done.stdout
+    assert (
+        done.returncode == 2 and done.stderr.startswith("error: ") and "hint: use force to overwrite it" in done.stderr and not done.stdout
+    )
     assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from llamath.checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
 from llamath.checkpoint.formats.gguf import Array, join, preamble, read, read_split, siblings, values
 from llamath.checkpoint.formats.manifest import Manifest
-from llamath.checkpoint.formats.source import MOST, Bytes, Cursor, LocalFile, Source
+from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_gguf
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid
@@ -234,7 +234,7 @@ def test_an_array_is_read_in_windows_too() -> None:
     found = read(source).metadata["a"]
     source.bytes = 0
     assert list(islice(values(source, found), 10)) == [0] * 10
-    assert source.bytes <= MOST
+    assert source.bytes <= MAX_WINDOW
     flags = Bytes(Gguf().array("a", BOOL, b"\1" * 600 + b"\2", 601).bytes())
     assert refusal(flags, lambda source: list(values(source, read(source).metadata["a"]))).code == "bool"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
@@ -22,9 +23,11 @@ from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.gguf_metadata import ARCHITECTURES, config_from_gguf
 from llamath.checkpoint.gguf_metadata.gguf_header import GGUFHeader, shortest_float32
 from llamath.checkpoint.gguf_metadata.gguf_keys import KEY_MAPPINGS, ROPE_SCALING
+from llamath.checkpoint.gguf_metadata.gguf_rope import fit_llama3
 from llamath.checkpoint.open import find_config
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError, UnknownModel
+from llamath.core.positions import Llama3Rope
 from llamath.core.record_type import Record
 from llamath.core.tree import Stack
 from llamath.families.registry import FAMILIES, find_family
@@ -448,10 +451,20 @@ def test_gguf_metadata_are_found_as_a_config(tmp_path: Path) -> None:
     assert (empty.keys, empty.source, empty.has_checkpoint) == (None, str(tmp_path / "empty"), False)
 
 
+@pytest.mark.parametrize(("factor", "high", "original"), [(8.0, 4.0, 8192), (32.0, 4.0, 8192), (8.0, 2.0, 4096), (4.0, 8.0, 1024)])
+def test_llama3_scaling_is_fitted_to_its_divisors(factor: float, high: float, original: int) -> None:
+    rope = Llama3Rope(theta=5e5, dim=128, factor=factor, low_freq_factor=1.0, high_freq_factor=high, original_context=original)
+    divisors = struct.unpack("<64f", struct.pack("<64f", *rope.divisors()))
+    assert fit_llama3(divisors, rope.theta, rope.dim) == rope
+
+
+def test_divisors_of_no_llama3_scaling_are_not_fitted() -> None:
+    for divisors in ([], [1.0] * 64, [8.0] * 64, [1.0] * 63 + [float("inf")], [float("nan")] * 64, list(range(1, 65))):
+        assert fit_llama3(divisors, 5e5, 128) is None
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_shortest_decimal_is_the_same_float32(value: float) -> None:
-    import struct
-
     assert struct.pack("<f", shortest_float32(value)) == struct.pack("<f", value)
     ours, theirs = (len(Decimal(repr(x)).normalize().as_tuple().digits) for x in (shortest_float32(value), value))
     assert ours <= theirs

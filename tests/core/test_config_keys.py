@@ -78,7 +78,7 @@ def models() -> dict[str, llamath.Model]:
 def read_keys(config: Config, path: str = "") -> Iterator[str]:
     """Every key that a family reads or ignores, dotted."""
     yield from (path + key for key in config.keys_read)
-    for key, sub in config._subs.items():
+    for key, sub in config.nested.items():
         yield from read_keys(sub, f"{path}{key}.")
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
+from ..core.key_values import Reader, integer, parse_key_values, yes_or_no
 from ..core.units import parse_bytes, parse_count, parse_quantity
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL, Reader, integer, parse_spec, svg_option, yes_or_no
+from .model_options import MODEL, svg_option
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _request(target: str | None, law: ScalingLaw, options: dict[str, Any]) -> De
     if target is not None and tokens is not None and flops is not None:
         raise click.UsageError("TARGET, --tokens and --flops: give at most two of them")
     wanted, exact = _target(target, law, tokens, flops)
-    given = parse_spec(",".join(options["fixed"]), "--set", DIMENSIONS) if options["fixed"] else {}
+    given = parse_key_values(",".join(options["fixed"]), "--set", DIMENSIONS) if options["fixed"] else {}
     return DesignRequest(
         target=wanted,
         like=options["like"],

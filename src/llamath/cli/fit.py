@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.key_values import integer, parse_key_values
 from ..hardware import parse_devices
 from ..model import Model
 from .command_group import command as make_command
@@ -13,10 +14,8 @@ from .model_options import (
     batch_option,
     context_option,
     dtype_option,
-    integer,
     kv_dtype_option,
     on_option,
-    parse_spec,
     svg_option,
     takes_model,
     warn_context,
@@ -78,7 +77,7 @@ def _fit(calculator: MemoryCalculator, on: str, layout: str, form: str | None, s
     from ..analysis.inference.fit_report import fit
     from ..render.text.fit_text import fit_text
 
-    split = parse_spec(layout, "--layout", {"tp": integer(), "pp": integer()}) if layout else {}
+    split = parse_key_values(layout, "--layout", {"tp": integer(), "pp": integer()}) if layout else {}
     count, gpu = parse_devices(on)
     report = fit(calculator, gpu, count, **split)
     warn_context(calculator.model, calculator.context)

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, safe
+from ..core.key_values import number, parse_key_values, plain
 from ..model import Model
 from .command_group import command as make_command
-from .model_options import (
-    batch_option,
-    context_option,
-    dtype_option,
-    kv_dtype_option,
-    number,
-    on_option,
-    parse_spec,
-    plain,
-    takes_model,
-)
+from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, takes_model
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -104,7 +95,7 @@ def _speed(report: FlopsReport, on: str | None, mfu: str | None) -> Throughput |
 
     if on is None and mfu is None:
         return None
-    given = parse_spec(mfu, "--mfu", MFU) if mfu is not None else {}
+    given = parse_key_values(mfu, "--mfu", MFU) if mfu is not None else {}
     if on is None or ("tokens_per_second" in given) == ("tflops" in given):
         raise click.UsageError("an MFU needs --on GPUS and --mfu with either tokens_per_second=N or tflops=N")
     gpus, device = parse_devices(on)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..core.errors import LlamathError, safe
-from .model_options import COMPUTE_DTYPE, Reader, context_option, integer, number, parse_changes, parse_spec, set_option
+from ..core.key_values import Reader, integer, number, parse_key_values
+from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
 from .output import echo, note, warn
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def model_name(llama: Llama) -> str | None:
 def _given_sampling(options: Mapping[str, Any]) -> dict[str, float]:
     """Return the sampling parameters that are given as options."""
     given = {name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None}
-    return given | (parse_spec(options["sampling"], "--sampling", SAMPLING) if options["sampling"] else {})
+    return given | (parse_key_values(options["sampling"], "--sampling", SAMPLING) if options["sampling"] else {})
 
 
 def choose_sampling(llama: Llama, options: Mapping[str, Any]) -> Sampling:

@@ -8,25 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, safe
+from ..core.key_values import Reader, choice, integer, parse_key_values, plain, yes_or_no
 from ..core.units import parse_tokens
 from ..hardware import parse_devices
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import (
-    Reader,
     batch_option,
-    choice,
     context_option,
     dtype_option,
-    integer,
     kv_dtype_option,
     on_option,
-    parse_spec,
-    plain,
     takes_checkpoint,
     warn_context,
     warn_quantization,
-    yes_or_no,
 )
 from .output import echo, echo_json, note
 
@@ -171,8 +166,8 @@ def _request(model: Model, lora: str | None, layout: str, training: str, options
     from ..analysis.parallel_layout import Layout
     from ..analysis.training.training_memory import TrainRequest, training_dtype
 
-    axes = parse_spec(layout, "--layout", LAYOUT) if layout else {}
-    settings = parse_spec(training, "--training", TRAINING) if training else {}
+    axes = parse_key_values(layout, "--layout", LAYOUT) if layout else {}
+    settings = parse_key_values(training, "--training", TRAINING) if training else {}
     if "sp" in axes:
         axes["sequence_parallel"] = axes.pop("sp")
     if "recompute" in settings:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..checkpoint.open import names_checkpoint
-from ..core.errors import FormatError, LlamathError, UnknownModel, nearest, safe
+from ..core.errors import FormatError, LlamathError, UnknownModel, safe
 from ..core.units import parse_tokens
 from ..loading import load
 from ..model import Model
@@ -185,82 +185,6 @@ def _parse_change(text: str) -> tuple[str, Any]:
         return key, json.loads(value)
     except (ValueError, RecursionError):
         return key, value
-
-
-Reader = Callable[[str], Any]
-
-
-def parse_spec(text: str, option: str, readers: Mapping[str, Reader]) -> dict[str, Any]:
-    """Return the keys and values of `key=value,key=value`; a reader raises ValueError for a value that it cannot read."""
-    made: dict[str, Any] = {}
-    for part in text.replace("×", ",").split(","):
-        name, equals, value = (x.strip() for x in part.partition("="))
-        if name not in readers:
-            near = nearest(name, readers)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(readers)}"
-            raise LlamathError(f"{option}: unknown key {safe(repr(name), 40)}", hint=hint)
-        if name in made:
-            raise LlamathError(f"{option}: {name} is given twice")
-        try:
-            if not equals:
-                raise ValueError("a value is missing")
-            made[name] = readers[name](value)
-        except ValueError as error:
-            raise LlamathError(
-                f"{option}: {name}={safe(value, 40)}: {error}", hint=f"like {name}=…; it takes {', '.join(readers)}"
-            ) from None
-    return made
-
-
-def integer(least: int = 1, most: int = 10**9 - 1) -> Reader:
-    """Return a reader of integers."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,20}", text, re.ASCII) or not least <= int(text) <= most:
-            raise ValueError(f"expected an integer from {least:,} to {most:,}")
-        return int(text)
-
-    return read
-
-
-def number(least: float, most: float) -> Reader:
-    """Return a reader of real numbers."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= most:
-            raise ValueError(f"expected a number from {least:g} to {most:g}")
-        return value
-
-    return read
-
-
-def choice(*names: str) -> Reader:
-    """Return a reader of one of some names."""
-
-    def read(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"expected {', '.join(names[:-1])} or {names[-1]}")
-        return text
-
-    return read
-
-
-def yes_or_no(text: str) -> bool:
-    """Read yes or no."""
-    if text not in ("yes", "no", "true", "false"):
-        raise ValueError("expected yes or no")
-    return text in ("yes", "true")
-
-
-def plain(text: str) -> str:
-    """Read any text but the empty one."""
-    if not text:
-        raise ValueError("a value is missing")
-    return text
 
 
 def warn_context(model: Model, context: int) -> None:

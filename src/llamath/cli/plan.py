@@ -8,24 +8,13 @@ from typing import Any
 import click
 
 from ..core.errors import LlamathError, safe
+from ..core.key_values import choice, integer, parse_key_values, plain
 from ..core.units import parse_count, parse_tokens
 from ..hardware import parse_devices
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import (
-    choice,
-    context_option,
-    dtype_option,
-    integer,
-    kv_dtype_option,
-    on_option,
-    parse_spec,
-    plain,
-    takes_model,
-    warn_context,
-    warn_quantization,
-)
+from .model_options import context_option, dtype_option, kv_dtype_option, on_option, takes_model, warn_context, warn_quantization
 from .output import echo, echo_json
 
 EXAMPLES = (
@@ -77,7 +66,7 @@ def _train(model: Model, on: str, form: str | None, top: int, options: dict[str,
     from ..render.text.plan_text import plan_text
 
     axes = {name: integer() for name in (*LAYOUT_AXES, *LAYOUT_OPTIONS)} | {"zero": integer(0, 3)}
-    settings = parse_spec(options["training"], "--training", TRAINING) if options["training"] else {}
+    settings = parse_key_values(options["training"], "--training", TRAINING) if options["training"] else {}
     tokens = parse_count(options["tokens"]) if options["tokens"] else None
     if tokens and tokens >= MAX_TOKENS:
         raise LlamathError(f"--tokens {safe(options['tokens'], 40)}: more text than exists", hint="like 15.6T")
@@ -88,7 +77,7 @@ def _train(model: Model, on: str, form: str | None, top: int, options: dict[str,
         context=options["context"],
         batch_tokens=parse_tokens(options["batch_tokens"]) if options["batch_tokens"] else None,
         flash=settings.get("attention", "flash") == "flash",
-        fixed=parse_spec(options["layout"], "--layout", axes) if options["layout"] else {},
+        fixed=parse_key_values(options["layout"], "--layout", axes) if options["layout"] else {},
         top=top,
         **{name: x for name, x in chosen.items() if x},
     )

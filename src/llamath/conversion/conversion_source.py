@@ -170,5 +170,5 @@ def _check_tied_head(embed: MergedTensor, head: MergedTensor, reader: TensorRead
     if not have_equal_values(embed, head, reader):
         raise ConvertError(
             f"the configuration ties embedding and head, but {safe(head.name)} differs from {safe(embed.name)}",
-            hint="tie_word_embeddings=false keeps both",
+            hint="set tie_word_embeddings=false to keep both",
         )

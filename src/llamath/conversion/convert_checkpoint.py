@@ -147,7 +147,7 @@ def _target_scheme(source: ConversionSource, to: str) -> Scheme:
     schemes = source.model.family.schemes
     if to not in schemes:
         raise ConvertError(
-            f"Meta's reference implements only the llama family, and this is {source.model.family.name}", hint="hf or gguf names"
+            f"Meta's reference implements only the llama family, and this is {source.model.family.name}", hint="convert to hf or gguf"
         )
     return schemes[to]
 
@@ -201,7 +201,7 @@ def _check_not_existing(staging: StagingFolder, options: ConvertOptions) -> None
         existing = [x.name for x in staging.files if x.name in existing]
     if existing:
         staging.remove_if_empty()
-        raise ConvertError(f"{safe(folder)} already contains {safe(existing[0])}", hint="force overwrites it")
+        raise ConvertError(f"{safe(folder)} already contains {safe(existing[0])}", hint="use force to overwrite it")
 
 
 def _write_files(staging: StagingFolder, source: ConversionSource, options: ConvertOptions, progress: Progress) -> list[str]:

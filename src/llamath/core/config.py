@@ -30,7 +30,7 @@ class Config:
         self.defaults_used: dict[str, object] = {}  # keys that were absent, with the family's default
         self.assumed_dims: dict[str, int] = {}  # dimensions among them whose default is a constant of the family
         self.key_by_symbol: dict[str, str] = {}  # letter of a dimension → its key
-        self._subs: dict[str, Config] = {}
+        self.nested: dict[str, Config] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and (self.data, self._path) == (other.data, other._path)
@@ -144,10 +144,10 @@ class Config:
 
     def sub(self, key: str) -> Config:
         """Return a nested object, empty if absent; the keys that are read in it are recorded too."""
-        if key not in self._subs:
+        if key not in self.nested:
             value = self.get(key, cast("Mapping[str, Any]", {}))
-            self._subs[key] = Config(value, self.source, f"{self._path}{key}.")
-        return self._subs[key]
+            self.nested[key] = Config(value, self.source, f"{self._path}{key}.")
+        return self.nested[key]
 
     def ignore(self, *keys: str) -> None:
         """Mark keys as known to this family and unused."""
@@ -156,7 +156,7 @@ class Config:
     def unread(self) -> Iterator[str]:
         """Yield the keys that were not read, dotted."""
         yield from (self._path + key for key in self.data if key not in self.keys_read)
-        for sub in self._subs.values():
+        for sub in self.nested.values():
             yield from sub.unread()
 
     def error(self, key: str, problem: str, hint: str = "") -> ConfigError:

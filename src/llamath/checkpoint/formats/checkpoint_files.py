@@ -17,13 +17,13 @@ from .folder import Folder, LocalFolder, check_file_name
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
-READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
+_READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
 """Format → module in this package that reads it, imported when it is first needed."""
 Problems = list[FormatError] | None
 """A list that receives the errors of unreadable files; without one, the first error is raised."""
-STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
+_STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
-INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
+_INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
 EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
 MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
@@ -61,7 +61,7 @@ def read_source(source: Source) -> Manifest:
 
 @cache
 def _reader(kind: str) -> Callable[[Source], Manifest]:
-    read: Callable[[Source], Manifest] = import_module(f".{READERS[kind]}", __package__).read
+    read: Callable[[Source], Manifest] = import_module(f".{_READERS[kind]}", __package__).read
     return read
 
 
@@ -89,8 +89,8 @@ def detect_format(source: Source) -> str:
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     """Read the checkpoint in a folder: a standard file or index, else the only set of files there is."""
     entries = folder.names()
-    indexes = [x for x in entries if x.endswith(INDEX_EXTENSIONS)]
-    if usual := next((x for x in (*STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
+    indexes = [x for x in entries if x.endswith(_INDEX_EXTENSIONS)]
+    if usual := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
         return read_index(folder, usual, problems) if usual in indexes else read_files(folder, [usual], problems)
     if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
         from .torch_checkpoint import siblings

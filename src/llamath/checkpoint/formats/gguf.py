@@ -24,12 +24,12 @@ ALIGNMENT = 32
 MAX_DIMS, MAX_NAME, MAX_KEY, MAX_TEXT, MAX_ARRAY = 4, 63, 65_535, 1 << 16, 1 << 30
 MAX_KEYS, MAX_TENSORS, MAX_STRINGS, MAX_HEADER = 1 << 16, 1 << 18, 1 << 22, 1 << 30
 """Limits of a header; the largest published ones have about a hundred keys, thousands of tensors and 800,000 strings in 30 MB."""
-KEPT, HEAD, SHORT, COST = 16 << 20, 512, 1024, 80
+MAX_KEPT_BYTES, MAX_KEPT_VALUES, MAX_KEPT_STRING, BYTES_PER_VALUE = 16 << 20, 512, 1024, 80
 """Maximum bytes of metadata in memory, first values kept of an array, length of a kept string, and bytes counted per value."""
 SMALLEST_KEY, SMALLEST_TENSOR = 8 + 1 + 4 + 1, 8 + 4 + 4 + 8
-TYPED = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
+REQUIRED_TYPES = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
 """Keys needed to read the file, with the type that llama.cpp requires."""
-NOT_GGUF = {
+HINTS_BY_MAGIC = {
     b"vers": "this is a Git LFS pointer: fetch the file with `git lfs pull`",
     b"PK\x03\x04": "this is a ZIP archive: is it a PyTorch checkpoint?",
     b"tjgg": "this is a GGML file from before August 2023: convert the model again with a current llama.cpp",
@@ -47,7 +47,7 @@ class Preamble(NamedTuple):
 
 def read(source: Source) -> Manifest:
     """Read the header of one file; the error of a truncated file carries the manifest."""
-    reader = _Reader(source, preamble(source))
+    reader = _HeaderReader(source, preamble(source))
     metadata = reader.metadata()
     tensors = reader.tensors(metadata.get("general.alignment", ALIGNMENT))
     end = max(source.size, tensors[-1].end if tensors else 0)
@@ -66,7 +66,7 @@ def preamble(source: Source) -> Preamble:
     name, data = safe(source.name), source.read(0, min(source.size, 24))
     if data[:4] != b"GGUF":
         found = f"expected a file that begins with b'GGUF', found {data[:4]!r}"
-        raise FormatError("magic", f"{name}: {found}", hint=NOT_GGUF.get(data[:4], ""))
+        raise FormatError("magic", f"{name}: {found}", hint=HINTS_BY_MAGIC.get(data[:4], ""))
     if len(data) < 24:
         raise source.truncated_error(0, 24)
     order = ">" if data[4:6] == b"\0\0" else "<"
@@ -109,32 +109,32 @@ def join(shards: Sequence[Manifest]) -> Manifest:
         for index, shard in enumerate(shards):
             expected = index if given is None else given
             if (said := shard.metadata.get(key)) != expected:
-                raise _stranger(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {said}")
+                raise _part_error(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {said}")
     seen = set[str]()
     for index, shard in enumerate(shards):
         names = {tensor.name for tensor in shard.tensors}
         if twice := sorted(seen & names):
-            raise _stranger("duplicate_tensor", shards, index, f"new tensors, found {safe(twice[0])} again")
+            raise _part_error("duplicate_tensor", shards, index, f"new tensors, found {safe(twice[0])} again")
         seen |= names
     return Manifest(format="gguf", files=tuple(shard.files[0] for shard in shards), tensors=tensors, metadata=shards[0].metadata)
 
 
-def _stranger(code: str, shards: Sequence[Manifest], index: int, broken: str) -> FormatError:
+def _part_error(code: str, shards: Sequence[Manifest], index: int, broken: str) -> FormatError:
     where = f"{safe(shards[index].files[0].name)}, given as shard {index + 1} of {len(shards)}"
     return FormatError(code, f"{where}: expected {broken}", hint="give every shard of one model once, in order")
 
 
-class _Reader:
+class _HeaderReader:
     """Parses one header within the limits."""
 
     def __init__(self, source: Source, head: Preamble) -> None:
         self.source, self.head = source, head
         self.cursor = Cursor(source, 24, MAX_HEADER)
         self.u32, self.u64 = struct.Struct(head.order + "I"), struct.Struct(head.order + "Q")
-        self.spare, self.strings = KEPT, MAX_STRINGS
+        self.spare, self.strings = MAX_KEPT_BYTES, MAX_STRINGS
         self.where = ""
 
-    def refuse(self, code: str, expected: str, found: object, hint: str = "") -> FormatError:
+    def error(self, code: str, expected: str, found: object, hint: str = "") -> FormatError:
         """Return the error for what was just read."""
         message = f"{safe(self.source.name)}: {self.where}: expected {expected}, found {found}, before byte {self.cursor.at:,}"
         return FormatError(code, message, hint=hint)
@@ -148,14 +148,14 @@ class _Reader:
         """Read the name of a key or a tensor; a NUL, at which the reference ends names, would let one name hide another."""
         length = self.number(self.u64)
         if length > most:
-            raise self.refuse(code, f"a name of at most {most:,} bytes", f"{length:,}")
+            raise self.error(code, f"a name of at most {most:,} bytes", f"{length:,}")
         data = self.cursor.take(length)
         if 0 in data:
-            raise self.refuse("nul", "a name without NUL", data[:64])
+            raise self.error("nul", "a name without NUL", data[:64])
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise self.refuse("utf8", "a name in UTF-8", data[:64]) from None
+            raise self.error("utf8", "a name in UTF-8", data[:64]) from None
 
     def metadata(self) -> dict[str, Any]:
         """Read all keys and values."""
@@ -165,23 +165,23 @@ class _Reader:
             key = self.name(MAX_KEY, "key")
             self.where = f"key {index} ({safe(key, 64)})"
             if not key or key in found:
-                raise self.refuse("duplicate_key" if key else "key", "a new key", "it again" if key else "an empty one")
-            if (cost := len(key) + COST) > self.spare:
-                raise self.refuse("too_large", f"keys of at most {KEPT:,} bytes in all", "more")
+                raise self.error("duplicate_key" if key else "key", "a new key", "it again" if key else "an empty one")
+            if (cost := len(key) + BYTES_PER_VALUE) > self.spare:
+                raise self.error("too_large", f"keys of at most {MAX_KEPT_BYTES:,} bytes in all", "more")
             self.spare -= cost
             kind = self.kind()
-            if (wanted := TYPED.get(key, kind)) is not kind:
-                raise self.refuse("key_type", wanted.name, kind.name)
+            if (wanted := REQUIRED_TYPES.get(key, kind)) is not kind:
+                raise self.error("key_type", wanted.name, kind.name)
             found[key] = value = self.value(kind)
             if key == "general.alignment" and (value & (value - 1) or not value):
-                raise self.refuse("alignment", "a power of two", value)
+                raise self.error("alignment", "a power of two", value)
         return found
 
     def kind(self) -> Kind:
         """Read the next type of metadata."""
         number = self.number(self.u32)
         if number >= len(KINDS):
-            raise self.refuse("value_type", f"a type from 0 to {len(KINDS) - 1}", number)
+            raise self.error("value_type", f"a type from 0 to {len(KINDS) - 1}", number)
         return KINDS[number]
 
     def value(self, kind: Kind) -> Any:
@@ -201,33 +201,33 @@ class _Reader:
         """Read the position of an array, and its first values."""
         kind, count = self.kind(), self.number(self.u64)
         if kind is ARRAY:
-            raise self.refuse("nested_array", "an array of numbers, booleans or strings", "an array of arrays")
+            raise self.error("nested_array", "an array of numbers, booleans or strings", "an array of arrays")
         if count > MAX_ARRAY:
-            raise self.refuse("count", f"an array of at most {MAX_ARRAY:,} elements", f"{count:,}")
+            raise self.error("count", f"an array of at most {MAX_ARRAY:,} elements", f"{count:,}")
         start = self.cursor.at
         self.cursor.require_bytes(count * (kind.size or 8))
-        head = self.strings_head(count) if kind is STRING else self.numbers_head(kind, count)
+        head = self.read_first_strings(count) if kind is STRING else self.read_first_numbers(kind, count)
         return Array(kind.name, count, start, self.cursor.at, self.head.order, head)
 
-    def numbers_head(self, kind: Kind, count: int) -> tuple[Any, ...]:
+    def read_first_numbers(self, kind: Kind, count: int) -> tuple[Any, ...]:
         """Read the first numbers and skip the others."""
-        shown = min(count, HEAD, self.spare // COST)
-        self.spare -= shown * COST
+        shown = min(count, MAX_KEPT_VALUES, self.spare // BYTES_PER_VALUE)
+        self.spare -= shown * BYTES_PER_VALUE
         head = numbers(self.cursor, self.head.order, kind, shown)
         self.cursor.skip((count - shown) * kind.size)
         return head
 
-    def strings_head(self, count: int) -> tuple[str, ...]:
+    def read_first_strings(self, count: int) -> tuple[str, ...]:
         """Read the first strings while they are short, and skip the others by their lengths."""
         self.strings -= count
         if self.strings < 0:
-            raise self.refuse("too_large", f"at most {MAX_STRINGS:,} strings in arrays", "more")
+            raise self.error("too_large", f"at most {MAX_STRINGS:,} strings in arrays", "more")
         head: list[str] = []
-        while len(head) < min(count, HEAD):
+        while len(head) < min(count, MAX_KEPT_VALUES):
             length: int = self.u64.unpack_from(*self.cursor.peek(8))[0]
-            if length > SHORT or length + COST > self.spare:
+            if length > MAX_KEPT_STRING or length + BYTES_PER_VALUE > self.spare:
                 break
-            self.spare -= length + COST
+            self.spare -= length + BYTES_PER_VALUE
             head.append(self.cursor.take(8 + length)[8:].decode("utf-8", "backslashreplace"))
         skip_strings(self.cursor, count - len(head), self.u64)
         return tuple(head)
@@ -241,12 +241,12 @@ class _Reader:
             name = self.name(MAX_NAME, "name")
             self.where = f"tensor {index} ({safe(name)})"
             if name in found:
-                raise self.refuse("duplicate_tensor", "a new name", "it again")
+                raise self.error("duplicate_tensor", "a new name", "it again")
             shape = self.shape()
             dtype, offset = self.dtype(shape), self.number(self.u64)
             if offset != end:
                 code = "misaligned" if offset % alignment else "overlap" if offset < end else "gap"
-                raise self.refuse(code, f"offset {end:,}", f"{offset:,}")
+                raise self.error(code, f"offset {end:,}", f"{offset:,}")
             size = dtype.size(prod(shape))
             found[name] = dtype.name, shape, offset, size
             end += size + -size % alignment
@@ -258,20 +258,20 @@ class _Reader:
         """Read a tensor's dimensions, outermost first; the file stores them innermost first."""
         count = self.number(self.u32)
         if count > MAX_DIMS:
-            raise self.refuse("dims", f"at most {MAX_DIMS} dimensions", f"{count:,}")
+            raise self.error("dims", f"at most {MAX_DIMS} dimensions", f"{count:,}")
         shape = struct.unpack(f"{self.head.order}{count}Q", self.cursor.take(8 * count))[::-1]
         if 0 in shape:
-            raise self.refuse("dims", "no empty dimension", shape)
+            raise self.error("dims", "no empty dimension", shape)
         if prod(shape) >> 62:
-            raise self.refuse("overflow", "fewer than 2^62 elements", shape)
+            raise self.error("overflow", "fewer than 2^62 elements", shape)
         return shape
 
     def dtype(self, shape: tuple[int, ...]) -> DType:
         """Read a tensor's type, whose blocks must divide its rows."""
         number = self.number(self.u32)
         if number not in GGML:
-            raise self.refuse("tensor_type", "a ggml type", number, "the file is newer than this reader, or uses a type that GGUF removed")
+            raise self.error("tensor_type", "a ggml type", number, "the file is newer than this reader, or uses a type that GGUF removed")
         dtype, row = GGML[number], shape[-1] if shape else 1
         if row % dtype.block:
-            raise self.refuse("block", f"rows of a multiple of {dtype.block} elements for {dtype.name}", f"{row:,}")
+            raise self.error("block", f"rows of a multiple of {dtype.block} elements for {dtype.name}", f"{row:,}")
         return dtype

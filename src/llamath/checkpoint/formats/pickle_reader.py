@@ -12,17 +12,17 @@ from struct import Struct
 from typing import Any
 
 from ...core.errors import FormatError, safe
-from .torch_objects import CALLS, Global, Ordered, Storage, Tally, named, put, stored
+from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, named, put, stored
 
-OPCODES = 1 << 22
+MAX_OPCODES = 1 << 22
 """Maximum opcodes in a stream, enough for 127,000 tensors; as a container takes at least one, this bounds memory, too."""
-MARKS = 1000
+MAX_MARKS = 1000
 """Maximum nesting of marks."""
-LINE = 200
+MAX_NAME = 200
 """Maximum length of a module or a name."""
 
 
-class Machine:
+class PickleInterpreter:
     """The stack, marks and memo of one stream; integer keys are stored as decimal bytes, whose hashes cannot be predicted."""
 
     def __init__(self, data: bytes, storage_fields: int) -> None:
@@ -42,8 +42,8 @@ class Machine:
         try:
             if self.data[at] != 0x80:
                 raise FormatError("protocol", "it does not begin with its protocol")
-            end = self.follow(at)
-            return self.result(), end
+            end = self.execute(at)
+            return self.final_value(), end
         except IndexError:
             error = FormatError("stack", "it takes more from its stack than is there")
         except KeyError as missing:
@@ -56,16 +56,16 @@ class Machine:
             error = FormatError("truncated", "it breaks off")
         raise FormatError(error.code, f"pickle stream, byte {self.at:,}: {error}", hint=error.hint)
 
-    def follow(self, at: int) -> int:
+    def execute(self, at: int) -> int:
         """Execute the opcodes up to STOP; the five most frequent are inlined for speed."""
         data, memo, steps, stack = self.data, self.memo, STEPS, self.stack
         try:
-            for _ in range(OPCODES):
+            for _ in range(MAX_OPCODES):
                 code = data[at]
                 if code == 0x72:  # LONG_BINPUT
                     index = _U4(data, at + 1)[0]
                     if index in memo or index > len(memo) + 1:
-                        raise _memo(index, len(memo))
+                        raise _memo_error(index, len(memo))
                     memo[index] = stack[-1]
                     at += 5
                 elif code == 0x6A:  # LONG_BINGET
@@ -82,46 +82,46 @@ class Machine:
                 else:
                     at = steps[code](self, at + 1)
                     stack = self.stack
-            raise FormatError("limit", f"more than {OPCODES:,} opcodes")
+            raise FormatError("limit", f"more than {MAX_OPCODES:,} opcodes")
         finally:
             self.at = at
 
-    def result(self) -> Any:
+    def final_value(self) -> Any:
         """Return the only value on the stack at the end."""
         if len(self.stack) != 1 or self.marks:
             raise FormatError("stack", f"it ends with {len(self.stack)} values and {len(self.marks)} open marks instead of one value")
         return self.stack[0]
 
-    def spend(self, amount: int) -> None:
+    def charge(self, amount: int) -> None:
         """Charge the copy budget; raise if it is exhausted."""
         self.budget -= amount
         if self.budget < 0:
             raise FormatError("limit", "the same values are used over and over")
 
-    def popped(self) -> list[Any]:
+    def pop_mark(self) -> list[Any]:
         """Pop and return what was pushed since the last mark."""
         items, self.stack = self.stack, self.marks.pop()
         return items
 
-    def upto(self, at: int, length: int) -> int:
+    def argument_end(self, at: int, length: int) -> int:
         """Return the end of an argument of this length; raise if the stream is shorter."""
         if at + length > self.size:
             raise FormatError("truncated", f"expected {length:,} bytes, found {max(0, self.size - at):,}")
         return at + length
 
 
-Step = Callable[[Machine, int], int]
+Step = Callable[[PickleInterpreter, int], int]
 """Executes an opcode whose argument begins at this byte; returns the position of the next opcode."""
 
 _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
 _ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
 
 
-def _unknown(machine: Machine, at: int) -> int:
+def _unknown(machine: PickleInterpreter, at: int) -> int:
     raise FormatError("opcode", f"opcode {machine.data[at - 1]:#04x} is not one that torch writes")
 
 
-def _protocol(machine: Machine, at: int) -> int:
+def _protocol(machine: PickleInterpreter, at: int) -> int:
     if at != machine.begin + 1:
         raise FormatError("protocol", "a second protocol")
     if (found := machine.data[at]) not in (2, 3):
@@ -131,7 +131,7 @@ def _protocol(machine: Machine, at: int) -> int:
 
 
 def _push(value: Any) -> Step:
-    def step(machine: Machine, at: int) -> int:
+    def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(value)
         return at
 
@@ -139,43 +139,43 @@ def _push(value: Any) -> Step:
 
 
 def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Step:
-    def step(machine: Machine, at: int) -> int:
+    def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(unpack(machine.data, at)[0])
         return at + width
 
     return step
 
 
-def _long(machine: Machine, at: int) -> int:
-    end = machine.upto(at + 1, machine.data[at])
+def _long(machine: PickleInterpreter, at: int) -> int:
+    end = machine.argument_end(at + 1, machine.data[at])
     machine.stack.append(int.from_bytes(machine.data[at + 1 : end], "little", signed=True))
     return end
 
 
-def _text(machine: Machine, at: int) -> int:
+def _text(machine: PickleInterpreter, at: int) -> int:
     start = at + (4 if machine.data[at - 1] == 0x58 else 1)
-    end = machine.upto(start, int.from_bytes(machine.data[at:start], "little"))
+    end = machine.argument_end(start, int.from_bytes(machine.data[at:start], "little"))
     machine.stack.append(machine.data[start:end].decode())
     return end
 
 
-def _fresh(kind: type) -> Step:
-    def step(machine: Machine, at: int) -> int:
+def _push_new(kind: type) -> Step:
+    def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(kind())
         return at
 
     return step
 
 
-def _mark(machine: Machine, at: int) -> int:
-    if len(machine.marks) >= MARKS:
-        raise FormatError("depth", f"more than {MARKS:,} open marks")
+def _mark(machine: PickleInterpreter, at: int) -> int:
+    if len(machine.marks) >= MAX_MARKS:
+        raise FormatError("depth", f"more than {MAX_MARKS:,} open marks")
     machine.marks.append(machine.stack)
     machine.stack = []
     return at
 
 
-def _tuple(machine: Machine, at: int) -> int:
+def _tuple(machine: PickleInterpreter, at: int) -> int:
     items = tuple(machine.stack)
     machine.stack = machine.marks.pop()
     machine.stack.append(items)
@@ -183,7 +183,7 @@ def _tuple(machine: Machine, at: int) -> int:
 
 
 def _tuple_of(length: int) -> Step:
-    def step(machine: Machine, at: int) -> int:
+    def step(machine: PickleInterpreter, at: int) -> int:
         if len(machine.stack) < length:
             raise IndexError
         machine.stack[-length:] = [tuple(machine.stack[-length:])]
@@ -192,51 +192,51 @@ def _tuple_of(length: int) -> Step:
     return step
 
 
-def _append(machine: Machine, at: int) -> int:
+def _append(machine: PickleInterpreter, at: int) -> int:
     item = machine.stack.pop()
     _target(machine, list).append(item)
     return at
 
 
-def _extend(machine: Machine, at: int) -> int:
-    items = machine.popped()
+def _extend(machine: PickleInterpreter, at: int) -> int:
+    items = machine.pop_mark()
     _target(machine, list).extend(items)
     return at
 
 
-def _target(machine: Machine, *kinds: type) -> Any:
+def _target(machine: PickleInterpreter, *kinds: type) -> Any:
     if type(machine.stack[-1]) not in kinds:
         raise FormatError("target", f"items are added to a {type(machine.stack[-1]).__name__}")
     return machine.stack[-1]
 
 
-def _set_one(machine: Machine, at: int) -> int:
+def _set_one(machine: PickleInterpreter, at: int) -> int:
     value, key = machine.stack.pop(), machine.stack.pop()
-    put(_target(machine, dict, Ordered, Tally), key, value)
+    put(_target(machine, dict, OrderedDictRecord, CounterRecord), key, value)
     return at
 
 
-def _set_many(machine: Machine, at: int) -> int:
-    items = machine.popped()
-    target = _target(machine, dict, Ordered, Tally)
+def _set_many(machine: PickleInterpreter, at: int) -> int:
+    items = machine.pop_mark()
+    target = _target(machine, dict, OrderedDictRecord, CounterRecord)
     for index in range(0, len(items), 2):
         put(target, items[index], items[index + 1])
     return at
 
 
-def _put(machine: Machine, at: int) -> int:
+def _put(machine: PickleInterpreter, at: int) -> int:
     index, memo = machine.data[at], machine.memo
     if index in memo or index > len(memo) + 1:
-        raise _memo(index, len(memo))
+        raise _memo_error(index, len(memo))
     memo[index] = machine.stack[-1]
     return at + 1
 
 
-def _memo(index: int, others: int) -> FormatError:
+def _memo_error(index: int, others: int) -> FormatError:
     return FormatError("memo", f"memo {index:,} is set after {others:,} others; they count up, each once")
 
 
-def _persistent(machine: Machine, at: int) -> int:
+def _persistent(machine: PickleInterpreter, at: int) -> int:
     found = stored(machine.stack.pop(), machine.storage_fields)
     known = machine.storages.setdefault(found.key, found)
     if known != found and (known.elements or found.elements):
@@ -245,33 +245,33 @@ def _persistent(machine: Machine, at: int) -> int:
     return at
 
 
-def _global(machine: Machine, at: int) -> int:
+def _global(machine: PickleInterpreter, at: int) -> int:
     parts = []
     for _ in range(2):
-        end = machine.data.find(b"\n", at, min(at + LINE, machine.size))
+        end = machine.data.find(b"\n", at, min(at + MAX_NAME, machine.size))
         if end < 0:
-            machine.upto(at, LINE)
-            raise FormatError("global", f"a name of over {LINE} bytes")
+            machine.argument_end(at, MAX_NAME)
+            raise FormatError("global", f"a name of over {MAX_NAME} bytes")
         parts.append(machine.data[at:end].decode())
         at = end + 1
     machine.stack.append(named(*parts))
     return at
 
 
-def _reduce(machine: Machine, at: int) -> int:
+def _reduce(machine: PickleInterpreter, at: int) -> int:
     args, function = machine.stack.pop(), machine.stack[-1]
     if type(function) is not Global or type(args) is not tuple or function.name not in CALLS:
         found = safe(function.name) if type(function) is Global else f"a {type(function).__name__}"
         raise FormatError("call", f"it calls {found}, which does not rebuild a tensor or a plain value")
-    machine.stack[-1] = CALLS[function.name](args, machine.spend)
+    machine.stack[-1] = CALLS[function.name](args, machine.charge)
     return at
 
 
-def _build(machine: Machine, at: int) -> int:
+def _build(machine: PickleInterpreter, at: int) -> int:
     state, target = machine.stack.pop(), machine.stack[-1]
-    if type(target) is not Ordered or type(state) not in (dict, Ordered):
+    if type(target) is not OrderedDictRecord or type(state) not in (dict, OrderedDictRecord):
         raise FormatError("build", f"a {type(target).__name__} is given a {type(state).__name__} of attributes; only an OrderedDict may be")
-    machine.spend(len(state))
+    machine.charge(len(state))
     if not all(type(key) is str for key in state):
         raise FormatError("build", "an attribute's name is not a string")
     return at
@@ -280,7 +280,7 @@ def _build(machine: Machine, at: int) -> int:
 _KNOWN: dict[bytes, Step] = {
     b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
     b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
-    b"]": _fresh(list), b"a": _append, b"e": _extend, b"}": _fresh(dict), b"s": _set_one, b"u": _set_many,
+    b"]": _push_new(list), b"a": _append, b"e": _extend, b"}": _push_new(dict), b"s": _set_one, b"u": _set_many,
     b"N": _push(None), b"\x88": _push(True), b"\x89": _push(False),
     b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
     b"X": _text, b"U": _text, b"q": _put,

@@ -11,7 +11,19 @@ from itertools import accumulate
 
 from ...core.errors import FormatError, safe
 from .manifest import CheckpointFile, Manifest, TensorColumns, TensorTable
-from .safetensors_grammar import ARRAY, NAME, ODD, SPACE, TENSORS, WORD, Header, Kind, Scanner, kind_of, pattern
+from .safetensors_grammar import (
+    ARRAY,
+    MAX_CACHED_KIND,
+    MAX_IRREGULAR,
+    MAX_NAME,
+    MAX_TENSORS,
+    SPACE,
+    HeaderColumns,
+    HeaderParser,
+    TensorKind,
+    parse_kind,
+    pattern,
+)
 from .source import SHORTER, Source
 
 LIMIT = 16 << 20
@@ -30,22 +42,22 @@ def read(source: Source) -> Manifest:
     header, metadata = _header(source.read(8, length), name)
     columns, file = _tensors(header, 8 + length, name), CheckpointFile(source.name, source.size, 8 + length)
     manifest = Manifest(format="safetensors", files=(file,), tensors=TensorTable(columns), metadata=metadata)
-    if error := _layout(columns, 8 + length, source.size, name):
+    if error := _check_positions(columns, 8 + length, source.size, name):
         error.manifest = manifest
         raise error
     return manifest
 
 
-def _header(data: bytes, name: str) -> tuple[Header, dict[str, str]]:
+def _header(data: bytes, name: str) -> tuple[HeaderColumns, dict[str, str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise FormatError("header_text", f"{name}: the header is not UTF-8 at byte {8 + error.start}") from None
     if not text.startswith("{"):
         raise FormatError("header_text", f"{name}: the header should begin with {{, not with {safe(repr(text[:1]))}")
-    scanner = Scanner(text, name)
-    metadata = scanner.leading()
-    if columns := _alike(text, scanner.at, name):
+    scanner = HeaderParser(text, name)
+    metadata = scanner.parse_leading_metadata()
+    if columns := _parse_regular(text, scanner.at, name):
         return columns, metadata
     metadata.clear()  # it may be long and is read again
     return scanner.header()
@@ -58,7 +70,7 @@ _ENTRIES = [rf'"([^"]*+)"~:~\{{~{"~,~".join(fields)}~\}}~(?:,~(?=")|(?=\}}))' fo
 _KIND = rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~{ARRAY}'
 
 
-def _alike(text: str, at: int, name: str) -> Header | None:
+def _parse_regular(text: str, at: int, name: str) -> HeaderColumns | None:
     """Parse a header whose tensors are all written like its first one with a regular expression; None for other headers."""
     entries = (pattern(entry, space) for space in ("", SPACE.pattern) for entry in _ENTRIES)
     entry = next((x for x in entries if x.match(text, at)), None)
@@ -68,42 +80,42 @@ def _alike(text: str, at: int, name: str) -> Header | None:
     between, names, *columns = (parts[i::5] for i in range(5))
     if len(between[0]) != at or any(between[1:-1]) or between[-1].rstrip(" \t\n\r") != "}" or "__metadata__" in names:
         return None
-    if "".join(names).encode().translate(None, _PRINTABLE) or (len(text) > NAME and max(map(len, names)) > NAME):
+    if "".join(names).encode().translate(None, _PRINTABLE) or (len(text) > MAX_NAME and max(map(len, names)) > MAX_NAME):
         return None
     written, firsts, lasts = columns if columns[0][0][0] == '"' else (columns[2], *columns[:2])
     try:
         kinds = list(map(_KINDS.__getitem__, written))
     except KeyError:
-        if (learnt := _learn(dict(zip(written, names, strict=True)), name)) is None:
+        if (learnt := _parse_kinds(dict(zip(written, names, strict=True)), name)) is None:
             return None
         kinds = list(map(learnt.__getitem__, written))
-    return Header(names, kinds, firsts, lasts)
+    return HeaderColumns(names, kinds, firsts, lasts)
 
 
-_KINDS: dict[str, Kind] = {}
+_KINDS: dict[str, TensorKind] = {}
 """Cache of types and shapes by their text, which the shards of a checkpoint share; it is bounded."""
 
 
-def _learn(written: dict[str, str], name: str) -> dict[str, Kind] | None:
+def _parse_kinds(written: dict[str, str], name: str) -> dict[str, TensorKind] | None:
     """Parse these texts of types and shapes, each given with the name of a tensor; None if one is malformed."""
-    if len(written) > ODD:
-        raise FormatError("too_large", f"{name}: tensors of more than {ODD:,} types and shapes")
-    found: dict[str, Kind] = {}
+    if len(written) > MAX_IRREGULAR:
+        raise FormatError("too_large", f"{name}: tensors of more than {MAX_IRREGULAR:,} types and shapes")
+    found: dict[str, TensorKind] = {}
     for kind, tensor in written.items():
         if (parts := pattern(_KIND).fullmatch(kind)) is None:
             return None
-        found[kind] = kind_of(parts[1], parts[2], f"{name}: {safe(tensor)}")
-    if len(_KINDS) < ODD:
-        _KINDS.update((kind, x) for kind, x in found.items() if len(kind) <= WORD)
+        found[kind] = parse_kind(parts[1], parts[2], f"{name}: {safe(tensor)}")
+    if len(_KINDS) < MAX_IRREGULAR:
+        _KINDS.update((kind, x) for kind, x in found.items() if len(kind) <= MAX_CACHED_KIND)
     return found
 
 
-def _tensors(header: Header, base: int, name: str) -> TensorColumns:
+def _tensors(header: HeaderColumns, base: int, name: str) -> TensorColumns:
     """Return the manifest's columns; duplicate names and sizes that contradict the offsets are errors."""
     names, kinds, firsts, lasts = header
     n = len(names)
-    if n > TENSORS:
-        raise FormatError("too_large", f"{name} declares {n:,} tensors; at most {TENSORS:,} are read")
+    if n > MAX_TENSORS:
+        raise FormatError("too_large", f"{name} declares {n:,} tensors; at most {MAX_TENSORS:,} are read")
     if len(set(names)) != n:
         seen = set[str]()
         double = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
@@ -120,7 +132,7 @@ def _tensors(header: Header, base: int, name: str) -> TensorColumns:
     return TensorColumns(names, dtypes, shapes, [0] * n, starts, ends, [None] * n, [""] * n)
 
 
-def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int]]:
+def _offsets(columns: HeaderColumns, base: int, name: str) -> tuple[list[int], list[int]]:
     """Return the starts and ends of tensors that are not stored in order; sizes that contradict the offsets are errors."""
     starts: list[int] = []
     ends: list[int] = []
@@ -137,7 +149,7 @@ def _offsets(columns: Header, base: int, name: str) -> tuple[list[int], list[int
     return starts, ends
 
 
-def _layout(columns: TensorColumns, base: int, size: int, name: str) -> FormatError | None:
+def _check_positions(columns: TensorColumns, base: int, size: int, name: str) -> FormatError | None:
     """Return the error of tensors that do not fill the file without gaps and overlaps, in any order."""
     names, starts, ends = columns.name, columns.start, columns.end
     in_order = starts == [base, *ends][:-1]

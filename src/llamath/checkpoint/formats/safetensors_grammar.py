@@ -11,16 +11,16 @@ from typing import NamedTuple, NoReturn
 from ...core.errors import FormatError, safe
 from .dtypes import PLAIN
 
-TENSORS, ODD, STRINGS, DIMENSIONS, NAME, WORD = 1 << 18, 10_000, 1 << 14, 64, 1 << 16, 200
+MAX_TENSORS, MAX_IRREGULAR, MAX_STRINGS, MAX_DIMENSIONS, MAX_NAME, MAX_CACHED_KIND = 1 << 18, 10_000, 1 << 14, 64, 1 << 16, 200
 """Maximum tensors, irregularly written tensors or kinds, metadata strings, dimensions, name length, and length of a cached kind."""
 
 INTEGER = "(?:0|[1-9][0-9]{0,19})"
 SPACE = re.compile(r"[ \t\n\r]*")
 SURROGATE = r"[\ud800-\udfff]"
-ARRAY = rf"\[~((?:I(?:~,~I){{0,{DIMENSIONS - 1}}})?)~\]"
+ARRAY = rf"\[~((?:I(?:~,~I){{0,{MAX_DIMENSIONS - 1}}})?)~\]"
 
 
-class Kind(NamedTuple):
+class TensorKind(NamedTuple):
     """The dtype, shape and size that many tensors share."""
 
     dtype: str
@@ -28,11 +28,11 @@ class Kind(NamedTuple):
     bytes: int
 
 
-class Header(NamedTuple):
+class HeaderColumns(NamedTuple):
     """The tensors of a header by column; offsets are text."""
 
     names: list[str]
-    kinds: list[Kind]
+    kinds: list[TensorKind]
     firsts: list[str]
     lasts: list[str]
 
@@ -43,7 +43,7 @@ def pattern(text: str, space: str = SPACE.pattern) -> re.Pattern[str]:
     return re.compile(text.replace("~", space).replace("I", INTEGER))
 
 
-def kind_of(dtype: str, dims: str, where: str) -> Kind:
+def parse_kind(dtype: str, dims: str, where: str) -> TensorKind:
     """Parse a dtype and dimensions."""
     kind = PLAIN.get(dtype)
     if kind is None:
@@ -55,42 +55,42 @@ def kind_of(dtype: str, dims: str, where: str) -> Kind:
             raise FormatError("overflow", f"{where} is {dtype} [{safe(dims)}], whose size in bits exceeds 64 bits")
     if elements % 8:
         raise FormatError("span", f"{where} is {dtype} [{safe(dims)}], which is not a whole number of bytes")
-    return Kind(dtype, shape, elements // 8)
+    return TensorKind(dtype, shape, elements // 8)
 
 
-class Scanner:
+class HeaderParser:
     """A recursive-descent parser at a position in a header."""
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name, self.at = text, name, 0
 
-    def leading(self) -> dict[str, str]:
+    def parse_leading_metadata(self) -> dict[str, str]:
         """Parse the metadata if it comes first, and stop where the tensors begin."""
         self.expect("{")
         start = self.at
-        if self.maybe('"__metadata__"') and self.maybe(":"):
+        if self.accept('"__metadata__"') and self.accept(":"):
             found = self.strings()
-            if self.maybe(","):
+            if self.accept(","):
                 self.space()
                 return found
         self.at = start
         self.space()
         return {}
 
-    def header(self) -> tuple[Header, dict[str, str]]:
+    def header(self) -> tuple[HeaderColumns, dict[str, str]]:
         """Parse the whole header."""
         self.at = 0
-        columns = Header([], [], [], [])
+        columns = HeaderColumns([], [], [], [])
         metadata: dict[str, str] | None = None
         for key in self.keys():
             if key == "__metadata__":
                 if metadata is not None:
                     raise FormatError("duplicate", f"{self.name}: __metadata__ is declared twice")
                 metadata = self.strings()
-            elif len(columns.names) == ODD:
-                raise FormatError("too_large", f"{self.name}: more than {ODD:,} tensors that are not written in one regular form")
+            elif len(columns.names) == MAX_IRREGULAR:
+                raise FormatError("too_large", f"{self.name}: more than {MAX_IRREGULAR:,} tensors that are not written in one regular form")
             else:
-                kind, (first, last) = self.entry(key)
+                kind, (first, last) = self.parse_entry(key)
                 columns.names.append(key)
                 columns.kinds.append(kind)
                 columns.firsts.append(first)
@@ -102,32 +102,32 @@ class Scanner:
     def keys(self) -> Iterator[str]:
         """Yield the keys of the object that begins here; the caller parses the value after each."""
         self.expect("{")
-        if self.maybe("}"):
+        if self.accept("}"):
             return
         while True:
             key = self.string()
-            if len(key) > NAME:
-                raise FormatError("too_large", f"{self.name}: expected a name of at most {NAME:,} characters, found {len(key):,}")
+            if len(key) > MAX_NAME:
+                raise FormatError("too_large", f"{self.name}: expected a name of at most {MAX_NAME:,} characters, found {len(key):,}")
             self.expect(":")
             yield key
-            if not self.maybe(","):
+            if not self.accept(","):
                 break
         self.expect("}")
 
     def strings(self) -> dict[str, str]:
         """Parse an object of strings, or null."""
         found: dict[str, str] = {}
-        if self.maybe("null"):
+        if self.accept("null"):
             return found
         for key in self.keys():
             if key in found:
                 raise FormatError("duplicate", f"{self.name}: the key {safe(key)} occurs twice in __metadata__")
-            if len(found) == STRINGS:
-                raise FormatError("too_large", f"{self.name}: more than {STRINGS:,} strings in __metadata__")
+            if len(found) == MAX_STRINGS:
+                raise FormatError("too_large", f"{self.name}: more than {MAX_STRINGS:,} strings in __metadata__")
             found[key] = self.string()
         return found
 
-    def entry(self, name: str) -> tuple[Kind, list[str]]:
+    def parse_entry(self, name: str) -> tuple[TensorKind, list[str]]:
         """Parse the three fields of a tensor, in any order."""
         found: dict[str, list[str]] = {}
         for key in self.keys():
@@ -135,17 +135,17 @@ class Scanner:
                 raise FormatError("duplicate", f"{self.name}: {safe(key, 40)} occurs twice in {safe(name)}")
             if key not in ("dtype", "shape", "data_offsets"):
                 self.fail("dtype, shape or data_offsets")
-            found[key] = [self.string()] if key == "dtype" else self.integers()
+            found[key] = [self.string()] if key == "dtype" else self.parse_integers()
         if len(found) != 3 or len(found["data_offsets"]) != 2:
             raise FormatError("header_text", f"{self.name}: {safe(name)} should have a dtype, a shape and two data_offsets")
-        return kind_of(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), found["data_offsets"]
+        return parse_kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), found["data_offsets"]
 
-    def integers(self) -> list[str]:
+    def parse_integers(self) -> list[str]:
         """Parse a short array of integers without sign, fraction or exponent."""
         self.space()
         found = pattern(ARRAY).match(self.text, self.at)
         if found is None:
-            self.fail(f"at most {DIMENSIONS} integers of at most 64 bits")
+            self.fail(f"at most {MAX_DIMENSIONS} integers of at most 64 bits")
         self.at = found.end()
         return pattern("I").findall(found[0])
 
@@ -165,7 +165,7 @@ class Scanner:
         """Skip white space."""
         self.at = SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
 
-    def maybe(self, mark: str) -> bool:
+    def accept(self, mark: str) -> bool:
         """Skip this character if it is next, and return whether it was."""
         self.space()
         if found := self.text.startswith(mark, self.at):
@@ -174,7 +174,7 @@ class Scanner:
 
     def expect(self, mark: str) -> None:
         """Skip this character; raise if it is not next."""
-        if not self.maybe(mark):
+        if not self.accept(mark):
             self.fail(mark)
 
     def fail(self, expected: str) -> NoReturn:

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from ...core.errors import FormatError, safe
 
-FIRST, MOST = 1 << 16, 1 << 20
+_FIRST_WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes that a cursor reads ahead: the first window and the largest."""
 SHORTER = "a download may be incomplete: compare its size with the publisher's"
-HEAD = 4096
+_CACHED_BYTES = 4096
 """Bytes at the start of a local file that are read at once and cached; small headers fit in."""
-FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Source:
@@ -78,7 +78,7 @@ class LocalFile(Source):
         self.name = os.fspath(path)
         try:
             self._check(known or os.stat(path))
-            self._file = os.open(self.name, FLAGS if known is None else FLAGS | os.O_NOFOLLOW)
+            self._file = os.open(self.name, _OPEN_FLAGS if known is None else _OPEN_FLAGS | os.O_NOFOLLOW)
             found = os.fstat(self._file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -92,15 +92,15 @@ class LocalFile(Source):
 
     def _check(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode):
-            raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_kind(found.st_mode)}")
+            raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_describe_mode(found.st_mode)}")
 
     def fetch(self, start: int, length: int) -> bytes:
         """Read these bytes, fewer only if the file has shrunk; the start of the file is cached."""
         if self._file < 0:
             raise ValueError(f"{safe(self.name)} is closed")
-        if start + length > HEAD:
+        if start + length > _CACHED_BYTES:
             return self._bytes(start, length)
-        self._head = self._head or self._bytes(0, min(HEAD, self.size))
+        self._head = self._head or self._bytes(0, min(_CACHED_BYTES, self.size))
         return self._head[start : start + length]
 
     def _bytes(self, start: int, length: int) -> bytes:
@@ -120,7 +120,7 @@ class LocalFile(Source):
         self.close()
 
 
-def _kind(mode: int) -> str:
+def _describe_mode(mode: int) -> str:
     tests = {"folder": stat.S_ISDIR, "pipe": stat.S_ISFIFO, "socket": stat.S_ISSOCK, "device": stat.S_ISCHR}
     return next((word for word, test in tests.items() if test(mode)), "device")
 
@@ -131,7 +131,7 @@ class Cursor:
     def __init__(self, source: Source, at: int = 0, limit: int | None = None) -> None:
         self.source, self.at = source, at
         self.limit = source.size if limit is None else limit
-        self._buffer, self._base, self._window = b"", at, FIRST
+        self._buffer, self._base, self._window = b"", at, _FIRST_WINDOW
 
     def require_bytes(self, length: int) -> None:
         """Raise unless this many bytes follow."""
@@ -146,7 +146,7 @@ class Cursor:
         if place < 0 or place + length > len(self._buffer):
             self.require_bytes(length)
             wanted = min(max(length, self._window), self.source.size - self.at)
-            self._buffer, self._base, self._window = self.source.read(self.at, wanted), self.at, min(self._window * 2, MOST)
+            self._buffer, self._base, self._window = self.source.read(self.at, wanted), self.at, min(self._window * 2, MAX_WINDOW)
             place = 0
         return self._buffer, place
 

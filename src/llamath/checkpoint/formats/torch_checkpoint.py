@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
 from .manifest import CheckpointFile, Manifest, Tensor
-from .pickle_reader import Machine
+from .pickle_reader import PickleInterpreter
 from .source import Source
-from .torch_objects import Global, Storage, Strided
+from .torch_objects import Global, Storage, TensorRecord
 from .torch_zip import Archive
 
 STREAM = 64 << 20
 """Maximum bytes of a pickle stream."""
 WINDOW = 1 << 20
 """Bytes of a legacy file that are read at first; eight times as much if its streams are longer."""
-DEPTH = 64
+MAX_DEPTH = 64
 """Maximum nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 VERSIONS = range(1, 11)
@@ -41,7 +41,7 @@ def read(source: Source) -> Manifest:
     """Read the manifest of one file."""
     try:
         head = source.read(0, min(4, source.size))
-        content = _zipped(source) if head == b"PK\3\4" else _legacy(source)
+        content = _read_zip(source) if head == b"PK\3\4" else _read_legacy(source)
         tensors, values = _tensors(content)
     except FormatError as error:
         text, name = str(error), safe(source.name)
@@ -51,14 +51,14 @@ def read(source: Source) -> Manifest:
     return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.facts, "values": values})
 
 
-def _zipped(source: Source) -> _Content:
+def _read_zip(source: Source) -> _Content:
     archive = Archive(source)
     if "constants.pkl" in archive.members or any(name.startswith("code/") for name in archive.members):
         hint = "it contains code; save its state_dict() instead"
         raise FormatError("torchscript", "this is a TorchScript archive, not a checkpoint", hint=hint)
-    facts = _facts(archive)
+    facts = _zip_metadata(archive)
     stream = archive.read("data.pkl", STREAM)
-    machine = Machine(stream, 5)
+    machine = PickleInterpreter(stream, 5)
     root, end = machine.run()
     if end != len(stream):
         raise FormatError("trailing", f"{len(stream) - end:,} bytes follow the pickle stream in data.pkl")
@@ -73,7 +73,7 @@ def _zipped(source: Source) -> _Content:
     return _Content(root, machine.storages, starts, machine.budget, facts)
 
 
-def _facts(archive: Archive) -> dict[str, Any]:
+def _zip_metadata(archive: Archive) -> dict[str, Any]:
     """Read the archive's version and byte order, with the checks that torch makes."""
     if ".data/version" in archive.members:
         raise FormatError("version", "it has a .data/version, as packages do and checkpoints do not")
@@ -91,7 +91,7 @@ def _facts(archive: Archive) -> dict[str, Any]:
     return {"container": "zip", "version": int(version), "byteorder": "little"}
 
 
-def _legacy(source: Source) -> _Content:
+def _read_legacy(source: Source) -> _Content:
     head = source.read(0, min(512, source.size))
     if _is_tar(head):
         raise FormatError("tar", "this is the tar container of torch before 0.4", hint="load and save it with a later torch")
@@ -100,19 +100,19 @@ def _legacy(source: Source) -> _Content:
     window = min(WINDOW, source.size)
     while True:
         try:
-            machine, root, keys, at = _streams(source.read(0, window))
+            machine, root, keys, at = _read_streams(source.read(0, window))
             break
         except FormatError as error:
             if error.code != "truncated" or window >= min(source.size, STREAM):
                 raise
             window = min(window * 8, source.size, STREAM)
     facts = {"container": "legacy", "version": PROTOCOL, "byteorder": "little"}
-    return _Content(root, machine.storages, _storages(source, machine.storages, keys, at), machine.budget, facts)
+    return _Content(root, machine.storages, _storage_starts(source, machine.storages, keys, at), machine.budget, facts)
 
 
-def _streams(data: bytes) -> tuple[Machine, Any, list[Any], int]:
+def _read_streams(data: bytes) -> tuple[PickleInterpreter, Any, list[Any], int]:
     """Read the five streams; returns the object, the storages' keys and the start of the storages."""
-    machine = Machine(data, 6)
+    machine = PickleInterpreter(data, 6)
     magic, at = machine.run()
     if type(magic) is not int or magic != MAGIC:
         raise FormatError("magic", "a pickle stream, but not one that torch.save wrote")
@@ -131,7 +131,7 @@ def _streams(data: bytes) -> tuple[Machine, Any, list[Any], int]:
     return machine, root, keys, at
 
 
-def _storages(source: Source, storages: Mapping[str, Storage], keys: Iterable[str], at: int) -> dict[str, int]:
+def _storage_starts(source: Source, storages: Mapping[str, Storage], keys: Iterable[str], at: int) -> dict[str, int]:
     """Return the start of each storage: each follows its number of elements, and the last ends the file."""
     starts = {}
     for key in keys:
@@ -166,7 +166,7 @@ def _tensors(content: _Content) -> tuple[list[Tensor], dict[str, Any]]:
     seen: set[str] = set()
     for name, leaf, keyed in _leaves(content.root, content.budget):
         kind = type(leaf)
-        if kind is Strided:
+        if kind is TensorRecord:
             if name in seen:
                 raise FormatError("duplicate_name", f"two tensors are named {safe(name)}, by different paths")
             seen.add(name)
@@ -198,8 +198,8 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
                 continue
             if id(value) in active:
                 raise FormatError("cycle", f"{safe(name)} contains itself")
-            if len(path) >= DEPTH:
-                raise FormatError("depth", f"{safe(name)} is nested more than {DEPTH} levels deep")
+            if len(path) >= MAX_DEPTH:
+                raise FormatError("depth", f"{safe(name)} is nested more than {MAX_DEPTH} levels deep")
             active.add(id(value))
             path.append((id(value), f"{name}.", isinstance(value, dict), _items(value)))
             break

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...core.errors import FormatError, safe
 from .dtypes import PLAIN
 
-WIDEST = 1 << 63
+MAX_SIZE = 1 << 63
 """Sizes, strides, offsets and counts must be less than this, as in torch."""
 DIMENSIONS = 64
 
@@ -47,7 +47,7 @@ _QUANTIZED = r"torch\.(?:Q\w{3,9}Storage|qu?int\w{1,4}|per_(?:tensor|channel)_\w
 _UNNAMED = r"torch\.(?:ComplexDoubleStorage|complex(?:32|128)|u?int[1-7]|bits[0-9x]{1,3}|float4_e2m1fn_x2)"
 _DEVICE = r"(?:cpu|cuda|mps|xpu|meta)(:(?:0|[1-9][0-9]?))?"
 
-Spend = Callable[[int], None]
+Charge = Callable[[int], None]
 """Charges work that a stream could repeat."""
 
 
@@ -66,7 +66,7 @@ class Storage(NamedTuple):
     bytes: int  # as declared
 
 
-class Strided(NamedTuple):
+class TensorRecord(NamedTuple):
     """A tensor: a view of a storage; its elements span the storage's bytes `start` to `end`."""
 
     storage: Storage
@@ -77,19 +77,19 @@ class Strided(NamedTuple):
     end: int
 
 
-class Inert(NamedTuple):
+class PlainValue(NamedTuple):
     """A plain value that is not needed: bytes, a set, a device, a layout."""
 
     kind: str
 
 
-class Ordered(dict[str | bytes, Any]):
+class OrderedDictRecord(dict[str | bytes, Any]):
     """An `OrderedDict`; the only record with attributes, which are dropped."""
 
     __slots__ = ()
 
 
-class Tally(dict[str | bytes, Any]):
+class CounterRecord(dict[str | bytes, Any]):
     """A `Counter`."""
 
     __slots__ = ()
@@ -120,7 +120,7 @@ def stored(pid: Any, fields: int) -> Storage:
     _, kind, key, location, elements, *view = pid
     if type(kind) is not Global or kind.name not in STORAGES or (view and not STORAGES[kind.name]):
         raise FormatError("storage", "a storage of an unknown kind")
-    if type(key) is not str or type(location) is not str or type(elements) is not int or not 0 <= elements < WIDEST:
+    if type(key) is not str or type(location) is not str or type(elements) is not int or not 0 <= elements < MAX_SIZE:
         raise FormatError("storage", "a storage's key and place are strings, and its size is a number")
     if view and view[0] is not None:
         raise FormatError("storage", f"storage {safe(key)} is a view of another", hint="torch before 0.4 wrote such; save it again")
@@ -139,8 +139,8 @@ def put(target: dict[str | bytes, Any], key: Any, value: Any) -> None:
     target[key] = value
 
 
-def _ordered(args: tuple[Any, ...], spend: Spend) -> Ordered:
-    made = Ordered()
+def _ordered(args: tuple[Any, ...], spend: Charge) -> OrderedDictRecord:
+    made = OrderedDictRecord()
     if args:
         _expect("OrderedDict", len(args) == 1 and type(args[0]) is list)
         spend(8 * len(args[0]))
@@ -150,62 +150,62 @@ def _ordered(args: tuple[Any, ...], spend: Spend) -> Ordered:
     return made
 
 
-def _tally(args: tuple[Any, ...], spend: Spend) -> Tally:
-    _expect("Counter", not args or (len(args) == 1 and type(args[0]) in (dict, Tally)))
+def _tally(args: tuple[Any, ...], spend: Charge) -> CounterRecord:
+    _expect("Counter", not args or (len(args) == 1 and type(args[0]) in (dict, CounterRecord)))
     spend(8 * sum(map(len, args)))
-    return Tally(*args)
+    return CounterRecord(*args)
 
 
-def _bytes(args: tuple[Any, ...], spend: Spend) -> Inert:
+def _bytes(args: tuple[Any, ...], spend: Charge) -> PlainValue:
     _expect("encode", len(args) == 2 and type(args[0]) is str and type(args[1]) is str and args[1] == "latin1")
     spend(len(args[0]))
     _expect("encode", args[0].isascii() or max(args[0]) < "\u0100")
-    return Inert("bytes")
+    return PlainValue("bytes")
 
 
-def _bytearray(args: tuple[Any, ...], spend: Spend) -> Inert:
+def _bytearray(args: tuple[Any, ...], spend: Charge) -> PlainValue:
     spend(len(args))
-    _expect("bytearray", not args or (len(args) == 1 and type(args[0]) is Inert and args[0].kind == "bytes"))
-    return Inert("bytearray")
+    _expect("bytearray", not args or (len(args) == 1 and type(args[0]) is PlainValue and args[0].kind == "bytes"))
+    return PlainValue("bytearray")
 
 
-def _set(args: tuple[Any, ...], spend: Spend) -> Inert:
+def _set(args: tuple[Any, ...], spend: Charge) -> PlainValue:
     _expect("set", len(args) == 1 and type(args[0]) is list)
     spend(len(args[0]))
     _expect("set", all(type(item) in (str, int, float, bool, type(None)) for item in args[0]))
-    return Inert("set")
+    return PlainValue("set")
 
 
-def _complex(args: tuple[Any, ...], _: Spend) -> Inert:
+def _complex(args: tuple[Any, ...], _: Charge) -> PlainValue:
     _expect("complex", len(args) == 2 and type(args[0]) is type(args[1]) is float)
-    return Inert("complex")
+    return PlainValue("complex")
 
 
-def _size(args: tuple[Any, ...], spend: Spend) -> tuple[int, ...]:
+def _size(args: tuple[Any, ...], spend: Charge) -> tuple[int, ...]:
     _expect("Size", len(args) == 1 and type(args[0]) is tuple)
     spend(len(args[0]))
-    _expect("Size", all(type(size) is int and 0 <= size < WIDEST for size in args[0]))
+    _expect("Size", all(type(size) is int and 0 <= size < MAX_SIZE for size in args[0]))
     return tuple(args[0])
 
 
-def _device(args: tuple[Any, ...], _: Spend) -> Inert:
+def _device(args: tuple[Any, ...], _: Charge) -> PlainValue:
     _expect("device", 0 < len(args) < 3 and type(args[0]) is str)
     found = re.fullmatch(_DEVICE, args[0])
     _expect("device", found and (len(args) == 1 or (not found[1] and type(args[1]) is int and 0 <= args[1] < 100)))
-    return Inert("device")
+    return PlainValue("device")
 
 
-def _layout(args: tuple[Any, ...], _: Spend) -> Inert:
+def _layout(args: tuple[Any, ...], _: Charge) -> PlainValue:
     _expect("_get_layout", len(args) == 1 and type(args[0]) is str and args[0] == "torch.strided")
-    return Inert("layout")
+    return PlainValue("layout")
 
 
-def _tensor(args: tuple[Any, ...], _: Spend) -> Strided:
+def _tensor(args: tuple[Any, ...], _: Charge) -> TensorRecord:
     _expect("_rebuild_tensor", len(args) == 4)
     return _strided(args, None)
 
 
-def _tensor_v2(args: tuple[Any, ...], _: Spend) -> Strided:
+def _tensor_v2(args: tuple[Any, ...], _: Charge) -> TensorRecord:
     _expect("_rebuild_tensor_v2", 6 <= len(args) <= 7)
     tensor = _strided(args[:4], None)
     _gradient(tensor, args[4], args[5])
@@ -213,7 +213,7 @@ def _tensor_v2(args: tuple[Any, ...], _: Spend) -> Strided:
     return tensor
 
 
-def _tensor_v3(args: tuple[Any, ...], _: Spend) -> Strided:
+def _tensor_v3(args: tuple[Any, ...], _: Charge) -> TensorRecord:
     _expect("_rebuild_tensor_v3", 7 <= len(args) <= 8 and type(args[6]) is Global and args[6].name in DTYPES)
     tensor = _strided(args[:4], DTYPES[args[6].name])
     _gradient(tensor, args[4], args[5])
@@ -222,16 +222,16 @@ def _tensor_v3(args: tuple[Any, ...], _: Spend) -> Strided:
     return tensor
 
 
-def _parameter(args: tuple[Any, ...], _: Spend) -> Strided:
-    _expect("_rebuild_parameter", len(args) == 3 and type(args[0]) is Strided)
-    tensor: Strided = args[0]
+def _parameter(args: tuple[Any, ...], _: Charge) -> TensorRecord:
+    _expect("_rebuild_parameter", len(args) == 3 and type(args[0]) is TensorRecord)
+    tensor: TensorRecord = args[0]
     _gradient(tensor, args[1], args[2])
     return tensor
 
 
-def _gradient(tensor: Strided, wanted: Any, hooks: Any) -> None:
+def _gradient(tensor: TensorRecord, wanted: Any, hooks: Any) -> None:
     _expect("requires_grad", type(wanted) is bool and (not wanted or (tensor.dtype[0] in "FBC" and tensor.dtype != "BOOL")))
-    if hooks is not None and not (type(hooks) is Ordered and not hooks):
+    if hooks is not None and not (type(hooks) is OrderedDictRecord and not hooks):
         raise FormatError("hooks", "a tensor has hooks, or what should be none is not")
 
 
@@ -241,7 +241,7 @@ def _bits(metadata: tuple[Any, ...]) -> None:
         raise FormatError("conjugate", "a tensor is a conjugate or negative view, so its bytes are not its values", hint=hint)
 
 
-def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
+def _strided(args: tuple[Any, ...], dtype: str | None) -> TensorRecord:
     """Return the record of a tensor, whose elements must be inside its storage."""
     storage, offset, shape, strides = args
     if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
@@ -250,12 +250,12 @@ def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
         raise FormatError("tensor", f"a tensor has {len(shape)} sizes and {len(strides)} strides; at most {DIMENSIONS} are read")
     dense, last, elements = True, 0, 1
     for size, stride in zip((1, *shape)[::-1], (offset, *strides)[::-1], strict=True):
-        if type(size) is not int or type(stride) is not int or not (0 <= size < WIDEST and 0 <= stride < WIDEST):
+        if type(size) is not int or type(stride) is not int or not (0 <= size < MAX_SIZE and 0 <= stride < MAX_SIZE):
             raise FormatError("tensor", "an offset, a size or a stride is not a number from 0 to 2**63 - 1")
         dense = dense and (size == 1 or stride == elements)
         last += (size - 1) * stride
         elements *= size or 1
-    if elements >= WIDEST:
+    if elements >= MAX_SIZE:
         raise FormatError("tensor", "a tensor has 2**63 elements or more")
     dtype = dtype or storage.dtype or "U8"
     width, empty = PLAIN[dtype].bytes, 0 in shape
@@ -264,7 +264,7 @@ def _strided(args: tuple[Any, ...], dtype: str | None) -> Strided:
         start = end = min(start, storage.bytes)
     elif end > storage.bytes:
         raise FormatError("bounds", f"a tensor needs {end:,} bytes of storage {safe(storage.key)}, which has {storage.bytes:,}")
-    return Strided(storage, dtype, shape, None if dense or empty else strides, start, end)
+    return TensorRecord(storage, dtype, shape, None if dense or empty else strides, start, end)
 
 
 def _expect(what: str, held: object) -> None:
@@ -272,7 +272,7 @@ def _expect(what: str, held: object) -> None:
         raise FormatError("argument", f"{what} has arguments that torch does not write")
 
 
-CALLS: dict[str, Callable[[tuple[Any, ...], Spend], Any]] = {
+CALLS: dict[str, Callable[[tuple[Any, ...], Charge], Any]] = {
     "collections.OrderedDict": _ordered,
     "collections.Counter": _tally,
     "_codecs.encode": _bytes,

@@ -25,7 +25,7 @@ _AFTER, _AFTER64 = Struct("<4s3L"), Struct("<4sL2Q")
 _MOST, _MOST64 = 0xFFFF, 0xFFFFFFFF
 _SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
 _LONGEST = 511  # maximum bytes of a name; torch truncates longer ones
-DIRECTORY = 64 << 20
+MAX_DIRECTORY_BYTES = 64 << 20
 """Maximum bytes of the directory, about 900,000 members."""
 
 
@@ -51,10 +51,10 @@ class Archive:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        directory, count, end = _directory(source)
-        entries = list(_entries(directory, count))
-        starts = _tiled(source, entries, end)
-        self.folder = _folder(entries)
+        directory, count, end = _read_directory(source)
+        entries = list(_parse_entries(directory, count))
+        starts = _data_starts(source, entries, end)
+        self.folder = _top_folder(entries)
         self.summed = any(entry.crc for entry in entries)  # all 0 if torch was told to write no checksums
         cut = len(self.folder) + 1
         self.members = {
@@ -76,7 +76,7 @@ class Archive:
         return data
 
 
-def _directory(source: Source) -> tuple[bytes, int, int]:
+def _read_directory(source: Source) -> tuple[bytes, int, int]:
     """Read the central directory; returns its bytes, the expected number of entries and its start."""
     tail = source.read(max(0, source.size - _END.size - _LOCATOR.size - _END64.size), min(source.size, 98))
     if len(tail) < _END.size:
@@ -87,7 +87,7 @@ def _directory(source: Source) -> tuple[bytes, int, int]:
     records = _END.size
     if tail[-42:-38] == b"PK\6\7":
         claimed = (here, count, size, start)
-        disk, first, here, count, size, start = _wide(tail, source.size - 98, disk | first)
+        disk, first, here, count, size, start = _read_zip64_end(tail, source.size - 98, disk | first)
         if claimed != (min(here, _MOST), min(count, _MOST), min(size, _MOST64), min(start, _MOST64)):
             raise FormatError("end_record", "the end record and its zip64 twin contradict each other")
         records = 98
@@ -95,12 +95,12 @@ def _directory(source: Source) -> tuple[bytes, int, int]:
         raise FormatError("multi_disk", "the archive spans several disks")
     if start + size != source.size - records:
         raise FormatError("end_record", f"the directory of {size:,} bytes at {start:,} does not end where the end records begin")
-    if size > DIRECTORY or count * _ENTRY.size > size:
-        raise FormatError("directory", f"{count:,} entries in {size:,} bytes: more than fit, or more than {DIRECTORY:,} bytes")
+    if size > MAX_DIRECTORY_BYTES or count * _ENTRY.size > size:
+        raise FormatError("directory", f"{count:,} entries in {size:,} bytes: more than fit, or more than {MAX_DIRECTORY_BYTES:,} bytes")
     return source.read(start, size), count, start
 
 
-def _wide(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, int, int, int]:
+def _read_zip64_end(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, int, int, int]:
     """Read the zip64 end record: disk, first disk, entries on this disk, entries, size and start of the directory."""
     if len(tail) < 98:
         raise FormatError("end_record", "a zip64 locator without a zip64 end record before it")
@@ -111,7 +111,7 @@ def _wide(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, int, int, i
     return disk | located | narrow, first + (disks != 1), here, count, size, start
 
 
-def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
+def _parse_entries(directory: bytes, count: int) -> Iterator[_Entry]:
     """Yield the directory's entries; each must be uncompressed and on this disk."""
     at = 0
     for _ in range(count):
@@ -121,41 +121,41 @@ def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
         name = directory[at + _ENTRY.size : at + _ENTRY.size + named]
         at += _ENTRY.size + named + extra + comment
         if mark != b"PK\1\2" or at > len(directory) or comment:
-            raise FormatError("directory", f"the directory is damaged near {_shown(name)}")
-        _plain(name, flags, method, kind)
+            raise FormatError("directory", f"the directory is damaged near {_display(name)}")
+        _check_entry(name, flags, method, kind)
         if disk:
-            raise FormatError("multi_disk", f"{_shown(name)} is on another disk")
+            raise FormatError("multi_disk", f"{_display(name)} is on another disk")
         if _MOST64 in (packed, size, start):
-            size, packed, start = _widened(directory[at - extra : at], (size, packed, start), name)
+            size, packed, start = _zip64_fields(directory[at - extra : at], (size, packed, start), name)
         if packed != size:
-            raise FormatError("compressed", f"{_shown(name)} is stored, yet its two sizes differ: {packed:,} and {size:,}")
+            raise FormatError("compressed", f"{_display(name)} is stored, yet its two sizes differ: {packed:,} and {size:,}")
         yield _Entry(name, flags, crc, size, start)
     if at != len(directory):
         raise FormatError("directory", f"{len(directory) - at:,} bytes follow the directory's {count:,} entries")
 
 
-def _plain(name: bytes, flags: int, method: int, kind: int) -> None:
+def _check_entry(name: bytes, flags: int, method: int, kind: int) -> None:
     if method:
         raise FormatError(
-            "compressed", f"{_shown(name)} is compressed (method {method})", hint="torch.save does not compress; was it zipped again?"
+            "compressed", f"{_display(name)} is compressed (method {method})", hint="torch.save does not compress; was it zipped again?"
         )
     if flags & 0x2041:
-        raise FormatError("encrypted", f"{_shown(name)} is encrypted")
+        raise FormatError("encrypted", f"{_display(name)} is encrypted")
     if flags & ~(_SIZES_AFTER | _UTF8):
-        raise FormatError("flags", f"{_shown(name)} has flags {flags:#x} that torch never sets")
+        raise FormatError("flags", f"{_display(name)} has flags {flags:#x} that torch never sets")
     path = b"/%b/" % name
     odd = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
     if odd or kind & _FOLDER or len(name) > _LONGEST:
         raise FormatError(
-            "name", f"{_shown(name)} is not a valid member name: empty, absolute, with .. or \\ or NUL, a folder, or too long"
+            "name", f"{_display(name)} is not a valid member name: empty, absolute, with .. or \\ or NUL, a folder, or too long"
         )
     try:
         name.decode("utf-8" if flags & _UTF8 else "ascii")
     except UnicodeDecodeError as error:
-        raise FormatError("name", f"{_shown(name)}: its name is not text") from error
+        raise FormatError("name", f"{_display(name)}: its name is not text") from error
 
 
-def _widened(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
+def _zip64_fields(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
     """Replace saturated fields, in order, by those of the zip64 extra field."""
     at = 0
     while at + 4 <= len(extra):
@@ -166,12 +166,12 @@ def _widened(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[int]:
     else:
         kind = length = 0
     if kind != 1 or at > len(extra) or length != 8 * fields.count(_MOST64):
-        raise FormatError("zip64", f"{_shown(name)}: its zip64 field does not contain the expected sizes")
+        raise FormatError("zip64", f"{_display(name)}: its zip64 field does not contain the expected sizes")
     wide = iter([int.from_bytes(extra[place : place + 8], "little") for place in range(at - length, at, 8)])
     return [next(wide) if field == _MOST64 else field for field in fields]
 
 
-def _tiled(source: Source, entries: list[_Entry], end: int) -> list[int]:
+def _data_starts(source: Source, entries: list[_Entry], end: int) -> list[int]:
     """Return where each member's data starts; local headers, data and descriptors must fill the file up to the directory."""
     starts = [0] * len(entries)
     at, before = 0, None
@@ -179,14 +179,14 @@ def _tiled(source: Source, entries: list[_Entry], end: int) -> list[int]:
         entry = entries[index]
         gap = _gap(before, at, entry.at)
         if entry.at + _LOCAL.size + len(entry.name) > end:
-            raise FormatError("overlap", f"{_shown(entry.name)} reaches into the directory")
+            raise FormatError("overlap", f"{_display(entry.name)} reaches into the directory")
         data = source.read(at, gap + _LOCAL.size + len(entry.name))
-        _closed(before, data[:gap])
-        starts[index] = start = entry.at + _LOCAL.size + len(entry.name) + _local(source, entry, data[gap:])
+        _check_descriptor(before, data[:gap])
+        starts[index] = start = entry.at + _LOCAL.size + len(entry.name) + _check_local_header(source, entry, data[gap:])
         at, before = start + entry.size, entry
         if at > end:
-            raise FormatError("overlap", f"{_shown(entry.name)} reaches into the directory")
-    _closed(before, source.read(at, _gap(before, at, end)))
+            raise FormatError("overlap", f"{_display(entry.name)} reaches into the directory")
+    _check_descriptor(before, source.read(at, _gap(before, at, end)))
     return starts
 
 
@@ -194,48 +194,48 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
     """Return the number of bytes between a member's data and the next record: none, or a data descriptor."""
     gap = until - at
     if gap < 0:
-        raise FormatError("overlap", f"{_shown(before.name) if before else 'a member'} overlaps what follows it by {-gap:,} bytes")
+        raise FormatError("overlap", f"{_display(before.name) if before else 'a member'} overlaps what follows it by {-gap:,} bytes")
     after = (_AFTER.size, _AFTER64.size) if before and before.flags & _SIZES_AFTER else (0,)
     if gap not in after and (gap or (before and before.size)):
         raise FormatError("gap", f"{gap:,} bytes at {at:,} belong to no member")
     return gap
 
 
-def _closed(entry: _Entry | None, after: bytes) -> None:
+def _check_descriptor(entry: _Entry | None, after: bytes) -> None:
     """Verify the data descriptor, if there is one."""
     layout = _AFTER if len(after) == _AFTER.size else _AFTER64
     if entry and after and layout.unpack(after) != (b"PK\7\x08", entry.crc, entry.size, entry.size):
-        raise FormatError("local_header", f"{_shown(entry.name)}: what follows its data contradicts the directory")
+        raise FormatError("local_header", f"{_display(entry.name)}: what follows its data contradicts the directory")
 
 
-def _local(source: Source, entry: _Entry, header: bytes) -> int:
+def _check_local_header(source: Source, entry: _Entry, header: bytes) -> int:
     """Verify a local header and return the length of its extra field."""
     mark, _, flags, method, _, _, crc, packed, size, named, extra = _LOCAL.unpack_from(header)
     same = mark == b"PK\3\4" and (flags, method, named) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
     sizes: tuple[int, ...] = (size, packed)
     if _MOST64 in sizes:
         more = source.read(entry.at + len(header), min(extra, source.size - entry.at - len(header)))
-        sizes = tuple(_widened(more, sizes, entry.name))
+        sizes = tuple(_zip64_fields(more, sizes, entry.name))
     if not same or ((crc, *sizes) != (entry.crc, entry.size, entry.size) and (any((crc, *sizes)) or not flags & _SIZES_AFTER)):
-        raise FormatError("local_header", f"{_shown(entry.name)}: its local header contradicts the directory")
+        raise FormatError("local_header", f"{_display(entry.name)}: its local header contradicts the directory")
     return int(extra)
 
 
-def _folder(entries: list[_Entry]) -> bytes:
+def _top_folder(entries: list[_Entry]) -> bytes:
     """Return the top folder of all members, whose names must differ in more than case, which torch ignores."""
     if not entries:
         raise FormatError("missing_member", "the archive is empty")
     folder, slash, _ = entries[0].name.partition(b"/")
     for entry in entries:
         if not slash or not entry.name.startswith(folder + b"/"):
-            raise FormatError("name", f"{_shown(entry.name)} is not in the archive's folder {_shown(folder)}")
+            raise FormatError("name", f"{_display(entry.name)} is not in the archive's folder {_display(folder)}")
     seen: set[bytes] = set()
     for entry in entries:
         if entry.name.lower() in seen:
-            raise FormatError("duplicate_member", f"{_shown(entry.name)} is there twice")
+            raise FormatError("duplicate_member", f"{_display(entry.name)} is there twice")
         seen.add(entry.name.lower())
     return folder
 
 
-def _shown(name: bytes) -> str:
+def _display(name: bytes) -> str:
     return repr(safe(name.decode("utf-8", "replace")))

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from ...core.errors import UnknownModel, safe
-from ..formats.gguf import HEAD, Array
+from ..formats.gguf import MAX_KEPT_VALUES, Array
 from ..formats.manifest import Tensor
 
 ReadTensor = Callable[[Tensor], bytes]
@@ -80,7 +80,7 @@ class GGUFHeader:
         """Return the elements of a short array."""
         value = self.get(key)
         if type(value) is not Array or len(value.head) != value.count:
-            raise self.error(key, f"should be an array of at most {HEAD} elements, not {safe(repr(value), 60)}")
+            raise self.error(key, f"should be an array of at most {MAX_KEPT_VALUES} elements, not {safe(repr(value), 60)}")
         return list(value.head)
 
     def real(self, key: str) -> float | None:

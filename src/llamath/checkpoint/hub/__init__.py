@@ -30,7 +30,7 @@ class RemoteCheckpoint(NamedTuple):
     revision: str  # empty where there are no revisions
 
 
-class Found(NamedTuple):
+class _OpenedFolder(NamedTuple):
     """A remote folder, and the file in it that was given, if any."""
 
     folder: Folder
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> RemoteCheckpoint:
     """Read the header of the checkpoint at `hf://org/name[@revision][/file]`, `org/name`, `https://…` or `s3://…`."""
-    with _open(text, limits) as found:
+    with _open_folder(text, limits) as found:
         folder, file = found.folder, found.file
         if not file:
             manifest = checkpoint.read_folder(folder, problems)
@@ -53,15 +53,15 @@ def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limi
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:
     """Read the configuration at an address or in the repository or folder there; returns it and its address with the commit."""
-    with _open(text, limits) as found:
+    with _open_folder(text, limits) as found:
         if found.file.endswith(".json"):
             return found.folder.json(found.file), found.folder.path(found.file)
-        if beside := _config(found.folder):
+        if beside := _find_config(found.folder):
             return beside[1], found.folder.path(beside[0])
         raise ConfigError(f"{safe(found.folder.name)} has neither {' nor '.join(CONFIG_FILES)}")
 
 
-def _config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
+def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
     """Read the configuration in a folder; returns its file name and keys, or None."""
     for name in CONFIG_FILES:
         try:
@@ -73,15 +73,15 @@ def _config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
 
 
 @contextmanager
-def _open(text: str, limits: Limits | None) -> Iterator[Found]:
+def _open_folder(text: str, limits: Limits | None) -> Iterator[_OpenedFolder]:
     repo = parse_repo(text)
     if not repo and not text.startswith(("http://", "https://")):
-        yield Found(*open_bucket(text))
+        yield _OpenedFolder(*open_bucket(text))
         return
     with closing(new_session(limits) if repo else Session(limits=limits)) as link:
         if repo:
             folder = HubFolder(link, repo)
-            yield Found(folder, folder.file, folder.commit)
+            yield _OpenedFolder(folder, folder.file, folder.commit)
         else:
             web = WebFolder(link, link.parse_url(text))
-            yield Found(web, web.file)
+            yield _OpenedFolder(web, web.file)

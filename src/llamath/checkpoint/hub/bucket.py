@@ -17,10 +17,19 @@ from .http_file import BUDGET
 from .remote_folder import RemoteFolder
 
 T = TypeVar("T")
-STORES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "memory": "fsspec"}
+_IMPLEMENTATIONS = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "memory": "fsspec",
+}
 """Scheme → fsspec implementation; `memory` is for tests."""
 
-INCLUDED = frozenset(("s3fs", "gcsfs"))
+_IN_EXTRA = frozenset(("s3fs", "gcsfs"))
 """Packages in the extra `hub`."""
 
 
@@ -81,8 +90,8 @@ class BucketFolder(RemoteFolder):
 def open_bucket(text: str) -> tuple[BucketFolder, str]:
     """Return the folder at an address, or that of the object there, and the object's name or an empty string."""
     scheme, _, rest = text.partition("://")
-    if scheme not in STORES or "::" in text or "@" in rest.partition("/")[0]:
-        raise RemoteError("scheme", f"{safe(text)}: expected one of {', '.join(STORES)}, without a user name or chained stores")
+    if scheme not in _IMPLEMENTATIONS or "::" in text or "@" in rest.partition("/")[0]:
+        raise RemoteError("scheme", f"{safe(text)}: expected one of {', '.join(_IMPLEMENTATIONS)}, without a user name or chained stores")
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
@@ -90,9 +99,11 @@ def open_bucket(text: str) -> tuple[BucketFolder, str]:
     try:
         store, path = url_to_fs(text)
     except ImportError:
-        if STORES[scheme] in INCLUDED:
-            raise MissingExtra(STORES[scheme], "hub") from None
-        raise LlamathError(f"{scheme}:// needs {STORES[scheme]}, which is not installed", hint=f"pip install {STORES[scheme]}") from None
+        if _IMPLEMENTATIONS[scheme] in _IN_EXTRA:
+            raise MissingExtra(_IMPLEMENTATIONS[scheme], "hub") from None
+        raise LlamathError(
+            f"{scheme}:// needs {_IMPLEMENTATIONS[scheme]}, which is not installed", hint=f"pip install {_IMPLEMENTATIONS[scheme]}"
+        ) from None
     if _call_store(text, lambda: store.isdir(path)):
         return BucketFolder(store, path, text), ""
     return BucketFolder(store, posixpath.dirname(path), posixpath.dirname(text)), posixpath.basename(path)

@@ -23,8 +23,8 @@ from urllib.request import getproxies, proxy_bypass
 from ...core.errors import RemoteError, safe
 from .urls import Url, parse_url
 
-REDIRECTS = (301, 302, 303, 307, 308)
-HEADERS, CHUNK = 256 << 10, 1 << 20
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+MAX_OVERHEAD, CHUNK = 256 << 10, 1 << 20
 """Maximum bytes of a response besides its body; bytes of body that are read at once."""
 
 
@@ -62,7 +62,7 @@ class _Meter:
     """The remaining time and bytes of a response."""
 
     def __init__(self, where: str, silence: float, end: float, most: int, clock: Callable[[], float]) -> None:
-        self.where, self.silence, self.end, self.left, self.clock = where, silence, end, most + HEADERS, clock
+        self.where, self.silence, self.end, self.left, self.clock = where, silence, end, most + MAX_OVERHEAD, clock
 
     def wait(self) -> float:
         """Return the timeout for the next bytes."""
@@ -134,8 +134,8 @@ class Session:
         end = min(self._clock() + self.limits.response, self._until)
         start = there
         for _ in range(self.limits.redirects + 1):
-            reply = self._exchange(there, ask, end)
-            if reply.status not in REDIRECTS:
+            reply = self._send_with_retry(there, ask, end)
+            if reply.status not in REDIRECT_STATUSES:
                 return reply
             there = there.redirected_to(reply.headers.get("Location", ""))
         raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
@@ -148,13 +148,13 @@ class Session:
         for link in links:
             link.close()
 
-    def _exchange(self, there: Url, ask: Request, end: float) -> Response:
+    def _send_with_retry(self, there: Url, ask: Request, end: float) -> Response:
         """Send one request, again on a new connection if it is dropped."""
         for last in (False, True):
             meter = _Meter(there.display, self.limits.read, end, ask.max_bytes, self._clock)
-            link = self._link(there, fresh=last)
+            link = self._connection(there, fresh=last)
             try:
-                return self._talk(link, there, ask, meter)
+                return self._send(link, there, ask, meter)
             except TimeoutError:
                 link.close()
                 raise RemoteError("timeout", f"{there.display} takes too long to answer", hint="try again later") from None
@@ -170,18 +170,18 @@ class Session:
                 raise
         raise AssertionError
 
-    def _talk(self, link: HTTPConnection, there: Url, ask: Request, meter: _Meter) -> Response:
+    def _send(self, link: HTTPConnection, there: Url, ask: Request, meter: _Meter) -> Response:
         link.response_class = partial(_MeteredResponse, meter)  # type: ignore[assignment]
         link.timeout = min(meter.wait(), self.limits.connect)
         if link.sock is not None:
             link.sock.settimeout(meter.wait())
-        target, headers = self._request(there, ask)
+        target, headers = self._target_and_headers(there, ask)
         link.request("GET", target, headers=headers)
         with link.getresponse() as answer:
-            if answer.status in REDIRECTS:
-                body = _body(answer, answer.length if answer.length and answer.length <= HEADERS else 0, HEADERS, there)
+            if answer.status in REDIRECT_STATUSES:
+                body = _read_body(answer, answer.length if answer.length and answer.length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, there)
             elif answer.status in (200, 206, 416):
-                body = _body(answer, ask.check(there, answer), ask.max_bytes, there)
+                body = _read_body(answer, ask.check(there, answer), ask.max_bytes, there)
             else:
                 raise _error_for_status(there, answer.status, answer.headers)
             reply = Response(there, answer.status, answer.headers, body)
@@ -193,7 +193,7 @@ class Session:
             link.close()
         return reply
 
-    def _request(self, there: Url, ask: Request) -> tuple[str, dict[str, str]]:
+    def _target_and_headers(self, there: Url, ask: Request) -> tuple[str, dict[str, str]]:
         """Return the request target and headers; only a trusted URL gets the token."""
         headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **ask.headers()}
         if there.is_trusted:
@@ -202,7 +202,7 @@ class Session:
             return there.url, headers | between.headers
         return there.path + there.query, headers
 
-    def _link(self, there: Url, *, fresh: bool) -> HTTPConnection:
+    def _connection(self, there: Url, *, fresh: bool) -> HTTPConnection:
         """Return an idle connection to a URL's origin, or a new one."""
         with self._lock:
             if not fresh and (idle := self._idle.get(there.origin)):
@@ -219,7 +219,7 @@ class Session:
         return link
 
 
-def _body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> bytes:
+def _read_body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> bytes:
     """Read a body of the expected length or, if that is unknown, of at most `most` bytes."""
     parts: list[bytes] = []
     got, wanted = 0, most + 1 if expected is None else expected

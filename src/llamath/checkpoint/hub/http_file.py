@@ -16,7 +16,7 @@ from ..formats.source import Source
 from .http_client import Session
 from .urls import Url
 
-HEAD = 24
+FIRST_BYTES = 24
 """Bytes of the first request, which tell the format; the response tells the file size."""
 BUDGET = 128 << 20
 """Maximum bytes read from one file; the largest published header has about 30 million."""
@@ -41,7 +41,7 @@ class _RangeRequest(NamedTuple):
             return 0
         if answer.status != 206:
             raise self._wrong(there, f"status {answer.status}, not 206", _NO_RANGES)
-        _identity(there, answer)
+        _require_no_encoding(there, answer)
         first, last, size = _parse_content_range(answer.headers.get("Content-Range", "")) or (-1, -1, -1)
         if size < 0:
             raise self._wrong(there, "no valid Content-Range")
@@ -71,7 +71,7 @@ class _FileRequest(NamedTuple):
         """Check the response and return its length, if the server declares it."""
         if answer.status != 200:
             raise RemoteError("status", f"{there.display}: expected status 200, found {answer.status}")
-        _identity(there, answer)
+        _require_no_encoding(there, answer)
         if answer.length is not None and answer.length > self.max_bytes:
             raise RemoteError("too_large", f"{there.display} has {answer.length:,} bytes; at most {self.max_bytes:,} are read")
         return answer.length
@@ -85,13 +85,13 @@ class HttpFile(Source):
         try:
             there = self._session.parse_url(url)
             self.name = name or there.site + there.path
-            reply = self._session.get(there, _RangeRequest(0, HEAD))
+            reply = self._session.get(there, _RangeRequest(0, FIRST_BYTES))
         except BaseException:
             self.close()
             raise
         found = _parse_content_range(reply.headers.get("Content-Range", ""))
         self._place, self._head, self.size = reply.url, reply.body, found[2] if found else 0
-        self._tag = _tag(reply.headers)
+        self._tag = _strong_etag(reply.headers)
 
     def fetch(self, start: int, length: int) -> bytes:
         """Return bytes of the first response, or send another request."""
@@ -101,7 +101,7 @@ class HttpFile(Source):
             raise RemoteError("too_large", f"{safe(self.name)}: the header needs more bytes than are read from one remote file")
         self._left -= length
         reply = self._session.get(self._place, _RangeRequest(start, length, self.size))
-        if self._tag != _tag(reply.headers):
+        if self._tag != _strong_etag(reply.headers):
             raise RemoteError("changed", f"{safe(self.name)} has a different entity tag than before: it changed while it was read")
         return reply.body
 
@@ -127,12 +127,12 @@ def _parse_content_range(text: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def _identity(there: Url, answer: HTTPResponse) -> None:
+def _require_no_encoding(there: Url, answer: HTTPResponse) -> None:
     encoding = ", ".join(answer.headers.get_all("Content-Encoding", [])).strip().lower()
     if encoding not in ("", "identity"):
         raise RemoteError("encoding", f"{there.display}: expected no content encoding, found {safe(encoding, 40)}")
 
 
-def _tag(headers: Any) -> str:
+def _strong_etag(headers: Any) -> str:
     tag = str(headers.get("ETag", ""))
     return "" if tag.startswith("W/") else tag

@@ -23,7 +23,7 @@ from .urls import Url, parse_url, quote_url
 
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
-ANSWER = 8 << 20
+MAX_API_BYTES = 8 << 20
 """Maximum bytes of a response of the Hub's API; those for the largest repositories have one million."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _REVISION = r"refs/(?:pr|convert)/[^/@\s]{1,100}|[^/@\s]{1,255}"
@@ -133,8 +133,8 @@ class HubFolder(WebFolder):
 
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
-        self.commit, files = _commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), ANSWER), repo)
-        inner = _inner(repo.path, files)
+        self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), MAX_API_BYTES), repo)
+        inner = _folder_of(repo.path, files)
         start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
         there = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
@@ -155,7 +155,7 @@ class HubFolder(WebFolder):
         return super().json(name)
 
 
-def _commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
+def _resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     """Return the commit of a revision, and the paths of its files."""
     commit, siblings = data.get("sha"), data.get("siblings", [])
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
@@ -163,10 +163,10 @@ def _commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     if _COMMIT.fullmatch(repo.revision) and commit != repo.revision:
         raise RemoteError("api", f"{endpoint()} returned commit {commit} of {repo.id} instead of {repo.revision}")
     paths = {x["rfilename"] for x in siblings if isinstance(x, dict) and isinstance(x.get("rfilename"), str)}
-    return commit, {x for x in paths if _plain(x)}
+    return commit, {x for x in paths if _is_plain_path(x)}
 
 
-def _plain(path: str) -> bool:
+def _is_plain_path(path: str) -> bool:
     """Whether every part of a path is a plain file name; other files are ignored."""
     try:
         return all(check_file_name(x) for x in path.split("/"))
@@ -174,7 +174,7 @@ def _plain(path: str) -> bool:
         return False
 
 
-def _inner(path: str, files: set[str]) -> str:
+def _folder_of(path: str, files: set[str]) -> str:
     """Return the folder at a path in a repository, or the folder of the file there."""
     if path in files:
         return path.rpartition("/")[0]

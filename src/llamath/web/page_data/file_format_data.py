@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...checkpoint.formats import safetensors_grammar
 from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
-from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, TYPED
+from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
 from ...checkpoint.formats.gguf_values import KINDS
 from ...checkpoint.formats.safetensors import LIMIT
-from ...checkpoint.formats.safetensors_grammar import DIMENSIONS, NAME, STRINGS, TENSORS
 from ...config_keys import NO_EFFECT
 from ...families.classes import HEADED
 
@@ -36,13 +36,13 @@ def files() -> dict[str, Any]:
         "kinds": [[x.name, x.size, _getter(x.name)] for x in KINDS],
         "groups": GROUPS,
         "packed": ["U8", "I16", "I32", "I64", "U32"],
-        "typed": [[key, x.name] for key, x in TYPED.items()],
+        "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
         "limits": {
             "safetensors": LIMIT,
-            "tensors": TENSORS,
-            "strings": STRINGS,
-            "dimensions": DIMENSIONS,
-            "name": NAME,
+            "tensors": safetensors_grammar.MAX_TENSORS,
+            "strings": safetensors_grammar.MAX_STRINGS,
+            "dimensions": safetensors_grammar.MAX_DIMENSIONS,
+            "name": safetensors_grammar.MAX_NAME,
             "array": MAX_ARRAY,
             "dims": MAX_DIMS,
             "key": MAX_KEY,
