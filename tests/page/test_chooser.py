@@ -119,7 +119,7 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
     tab.fill("#hub", "org/name")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/model/hub*")
-    assert tab.text_content("h1") == "The hub does not say"
+    assert tab.text_content("h1") == "The hub did not answer"
     tab.click("text=Choose a model")
     tab.wait_for_url("**/choose")
 

@@ -46,7 +46,7 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
 
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
     pair = ("llama-2-7b", "llama-3-8b")
-    with Tab(browser, tmp_path, page([llamath.load(x) for x in pair])) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load(x) for x in pair])) as tab:
         for form, option in (("text", []), ("Markdown", ["--format", "markdown"]), ("JSON", ["--json"])):
             assert copied(tab, f"[aria-label='Copy as {form}']") == printed("diff", *pair, *option), form
 

@@ -1,4 +1,4 @@
-"""What the page lets one copy: the texts that `count` and `diff` print, and the parts from which it writes the whole of `count --json`."""
+"""The texts that the page can copy: the output of `count` and `diff`, and the parts of `count --json`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...render.text.count_text import count_text
 from ...render.text.diff_text import diff_markdown, diff_text
 
 MAX_LISTED_WEIGHTS = 200_000
-"""So many weights are listed at the most."""
+"""Models with more weights have no JSON to copy."""
 
 
 def model_texts(model: Model) -> dict[str, Any]:
-    """One model's."""
+    """Return the texts of one model."""
     with unstyled():
         text = count_text(model)
     few = sum(int(x.copies) for x in fold(model.tree)) <= MAX_LISTED_WEIGHTS
@@ -28,16 +28,16 @@ def model_texts(model: Model) -> dict[str, Any]:
 
 
 def diff_texts(found: DiffReport) -> dict[str, Any]:
-    """Those of a difference."""
+    """Return the texts of a difference."""
     with unstyled():
         text = diff_text(found)
     return {"text": text, "markdown": "\n".join(diff_markdown(found)), "json": json.dumps(found.to_json())}
 
 
 def _parts(model: Model) -> dict[str, Any]:
-    """`count --json` around its list of weights, each weight once, and the order in which they come.
+    """Return `count --json` before and after its list of weights, each distinct weight once, and their order.
 
-    In the order a number is a weight; a list holds runs, each the blocks of a pattern and how often it comes.
+    In the order, a number is a weight and a list holds runs: the blocks of a pattern, and how often the pattern is repeated.
     """
     about = CountReport(model=model).to_json(weights=False)
     names = list(about)

@@ -1,4 +1,4 @@
-"""What can be set on the page: what it is at first, what it may be, and which parts show it."""
+"""The settings of the page: initial value, possible values, and the parts that depend on each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TREEMAP_GROUPINGS = {"part": "kind of weight", "kind": "kind of layer", "layer":
 
 
 def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """(name, first, values or how a text is read, parts): a setting without parts draws the whole page."""
+    """Return (name, initial value, values or kind of input, parts); a setting without parts redraws the whole page."""
     sizes, two = [x["sizes"] for x in models], len(models) > 1
     views = ["a", *(["b", "difference"] if two else []), "design"]
     training = sizes[0]["training"]

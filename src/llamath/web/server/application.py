@@ -1,7 +1,7 @@
-"""The page over HTTP, for this machine's own browser: who asks must know the launch's token, name this host and come from no other site.
+"""The page over HTTP for a browser on this machine: requests need the launch's token, a known host name and no foreign origin.
 
-A request names models by id (`web/pages.py`) or nothing at all; no path, address or body is ever taken from one. The server keeps no
-cookie and tells no other origin anything. `openapi.json` says the same to machines.
+A request names models only by id (see `web/server/pages.py`); no path, address or body is ever taken from it. The server sets no cookie
+and allows no other origin. `openapi.json` describes the same for programs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Answer = Callable[["Request"], Awaitable["Response"]]
 ROUTES: Mapping[str, str] = {"": "start", "choose": "choose", "model/{a}": "show", "models/{a}/{b}": "show", "openapi.json": "describe"}
-"""What there is under `/TOKEN/`, and which function answers."""
+"""The routes under `/TOKEN/`, and the handlers that answer them."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -39,7 +39,7 @@ HEADERS = {
 
 
 class AccessPolicy(Record):
-    """Who is let in: those who know the token and name one of these hosts (`127.0.0.1:8000`), or, with `port`, any address by number."""
+    """Requests need the token and a known Host header (`127.0.0.1:8000`), or, with `port`, any IP address with that port."""
 
     token: str
     hosts: frozenset[str]
@@ -47,7 +47,7 @@ class AccessPolicy(Record):
     one_time_path: str = ""
 
     def is_known_host(self, host: str) -> bool:
-        """Whether a Host header names this server; a name that a stranger's DNS could give to it never does."""
+        """Whether a Host header names this server; a DNS name of someone else's never does (DNS rebinding)."""
         if host in self.hosts:
             return True
         name, _, port = host.rpartition(":")
@@ -62,7 +62,7 @@ def _is_ip_address(host: str) -> bool:
 
 
 def create_application(pages: Pages, door: AccessPolicy) -> Starlette:
-    """The pages under `/TOKEN/`."""
+    """Return the application that serves the pages under `/TOKEN/`."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
@@ -77,26 +77,26 @@ def create_application(pages: Pages, door: AccessPolicy) -> Starlette:
 
 
 class RouteHandlers:
-    """What answers the routes."""
+    """The handlers of the routes."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
 
     async def start(self, _: Request) -> Response:
-        """The launch's models, or the page on which one is chosen."""
+        """Show the launch's models, or the page to choose one."""
         return await self._page(self.pages.first(), "")
 
     async def choose(self, _: Request) -> Response:
-        """The page on which a model is chosen."""
+        """Show the page to choose a model."""
         return await self._page((), "")
 
     async def show(self, request: Request) -> Response:
-        """One model, or two."""
+        """Show one model, or compare two."""
         wanted = tuple(request.path_params.values())
         return await self._page(wanted, "../" * len(wanted))
 
     async def openapi(self, _: Request) -> Response:
-        """These routes, for machines."""
+        """Return the OpenAPI description of the routes."""
         from starlette.responses import JSONResponse
 
         return JSONResponse(json.loads(read_asset("../openapi.json")))
@@ -108,19 +108,19 @@ class RouteHandlers:
             return HTMLResponse(await self.pages.get(wanted, up))
         except LlamathError as error:
             status = getattr(error, "status", 422)
-            title = {404: "No such model", 424: "The hub does not say", 429: "Busy"}.get(status, "Not to be shown")
+            title = {404: "No such model", 424: "The hub did not answer", 429: "Busy"}.get(status, "This model cannot be shown")
             more = {"Retry-After": "2"} if status == 429 else None
             return HTMLResponse(error_page(title, str(error), up), status, more)
 
 
 class OneTimeEntry:
-    """The door, and whether its way in for one time has been used."""
+    """The access policy, and its one-time path until it is used."""
 
     def __init__(self, door: AccessPolicy) -> None:
         self.policy, self.one_time_path = door, door.one_time_path
 
     def redeem(self, path: str) -> bool:
-        """Whether this is that way in, which is shut by asking."""
+        """Whether `path` is the one-time path, which is valid only once."""
         if not self.one_time_path or not hmac.compare_digest(path.encode("utf-8", "surrogateescape"), f"/{self.one_time_path}".encode()):
             return False
         self.one_time_path = ""
@@ -128,7 +128,7 @@ class OneTimeEntry:
 
 
 async def guard_request(entry: OneTimeEntry, request: Request, call: Answer) -> Response:
-    """An answer, if the request is let in; and what every answer says to the browser."""
+    """Answer a request if the policy admits it, and add the security headers to every response."""
     from starlette.responses import PlainTextResponse, RedirectResponse
 
     status = refusal_status(request, entry.policy)
@@ -144,16 +144,16 @@ async def guard_request(entry: OneTimeEntry, request: Request, call: Answer) -> 
 
 
 def refusal_status(request: Request, door: AccessPolicy) -> int:
-    """The status with which a request is refused; 0: it is not."""
-    said = request.headers
-    host, origin = said.get("host", "").lower(), said.get("origin")
-    if not door.is_known_host(host) or len(said.getlist("host")) != 1:
+    """Return the status with which a request is refused, or 0."""
+    headers = request.headers
+    host, origin = headers.get("host", "").lower(), headers.get("origin")
+    if not door.is_known_host(host) or len(headers.getlist("host")) != 1:
         return 421
     if request.method not in ("GET", "HEAD"):
         return 405
-    if (origin is not None and origin != f"http://{host}") or said.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    if (origin is not None and origin != f"http://{host}") or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return 403
-    if said.get("content-length", "0") != "0" or "transfer-encoding" in said:
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         return 413
     given = request.url.path.split("/")[1] if request.url.path.count("/") > 1 else ""
     return 0 if hmac.compare_digest(given.encode("utf-8", "surrogateescape"), door.token.encode()) else 404

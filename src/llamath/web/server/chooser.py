@@ -1,4 +1,4 @@
-"""The pages of a server that show no model: the one on which a model is chosen, and the one that says why there is none."""
+"""The page to choose a model, and the error page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .page_html import build_style, bundle_script, content_security_policy, docu
 
 
 def chooser_page(own: Sequence[Model], hub: bool) -> str:
-    """The models of the command line and the presets, to find, to open and to compare."""
+    """Return the page that lists the launch's models and the presets, to search, open and compare."""
     found = [
         {"id": x.slug, "name": x.name, "parameters": str(x.parameters), "everyday": short_count(x.parameters), "also": list(x.ids)}
         for x in presets()
@@ -31,7 +31,7 @@ def chooser_page(own: Sequence[Model], hub: bool) -> str:
 
 
 def error_page(title: str, text: str, up: str) -> str:
-    """A page that says why there is none, and leads back."""
+    """Return a page with an error message and a link back."""
     look = build_style()
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">

@@ -1,4 +1,4 @@
-"""The page as one file: data, script and style inside it, and a policy that lets nothing else in."""
+"""The page as one HTML file with its data, script and style, and a content security policy that admits nothing else."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ MODULES = (
     "drop",
     "main",
 )
-"""In the order in which one builds on another."""
+"""The JavaScript modules in the order of their imports."""
 MEMORY_COLORS = {"weights": "embedding", "cache": "attention", "activations": "mlp", "logits": "head", "overhead": "norm"}
 MEMORY_COLORS |= {"gradients": "router", "master": "experts", "optimizer": "mixer"}
-"""The parts of memory, by the colours that they take."""
+"""The colors of the parts of memory."""
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 COMMENTS_AND_INDENTATION = re.compile(r"^[ \t]*(?://.*)?\n|^[ \t]+", re.MULTILINE)
-"""What only readers of the source need: indentation, blank lines, comments on lines of their own."""
+"""Indentation, blank lines and whole-line comments, which are stripped."""
 CSS_SPACES = re.compile(r"\s*([{};])\s*|([:,]) +")
-"""Space that a stylesheet does without."""
+"""Optional white space of a stylesheet."""
 EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function) (\w+))", re.MULTILINE)
 
 
 def model_page(models: Sequence[Model]) -> str:
-    """One self-contained file for one or two models."""
+    """Return one self-contained file for one or two models."""
     return page_from_data(build_page_data(models))
 
 
 def page_from_data(data: Mapping[str, Any]) -> str:
-    """The same of data that is there already."""
+    """Return the page for data from `build_page_data`."""
     title = " and ".join(x["name"] for x in data["models"])
     plain = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
     return document(title, data, bundle_script(), plain)
 
 
 def document(title: str, data: Mapping[str, Any], code: str, plain: Sequence[str]) -> str:
-    """A page around data and the script that shows them; `plain` is markup for whoever runs no scripts."""
+    """Return a page with its data and script; `plain` is the markup shown without JavaScript."""
     look = build_style()
     return "\n".join(
         [
@@ -100,7 +100,7 @@ def document(title: str, data: Mapping[str, Any], code: str, plain: Sequence[str
 
 
 def bundle_script(names: Sequence[str] = MODULES) -> str:
-    """The modules in one script, each a function that gives what it exports."""
+    """Bundle the modules into one script, each as a function that returns its exports."""
     return "\n" + "\n".join(_module(name, read_asset(f"{name}.js")) for name in names)
 
 
@@ -110,13 +110,13 @@ def _module(name: str, text: str) -> str:
 
 
 def build_style() -> str:
-    """The stylesheet, with the colours of every picture here."""
+    """Return the stylesheet with the color variables."""
     look = COMMENTS_AND_INDENTATION.sub("", f"{_color_rules()}\n{read_asset('page.css')}")
     return f"\n{CSS_SPACES.sub(lambda x: x[1] or x[2], look)}\n"
 
 
 def content_security_policy(code: str, look: str) -> str:
-    """What the page may do: run this script, wear this style, and nothing else."""
+    """Return a content security policy that admits only this script and this style."""
     return "; ".join(
         [
             "default-src 'none'",
@@ -131,13 +131,13 @@ def content_security_policy(code: str, look: str) -> str:
 
 
 def html_safe_json(data: Mapping[str, Any]) -> str:
-    """JSON that no parser of HTML takes for anything else."""
+    """Encode JSON without characters that an HTML parser could interpret."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def read_asset(name: str) -> str:
-    """A file of the page."""
+    """Read a static file of the page."""
     with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
         return file.read()
 
@@ -147,19 +147,18 @@ def _digest(text: str) -> str:
 
 
 def _color_rules() -> str:
-    def said(theme: Mapping[str, str]) -> str:
-        return " ".join(f"--{name}: {colour};" for name, colour in theme.items())
+    def variables(theme: Mapping[str, str]) -> str:
+        return " ".join(f"--{name}: {color};" for name, color in theme.items())
 
     areas = {name: name for name in LIGHT if name not in ("page", "ink", "faint", "line")} | MEMORY_COLORS | {"more": "up", "fewer": "down"}
     fills = [
-        f"rect.{name}, circle.{name}, .key.{name} {{ fill: var(--{colour}); background: var(--{colour}); }}"
-        for name, colour in areas.items()
+        f"rect.{name}, circle.{name}, .key.{name} {{ fill: var(--{color}); background: var(--{color}); }}" for name, color in areas.items()
     ]
     return "\n".join(
         [
-            f":root {{ {said(LIGHT)} }}",
-            f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {said(DARK)} }} }}",
-            f"@media screen {{ :root[data-theme='dark'] {{ {said(DARK)} }} }}",
+            f":root {{ {variables(LIGHT)} }}",
+            f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {variables(DARK)} }} }}",
+            f"@media screen {{ :root[data-theme='dark'] {{ {variables(DARK)} }} }}",
             *fills,
         ]
     )

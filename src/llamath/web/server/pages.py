@@ -1,6 +1,6 @@
-"""Which pages there are, and their making: of the launch's own models, of presets and, where it is allowed, of models on the hub.
+"""The pages that exist, and how they are made: of the launch's models, of presets and, if enabled, of models on the hub.
 
-A model's id is a preset's slug, `~1` for the first of the launch, or `hub:owner:name`; nothing else is one, no path and no address.
+The id of a model is a preset's slug, `~1` for the first model of the launch, or `hub:owner:name`; paths and addresses are never ids.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .chooser import chooser_page
 from .page_html import page_from_data
 
 MAX_CACHED_PAGES, MAX_CONCURRENT, MAX_WAITING, WAIT_SECONDS = 16, 2, 16, 20
-"""Pages kept, pages made at once, requests that may wait for one, and how long."""
+"""Cached pages, concurrent page builds, waiting requests, and the time limit of waiting."""
 HUB_ID = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
 HUB_LIMITS = Limits(connect=5, read=10, response=12, session=15, redirects=3)
 MAX_LAYERS = 1000
-"""The most layers that a page is made of for a configuration from the hub; time grows with them."""
+"""The largest number of layers of a model from the hub; the time to build a page grows with it."""
 
 
 class PageRefused(LlamathError):
-    """A page that is not made; `status` says in HTTP's words why."""
+    """A page is refused; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class PageRefused(LlamathError):
 
 
 class Pages:
-    """Pages by the ids of their models, made one or two at a time."""
+    """Builds and caches pages by the ids of their models."""
 
     def __init__(self, own: Sequence[Model], hub: bool = False) -> None:
         self.own = {f"~{i}": x for i, x in enumerate(own, 1)}
@@ -45,21 +45,21 @@ class Pages:
         self.gate, self.waiting = asyncio.Semaphore(MAX_CONCURRENT), 0
 
     def first(self) -> tuple[str, ...]:
-        """What the first page shows: the launch's models if they are one or two."""
+        """The ids on the first page: the launch's models if there are one or two."""
         return tuple(self.own) if len(self.own) in (1, 2) else ()
 
     def is_known(self, wanted: Sequence[str]) -> bool:
-        """Whether every one is an id here, spelt as the list has it."""
+        """Whether every id exists."""
         return all(x in self.known or x in self.own or (self.hub and HUB_ID.fullmatch(x)) for x in wanted)
 
     async def get(self, wanted: tuple[str, ...], up: str) -> str:
-        """The page, whose links to the others start with `up`; no model: the one on which a model is chosen."""
+        """Return the page of one or two models, or without ids the page to choose one; `up` is the prefix of relative links."""
         key = (*wanted, up)
         if key in self.cached:
             self.cached.move_to_end(key)
             return self.cached[key]
         if not self.is_known(wanted):
-            raise PageRefused(404, "There is no such model here.")
+            raise PageRefused(404, "No model with this id.")
         text = await self._in_thread(lambda: self._make(wanted, up))
         self.cached[key] = text
         while len(self.cached) > MAX_CACHED_PAGES:
@@ -67,9 +67,9 @@ class Pages:
         return text
 
     async def _in_thread(self, make: Callable[[], str]) -> str:
-        """The work in a thread; its place is taken until the thread has ended, also where nobody waits for it any more."""
+        """Run `make` in a thread; it occupies a slot until the thread ends, even if the request was cancelled."""
         if self.waiting >= MAX_WAITING:
-            raise PageRefused(429, "Too much is asked at once; try again in a moment.")
+            raise PageRefused(429, "Too many requests; try again in a moment.")
         self.waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -95,13 +95,13 @@ class Pages:
 
 
 def load_preset(slug: str) -> Model:
-    """The preset of this slug, and never a file of that name."""
+    """Load the preset of a slug, never a file of that name."""
     found = read_preset(slug)
     return load(found.config).replace(name=found.name, source=f"preset {slug}: {found.source}")
 
 
 def load_hub_model(text: str) -> Model:
-    """The model of a configuration on the hub; of the repository nothing else is read."""
+    """Load a model from its config on the hub; nothing else of the repository is read."""
     found = HUB_ID.fullmatch(text)
     assert found is not None
     name = f"{found[1]}/{found[2]}"
@@ -114,7 +114,7 @@ def load_hub_model(text: str) -> Model:
     try:
         model = load(keys)
         if len(model.tree.layers) > MAX_LAYERS:
-            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and a page is made of {MAX_LAYERS:,} at most")
+            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and pages are limited to {MAX_LAYERS:,}")
     except LlamathError as error:
         raise PageRefused(422, f"{error}. {error.hint}".removesuffix(". ")) from None
     return model.replace(name=name, source=safe(where))

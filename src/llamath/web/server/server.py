@@ -1,4 +1,4 @@
-"""The server of the page: where it listens, and whom it lets in."""
+"""The web server: its socket, its access policy and its limits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class ServerAddress(Record):
-    """Where the page is: its address, and one that leads there a single time and may be seen by others, as a browser's arguments are."""
+    """The address of the page, and a one-time address for the browser's command line, which other users may see."""
 
     address: str
     one_time_address: str
 
 
 def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[ServerAddress], None], *, hub: bool = False) -> None:
-    """Listen until interrupted; `ready` is told the address."""
+    """Serve until interrupted; `ready` is called with the address."""
     try:
         import starlette  # noqa: F401
         import uvicorn
@@ -57,7 +57,7 @@ def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[ServerAdd
 
 
 def access_policy(host: str, number: int) -> AccessPolicy:
-    """Two secrets that are new, and the names under which this host may be asked."""
+    """Return a policy with two new secrets and the host names of this server."""
     names = (*(LOOPBACK if is_loopback(host) or is_unspecified(host) else ()), host_in_url(host).lower())
     return AccessPolicy(
         token=secrets.token_urlsafe(24),
@@ -68,14 +68,14 @@ def access_policy(host: str, number: int) -> AccessPolicy:
 
 
 def host_in_url(host: str) -> str:
-    """The host as an address names it; one that means every address of this machine is called by the machine's name."""
+    """Return the host as in a URL; the unspecified address becomes the machine's name."""
     if is_unspecified(host):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether this means every address of the machine: `0.0.0.0`, `::`."""
+    """Whether the host is the unspecified address: `0.0.0.0` or `::`."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -83,12 +83,12 @@ def is_unspecified(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is a name for the machine itself."""
+    """Whether the host is a loopback address."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; 0 is any free port."""
+    """Return a listening socket; port 0 selects any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with ExitStack() as undone:
@@ -99,5 +99,5 @@ def listen(host: str, port: int) -> socket.socket:
             place.listen(64)
             undone.pop_all()
     except OSError as error:
-        raise LlamathError(f"{host}:{port} cannot be listened on: {error.strerror}", hint="--port 0 takes any that is free") from None
+        raise LlamathError(f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 selects a free port") from None
     return place

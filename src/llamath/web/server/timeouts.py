@@ -1,6 +1,6 @@
-"""How long a connection may take: to say what it wants, and to take the answer; the oldest idle one makes room for a new one.
+"""Time limits of connections: for sending a request and for reading the response; the oldest idle connection makes room for a new one.
 
-uvicorn waits for a request's headers, and for a slow reader, as long as it takes.
+uvicorn itself waits without limit for a request's headers and for slow readers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class TimeoutProtocol(H11Protocol):
-    """A connection with a clock, in seconds, which what trickles in does not set back."""
+    """A connection with time limits in seconds, which trickling data does not extend."""
 
     request_seconds, response_seconds, max_connections = 10.0, 60.0, 48
     timer: asyncio.TimerHandle | None = None
@@ -19,11 +19,11 @@ class TimeoutProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has been asked for that is still to be answered."""
+        """Whether no response is pending."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock, and make room."""
+        """Start the timer, and close the oldest idle connection if there are too many."""
         super().connection_made(transport)
         self.since = self.loop.time()
         self._restart_timer(self.request_seconds)
@@ -33,19 +33,19 @@ class TimeoutProtocol(H11Protocol):
             min(idle, key=lambda x: x.since).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Once all of a request is there, its answer has a time of its own."""
+        """Give the response its own time limit once the request is complete."""
         before = self.is_idle
         super().data_received(data)
         if before and not self.is_idle:
             self._restart_timer(self.response_seconds)
 
     def on_response_complete(self) -> None:
-        """The next request may be there already."""
+        """Restart the timer; the next request may have arrived already."""
         super().on_response_complete()
         self._restart_timer(self.request_seconds if self.is_idle else self.response_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the timer."""
         super().connection_lost(exc)
         if self.timer is not None:
             self.timer.cancel()
