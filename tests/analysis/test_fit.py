@@ -407,7 +407,9 @@ def test_memory_bars_are_to_scale() -> None:
     found = ask("llama-3.1-70b", "2xh100", context=8192)
     marks = bar.split("  ")[1]
     assert marks.count("█") / len(marks) == pytest.approx(found.stages[0].weights / found.gpu.memory, abs=0.02)
-    assert "│" not in marks and "│" in next(x for x in run("llama-3.1-70b", "--on", "2xh100", "--context", "128k").stdout.splitlines() if x.startswith("GPU 0"))
+    assert "│" not in marks and "│" in next(
+        x for x in run("llama-3.1-70b", "--on", "2xh100", "--context", "128k").stdout.splitlines() if x.startswith("GPU 0")
+    )
 
 
 @pytest.mark.parametrize(

@@ -301,7 +301,9 @@ def test_mfu_by_every_convention() -> None:
         told["conventions"]["palm"]["per_token"] / told["conventions"]["6n"]["per_token"]
     )
     rate = str(told["mfu"]["tokens_per_second"])
-    again = json.loads(run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", f"tokens_per_second={rate}", "--json"))
+    again = json.loads(
+        run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", f"tokens_per_second={rate}", "--json")
+    )
     assert again["mfu"]["by"]["palm"]["mfu"] == pytest.approx(mfu["palm"]["mfu"])
     text = run("flops", "llama-3.1-405b", "--on", "16384xh100", "--mfu", "tflops=400")
     assert "16,384" in text and "MFU" in text

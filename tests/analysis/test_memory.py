@@ -23,7 +23,20 @@ from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
-    "llama-3.1-70b": ("--context", "4k", "--context", "32k", "--context", "128k", "--on", "mem=80GiB", "--dtype", "q4_k_m", "--kv-dtype", "q8_0"),
+    "llama-3.1-70b": (
+        "--context",
+        "4k",
+        "--context",
+        "32k",
+        "--context",
+        "128k",
+        "--on",
+        "mem=80GiB",
+        "--dtype",
+        "q4_k_m",
+        "--kv-dtype",
+        "q8_0",
+    ),
     "deepseek-v3": ("--dtype", "fp8", "--context", "32k", "--on", "mem=640GB"),
     "gemma-3-27b": ("--batch", "4", "--context", "8192", "--dtype", "bnb-nf4-dq", "--on", "mem=48GiB"),
     "qwen3-next-80b-a3b": ("--context", "64k", "--dtype", "awq", "--chunk", "all"),

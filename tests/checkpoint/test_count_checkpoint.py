@@ -238,7 +238,25 @@ def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
     assert "model.layers.1.mlp.up_proj.weight" in unfolded
 
 
-@pytest.mark.parametrize("options", [("--format", "tree",), ("--layer", "0"), ("--names", "hf"), ("--format", "csv",), ("--format", "markdown",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (
+            "--format",
+            "tree",
+        ),
+        ("--layer", "0"),
+        ("--names", "hf"),
+        (
+            "--format",
+            "csv",
+        ),
+        (
+            "--format",
+            "markdown",
+        ),
+    ],
+)
 def test_options_that_need_a_family_are_rejected(options: tuple[str, ...], tmp_path: Path) -> None:
     code, out, complaint = run("count", str(martian(tmp_path / "unknown")), *options)
     assert code == 2 and not out and "without a family" in complaint

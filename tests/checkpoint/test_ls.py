@@ -228,7 +228,23 @@ def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
     assert Counter(line.split()[0] for line in lines if line.startswith(("model.", "lm_head"))) == Counter(names)
 
 
-@pytest.mark.parametrize("options", [(), ("--unfold",), ("--format", "tree",), ("--format", "csv",), ("--format", "csv", "--unfold"), ("--json",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--unfold",),
+        (
+            "--format",
+            "tree",
+        ),
+        (
+            "--format",
+            "csv",
+        ),
+        ("--format", "csv", "--unfold"),
+        ("--json",),
+    ],
+)
 def test_hostile_text_is_escaped(tmp_path: Path, options: tuple[str, ...]) -> None:
     headers: list[make.Header] = [(name, "F32", (2,)) for name in EVIL]
     path = write(tmp_path / "model.safetensors", headers, {name[:5000]: name for name in EVIL})

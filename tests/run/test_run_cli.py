@@ -283,7 +283,13 @@ def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
     brief = ("system", "Be brief.")
     wanted = [[("user", "hi")], [brief, ("user", "Who?")], [brief, ("user", "hi")], [brief, ("user", "hi")]]
     assert found.out == "".join(llama.chat(x, max_tokens=8).text + "\n" for x in wanted)
-    for said in ("unknown command /nonsense", "\nBe brief.\n", "/regenerate   generate the last answer", "4 answers, 32 tokens, ", "the same answer again"):
+    for said in (
+        "unknown command /nonsense",
+        "\nBe brief.\n",
+        "/regenerate   generate the last answer",
+        "4 answers, 32 tokens, ",
+        "the same answer again",
+    ):
         assert said in found.err
 
 
