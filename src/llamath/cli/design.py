@@ -10,10 +10,11 @@ import click
 
 from ..analysis.flops.scaling_laws import DEFAULT_LAW
 from ..api import design
+from ..core.key_values import Reader, integer, parse_key_values, yes_or_no
 from ..core.units import parse_bytes, parse_count
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL, Reader, integer, parse_spec, svg_option, yes_or_no
+from .model_options import MODEL, svg_option
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
@@ -98,15 +99,13 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--law", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
 @click.option("--against", type=MODEL, metavar="MODEL", help="Compare with the best design of another series.")
 @svg_option("Also draw the designs: error against aspect ratio.")
-def command(
-    target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: str | None, force: bool, **options: Any
-) -> int:
+def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: str | None, force: bool, **options: Any) -> int:
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a series. Exit code 1: there are none.
 
     Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params prints the best design as config.json or
     params.json.
     """
-    given = parse_spec(",".join(fixed), "--set", DIMENSIONS) if fixed else {}
+    given = parse_key_values(",".join(fixed), "--set", DIMENSIONS) if fixed else {}
     with Progress("searching designs"):
         found = design(target, **given, **options)
     if target is None and (options["tokens"] is None or options["flops"] is None):
