@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -20,8 +21,8 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "diff llama-2-7b llama-3-8b gpt2": lambda: llamath.diff("llama-2-7b", "llama-3-8b", "gpt2"),
     "explain 2839830528": lambda: llamath.explain(2839830528),
     "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
-    "design 8B --tensor-parallel 8 -n 2 --tokens 15T": lambda: llamath.design("8B", tensor_parallel=8, top=2, tokens="15T"),
-    "design 1.5e9 --like gpt2 -n 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),
+    "design 8B --set tensor_parallel=8 --top 2 --tokens 15T": lambda: llamath.design("8B", tensor_parallel=8, top=2, tokens="15T"),
+    "design 1.5e9 --like gpt2 --top 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),
     "memory llama-3.1-70b --context 128k --dtype q4_k_m --batch 4": lambda: llamath.memory(
         "llama-3.1-70b", context="128k", dtype="q4_k_m", batch=4
     ),
@@ -63,6 +64,15 @@ def test_notebook_shows_a_table(line: str) -> None:
     html = report(line)._repr_html_()
     assert html.count("<table") == html.count("</table>") >= 1
     assert html.count("<tr>") == html.count("</tr>") >= 1
+
+
+def test_json_of_a_conversion_equals_that_of_the_command(embedded_copy: Path) -> None:
+    target = embedded_copy.parent / "out"
+    found = llamath.convert(embedded_copy, target, names="gguf", dry_run=True)
+    ran = CliRunner().invoke(
+        cli, ["convert", str(embedded_copy), str(target), "--names", "gguf", "--dry-run", "--json"], standalone_mode=False
+    )
+    assert found.to_json() == json.loads(ran.stdout) and not target.exists()
 
 
 def test_html_of_a_strangers_name_is_escaped() -> None:

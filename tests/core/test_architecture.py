@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "run": "core checkpoint tokenizers embedded loading model analysis",
     "render": "core config_keys catalog hardware checkpoint loading model analysis",
     "web": "core config_keys catalog hardware embedded checkpoint families loading model analysis render",
-    "cli": "core catalog hardware embedded checkpoint tokenizers loading model analysis conversion run render web",
+    "cli": "core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion run render web",
     "__main__": "cli",
     "__init__": "core hardware analysis loading model conversion api",
 }

@@ -60,7 +60,7 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
         else:
             echo(report.summary)
     elif form == "tree":
-        from ..render.text.tree_text import tree_text
+        from ..render.text.count_text import tree_text
 
         echo(tree_text(model))
     elif unfold or form:

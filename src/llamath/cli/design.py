@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.design.design_request import TOLERANCE, DesignBounds, DesignRequest, FixedDims
+from ..analysis.flops.scaling_laws import DEFAULT_LAW
+from ..api import design
 from ..core.key_values import Reader, integer, parse_key_values, yes_or_no
-from ..core.units import parse_bytes, parse_count, parse_quantity
+from ..core.units import parse_bytes, parse_count
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, svg_option
@@ -18,8 +19,6 @@ from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
-    from ..analysis.diff.model_diff import DiffReport
-    from ..analysis.flops.scaling_laws import ScalingLaw, TrainingBudget
     from ..model import Model
 
 MAX_DIMENSION = 2**40
@@ -97,24 +96,21 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--top", type=click.IntRange(1, 200), default=10, show_default=True, metavar="N", help="Number of designs to show.")
 @click.option("--tokens", callback=_read_count, metavar="COUNT", help="Training tokens, for a scaling law: 15T.")
 @click.option("--flops", callback=_read_count, metavar="COUNT", help="Training compute, for a scaling law: 3.8e25.")
-@click.option("--law", "law_name", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
+@click.option("--law", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
 @click.option("--against", type=MODEL, metavar="MODEL", help="Compare with the best design of another series.")
 @svg_option("Also draw the designs: error against aspect ratio.")
-def command(target: str | None, *, form: str | None, svg: str | None, force: bool, **options: Any) -> int:
+def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: str | None, force: bool, **options: Any) -> int:
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a series. Exit code 1: there are none.
 
     Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params prints the best design as config.json or
     params.json.
     """
-    from ..analysis.design.design_report import design
-
-    law = _law(options)
-    request = _request(target, law, options)
+    given = parse_key_values(",".join(fixed), "--set", DIMENSIONS) if fixed else {}
     with Progress("searching designs"):
-        found = design(request)
-        other = _contrast(found, options["against"])
-    budget = _budget(found, law, options)
-    _print(found, other, budget, form)
+        found = design(target, **given, **options)
+    if target is None and (options["tokens"] is None or options["flops"] is None):
+        echo(f"{found.request.target:,} parameters are optimal by {options['law'] or DEFAULT_LAW}", err=True)
+    _print(found, form)
     if svg is not None:
         from ..render.svg.design_svg import design_svg
 
@@ -122,97 +118,24 @@ def command(target: str | None, *, form: str | None, svg: str | None, force: boo
     return int(not found.candidates)
 
 
-def _law(options: dict[str, Any]) -> ScalingLaw:
-    from ..analysis.flops.scaling_laws import DEFAULT_LAW, find_law
-
-    return find_law(options["law_name"] or DEFAULT_LAW)
-
-
-def _request(target: str | None, law: ScalingLaw, options: dict[str, Any]) -> DesignRequest:
-    tokens, flops = options["tokens"], options["flops"]
-    if target is None and tokens is None and flops is None:
-        raise click.UsageError("which TARGET? A count (405B, 1.5e9, 8030261248), or --tokens or --flops for a scaling law")
-    if target is not None and tokens is not None and flops is not None:
-        raise click.UsageError("TARGET, --tokens and --flops: give at most two of them")
-    wanted, exact = _target(target, law, tokens, flops)
-    given = parse_key_values(",".join(options["fixed"]), "--set", DIMENSIONS) if options["fixed"] else {}
-    return DesignRequest(
-        target=wanted,
-        like=options["like"],
-        fixed=FixedDims(**{name: x for name, x in given.items() if name in FixedDims.fields}),
-        bounds=DesignBounds(**{name: x for name, x in given.items() if name in DesignBounds.fields}),
-        tolerance=given.get("tolerance", TOLERANCE),
-        by_error=exact if options["rank"] is None else options["rank"] == "error",
-        limit=options["top"],
-    )
-
-
-def _target(target: str | None, law: ScalingLaw, tokens: int | None, flops: int | None) -> tuple[int, bool]:
-    """The parameters wanted, and whether they were written out."""
-    if target is not None:
-        found = parse_quantity(target)
-        return found.value, found.exact
-    if tokens and flops:
-        return max(flops // (6 * tokens), 1), False
-    wanted = round(law.for_compute(flops) if flops else law.for_tokens(tokens or 1))
-    echo(f"{wanted:,} parameters are optimal by {law.name}", err=True)
-    return max(wanted, 1), False
-
-
-def _budget(found: DesignReport, law: ScalingLaw, options: dict[str, Any]) -> TrainingBudget | None:
-    from ..analysis.flops.scaling_laws import training_budget
-
-    tokens, flops = options["tokens"], options["flops"]
-    if not found.candidates or not (tokens or flops or options["law_name"]):
-        return None
-    return training_budget(found.candidates[0].active, law, tokens, None if tokens else flops)
-
-
-def _contrast(found: DesignReport, against: str | None) -> tuple[str, DesignReport, DiffReport] | None:
-    """The best design of another series; of a model with learned positions Llama 3's, unless another is named."""
-    from ..analysis.design.design_report import design
-    from ..analysis.diff.model_diff import diff
-
-    if not found.candidates:
-        return None
-    best = found.candidates[0].model
-    like = against or ("llama-3" if best.tree.positions is not None else None)
-    if like is None:
-        return None
-    other = design(DesignRequest(target=found.request.target, like=like, limit=1))
-    return (like, other, diff(best, other.candidates[0].model)) if other.candidates else None
-
-
-def _print(
-    found: DesignReport, other: tuple[str, DesignReport, DiffReport] | None, budget: TrainingBudget | None, form: str | None
-) -> None:
+def _print(found: DesignReport, form: str | None) -> None:
     from ..render.text.design_text import budget_text, contrast_text, design_text
 
-    best = found.candidates[0] if found.candidates else None
+    best, contrast = found.best, found.contrast
     if form == "json":
-        from ..render.text.design_data import budget_json, contrast_json, design_json
-
-        data = {"model": best.model.name if best else None, **design_json(found)}
-        data["compute"] = budget_json(budget) if budget else None
-        data["contrast"] = contrast_json(other[0], dict(other[1].candidates[0].config), other[2]) if other else None
-        echo_json(data)
+        echo_json(found.to_json())
     elif form in ("config", "params"):
         if best is None:
             echo(design_text(found), err=True)
         else:
             echo(_params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2))
     elif form == "brief":
-        target = f"{found.request.target:,} parameters"
-        if best is None:
-            echo(f"{target}: no design")
-        else:
-            tree, total = best.model.tree, best.model.parameters.total
-            echo(f"{target}: {int(tree.layers.n):,} layers of width {int(tree.embed.weight.shape[1]):,}, {total:,} parameters")
+        echo(found.summary)
     else:
         lines = [design_text(found)]
-        if other and best:
-            lines.append(contrast_text(best.model, other[1].candidates[0].model, other[0], other[2]))
-        echo("\n".join([*lines, budget_text(budget)] if budget else lines))
+        if contrast and best:
+            lines.append(contrast_text(best.model, contrast.other, contrast.like, contrast.difference))
+        echo("\n".join([*lines, budget_text(found.budget)] if found.budget else lines))
 
 
 def _params(model: Model) -> str:

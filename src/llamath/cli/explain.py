@@ -21,17 +21,15 @@ def command(number: str, *, like: str | None, everything: bool, form: str | None
 
     A number written in full is explained exactly; for one of few digits (685B, 1.5e9), all counts that round to it are listed.
     """
-    from ..analysis.explain.decode import decode
-    from ..render.text.explain_text import explain_json, explain_text
+    from ..api import explain
+    from ..render.text.explain_text import explain_text
 
     with Progress("searching"):
-        found = decode(number, like, everything)
-    best = found.candidates[0] if found.candidates else None
+        found = explain(number, like=like, all=everything)
     if form == "json":
-        echo_json({"model": best.base if best else None, **explain_json(found)})
+        echo_json(found.to_json())
     elif form == "brief":
-        residue = f", {best.residue:+,}" if best and not best.exact else ""
-        echo(f"{found.number:,}: {best.summary}{residue}" if best else f"{found.number:,}: no explanation")
+        echo(found.summary)
     else:
         echo(explain_text(found))
-    return int(best is None)
+    return int(not found.candidates)

@@ -158,7 +158,8 @@ def format_value(value: object, limit: int) -> str:
     count = f", …] ({len(value)})"
     while len(parts) > 1 and len(f"[{', '.join(parts)}{count}") > limit:
         parts.pop()
-    return f"[{', '.join(parts)}{count}"
+    text = f"[{', '.join(parts)}{count}"
+    return text if len(text) <= limit else f"[…] ({len(value)})"
 
 
 def _cut(text: str, limit: int) -> str:

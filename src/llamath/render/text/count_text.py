@@ -1,4 +1,4 @@
-"""The parameter count on a terminal: the folded table, the groups, the totals and the formula."""
+"""The parameter count on a terminal: the folded table, the groups, the totals and the formula; or the module tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...checkpoint.naming.scheme import Scheme
 from ...core.errors import safe
 from ...core.number_format import format_count, format_percent, format_ranges, short_count
-from ...core.parameter_count import Count, Section, WeightRow
+from ...core.parameter_count import Count, Section, WeightRow, num_parameters
+from ...core.record_type import Record
+from ...core.tree import Block, Stack, Weight
 from ...model import Model
 from ..table import align, bold, dim, fit_table, note_lines, side_by_side, terminal_width, wrap
 from .ls_text import codec_lines, dtype_lines, table_lines
@@ -113,3 +115,54 @@ def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
         *wrap(f"= {formula.value:,}"),
         *wrap(f"with {legend}"),
     ]
+
+
+def tree_text(model: Model) -> str:
+    """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with the parameters of each branch."""
+    return "\n".join([bold(f"{model.name}: {model.parameters.total:,} parameters"), *_block_lines("", model.tree, "")])
+
+
+def _block_lines(name: str, block: Block, indent: str, times: str = "") -> Iterator[str]:
+    label = f"({name}): " if name else ""
+    kind = type(block).__name__
+    children = [(x, child) for x, child in block.children if not isinstance(child, Weight)]
+    weights = [
+        f"{x} [{', '.join(f'{d.symbol}={int(d)}' for d in w.shape)}]{' tied to ' + w.tied if w.tied else ''}"
+        for x, w in _own_weights(block)
+    ]
+    facts = [
+        f"{x}={_format_setting(value)}"
+        for x in block.fields
+        if _is_setting(value := getattr(block, x)) and value != getattr(type(block), x, None)
+    ]
+    inside = ", ".join([*weights, *facts])
+    yield f"{indent}{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {num_parameters(block):,}" if children else "")
+    for x, child in children:
+        yield from _stack_lines(x, child, indent + "  ") if isinstance(child, Stack) else _block_lines(x, child, indent + "  ")
+    if children:
+        yield f"{indent})"
+
+
+def _stack_lines(name: str, stack: Stack, indent: str) -> Iterator[str]:
+    if len(kinds := stack.distinct()) == 1:
+        yield from _block_lines(name, kinds[0][0], indent, f"{int(kinds[0][1]):,} × ")
+        return
+    yield f"{indent}({name}): {int(stack.n):,} of {len(kinds)} kinds("
+    for x, n in kinds:
+        yield from _block_lines("", x, indent + "  ", f"{int(n):,} × ")
+    yield f"{indent})"
+
+
+def _own_weights(block: Block) -> list[tuple[str, Weight]]:
+    return [(name, child) for name, child in block.children if isinstance(child, Weight)]
+
+
+def _is_setting(value: object) -> bool:
+    return value is not None and not isinstance(value, (Weight, Block, Stack))
+
+
+def _format_setting(value: object) -> str:
+    if isinstance(value, Record):
+        facts = (f"{x}={_format_setting(y)}" for x in value.fields if (y := getattr(value, x)) != getattr(type(value), x, None))
+        return f"{type(value).__name__}({', '.join(facts)})"
+    return str(value)
