@@ -1,4 +1,4 @@
-"""One block after another as a picture's data: steps with their shapes as forms, where they stand, and what flows between them."""
+"""The block diagram's data: steps with symbolic shapes, their positions, and the edges between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .pass_forms import BATCH, NEXT, PROMPT, kept, known
 
 
 def passes(model: Model) -> dict[str, Any]:
-    """The stages of a prompt, and of one token more where there is such a pass."""
+    """Return the stages of the prefill, and of the decode pass if there is one."""
     return {name: _walked(model.tree, at) for name, at in (("prompt", PROMPT), ("next", NEXT)) if name == "prompt" or reads_on(model.tree)}
 
 
@@ -57,7 +57,7 @@ def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width:
 
 
 def _title(stage: WalkthroughStage) -> str:
-    """What a stage is called where one is chosen."""
+    """Return the label of a stage."""
     if stage.name != "layers":
         return stage.name
     which = f"layer {stage.layer}" if stage.times == 1 else f"layers {format_ranges(stage.indices)}" if stage.indices else "layers"
@@ -91,7 +91,7 @@ def _step(x: Operation, mixers: Mapping[str, Block], at: ForwardPass) -> dict[st
 
 
 def _mixer(name: str, found: Mapping[str, Block]) -> Block | None:
-    """The mixer that a step is part of."""
+    """Return the mixer that a step belongs to."""
     meeting = (path for path, x in found.items() if isinstance(x, AttentionBase) or cache_spec(x) is not None)
     inside = [path for path in meeting if name.startswith(f"{path}.")]
     return found[max(inside, key=len)] if inside else None
@@ -111,7 +111,7 @@ def _used(x: UsedWeight) -> dict[str, Any]:
 
 
 def _shared(block: Block) -> Iterator[dict[str, Any]]:
-    """Which heads share what, and which experts there are."""
+    """Return how heads are grouped, and the experts."""
     for x in fold_blocks(block):
         y = x.block
         if isinstance(y, Attention):

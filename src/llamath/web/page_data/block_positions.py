@@ -1,7 +1,7 @@
-"""Where the steps of a block stand on the page, and the way of every edge: lanes side by side, or one step under another with rails.
+"""The layout of the block diagram on the page: positions of steps and routes of edges, in a wide and a narrow form.
 
-Side by side, a point is (lane, what it is off the lane's middle, y), for the page knows how wide a lane is; lane −1 is the residual arm.
-Under one another it is (x, y).
+In the wide form, a point is (lane, offset from the lane's middle, y), since only the page knows the width of a lane; lane −1 is the
+residual connection. In the narrow form, steps are stacked and edges run along rails; a point is (x, y).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ...analysis.graph import Operation
 from ...render.svg.block_layout import Edge, Layout
 
 BOX, GAP, TALL, ROUND, TOP = 58, 46, 94, 14, 16
-"""Heights of a box, of the gap under it, of a step with its gap where they stand under one another; the radius of a sum; the margin."""
+"""Heights of a box, of the gap below it, and of a step in the narrow layout; the radius of a sum; the margin."""
 RAIL, STUB = 11, 28
-"""Between rails, and from a box's left edge to the line that leaves it."""
+"""The distance between rails, and from a box's left edge to its outgoing line."""
 
 
 class Block:
-    """The steps of one block by name, and what reaches into it from outside."""
+    """The steps of one block by name, and its inputs from outside."""
 
     def __init__(self, steps: Sequence[Operation], plan: Layout) -> None:
         self.steps, self.plan = {x.name: x for x in steps}, plan
@@ -28,15 +28,15 @@ class Block:
         self.sides: dict[str, int] = {}
 
     def half(self, name: str) -> int:
-        """Half the height: sums and what comes from outside are round."""
+        """Half the height; sums and inputs from outside are round."""
         return ROUND if name not in self.steps or self.steps[name].kind == "add" else BOX // 2
 
     def above(self, name: str) -> int:
-        """The same where edges come in: experts are a stack of boxes."""
+        """Half the height where edges enter; experts are drawn as a stack of boxes."""
         return self.half(name) + (8 if "{e}" in name else 0)
 
     def beside(self) -> dict[str, Any]:
-        """Lanes side by side."""
+        """Return the wide layout, with lanes side by side."""
         heights = {name: self._y(row) for name, row in self.plan.rows.items()}
         height = TOP + self.plan.height * (BOX + GAP) + 8
         return {"y": [heights[name] for name in self.order], "lines": [self._edge(x) for x in self.plan.edges], "height": height}
@@ -45,7 +45,7 @@ class Block:
         return TOP + row * (BOX + GAP) + BOX // 2
 
     def _bus(self, row: int, key: str) -> int:
-        """A height for a line across the gap under a row, one for each that needs it."""
+        """Assign a height in the gap below a row to each line that crosses it."""
         used = self.buses.setdefault(row, [])
         if key not in used:
             used.append(key)
@@ -71,7 +71,7 @@ class Block:
         return {"points": [*points, [b, side, head - 6]], "tip": [b, side, head], "sideways": False}
 
     def under(self) -> dict[str, Any]:
-        """One step under another."""
+        """Return the narrow layout, one step below another."""
         rails = self._rails()
         left = 12 + RAIL * (1 + max(rails.values(), default=-1))
         heights = {name: 12 + i * TALL + BOX // 2 for i, name in enumerate(self.order)}
@@ -79,7 +79,7 @@ class Block:
         return {"y": list(heights.values()), "lines": lines, "left": left, "height": 20 + TALL * len(self.order)}
 
     def _rails(self) -> dict[str, int]:
-        """A rail for each result that is read further down; those whose spans do not meet share one."""
+        """Assign a rail to each output that is read further down; outputs whose spans do not overlap share one."""
         at = {name: i for i, name in enumerate(self.order)}
         far = {y: at[x.name] for x in self.steps.values() for y in x.inputs if at[x.name] - at[y] > 1}
         found, ends = dict[str, int](), list[int]()

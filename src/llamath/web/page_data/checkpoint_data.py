@@ -1,4 +1,4 @@
-"""What is true of the checkpoint that a model was named by: what is in its files, and whether it is what its configuration says."""
+"""The page's data about a checkpoint: the contents of its files, and whether they match the config."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ...model import Model
 NAMES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy buffer".split())
 WORDS = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
 SHOWN, FILES = 50, 200
-"""So many tensors of a finding, and so many files, are listed."""
+"""The number of tensors listed per finding, and of files."""
 MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
 class Checked(Model):
-    """A model and the checkpoint that it was named by."""
+    """A model and the checkpoint that it was loaded from."""
 
     check: VerifyReport
     listed: Listing
 
 
 class Piece(NamedTuple):
-    """The bytes of a weight in the files, and in which layer it is."""
+    """The stored bytes of a weight, and its layer."""
 
     layer: int | None
     part: StoredPart
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 def opened(text: str) -> Model:
-    """Whatever names a model; the header of a checkpoint on disk is held against it."""
+    """Load a model; the header of a local checkpoint is verified against it."""
     if is_url(text) or not names_checkpoint(named(text)):
         return load(text)
     try:
@@ -54,7 +54,7 @@ def opened(text: str) -> Model:
 
 
 def verdicts(model: Model) -> dict[str, Any] | None:
-    """What the header of the page says; None where no checkpoint was named."""
+    """Return the checkpoint data of the page; None without a checkpoint."""
     if not isinstance(model, Checked):
         return None
     listed, findings = model.listed, model.check.verdict.findings
@@ -72,7 +72,7 @@ ABOUT = ("names", "shapes", "types", "files", "vocabulary")
 
 
 def _said(model: Checked, what: str) -> str:
-    """What is said of a thing in which nothing is wrong."""
+    """Return the text of a check without findings."""
     verdict, listed = model.check.verdict, model.listed
     return {
         "names": f"{verdict.matched:,} of {verdict.expected:,} tensors, by {verdict.scheme} names",
@@ -84,7 +84,7 @@ def _said(model: Checked, what: str) -> str:
 
 
 def _about(x: Finding) -> str:
-    """What a finding is about."""
+    """Return the subject of a finding."""
     if x.code in NAMES:
         return "names"
     if x.code in WORDS:
@@ -106,7 +106,7 @@ def _verdict(model: Checked, what: str, found: Sequence[Finding]) -> dict[str, A
 
 
 def _sums(found: Listing) -> list[list[str]]:
-    """How many tensors, files and bytes, as formulas."""
+    """Return the numbers of tensors, files and bytes as formulas."""
     rows = _files(found)[1:-1]
     tensors, sizes = (" + ".join(x[i] for x in rows) for i in (1, 3))
     return [
@@ -117,7 +117,7 @@ def _sums(found: Listing) -> list[list[str]]:
 
 
 def _names(model: Checked) -> list[list[str]]:
-    """How many names the configuration asks for, and how many of them the files have."""
+    """Return the number of expected tensor names, and of those found."""
     verdict = model.check.verdict
     scheme = next((x for x in model.family.schemes.values() if x.name == verdict.scheme), None)
     asked = ["names that the configuration asks for", f"{verdict.expected:,}"]
@@ -152,13 +152,13 @@ def _finding(x: Finding) -> dict[str, Any]:
 
 
 def _types(found: Listing) -> list[list[str]]:
-    """A row for each dtype, as the headers say, below what the columns are."""
+    """Return a row for each stored dtype."""
     rows = [[safe(name), f"{x.tensors:,}", f"{x.elements:,}", f"{x.bytes:,}"] for name, x in found.dtypes.items()]
     return [["type", "tensors", "numbers", "bytes"], *rows]
 
 
 def _files(found: Listing) -> list[list[str]]:
-    """A row for each of the first files, and what the others come to."""
+    """Return a row for each of the first files, and one for the rest."""
     rows = [[safe(x.name), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.size:,}"] for x in found.files[:FILES]]
     if rest := found.files[FILES:]:
         rows.append([f"{len(rest):,} more", *(f"{sum(getattr(x, y) for x in rest):,}" for y in ("tensors", "bytes", "size"))])
@@ -167,7 +167,7 @@ def _files(found: Listing) -> list[list[str]]:
 
 
 def pieces(model: Checked) -> Iterator[Piece]:
-    """The bytes of each weight as they are in the files, with what is needed to read it; of joined weights each its share."""
+    """Return the stored bytes of each weight including scales; fused weights get their share."""
     manifest, tree = model.check.manifest, model.tree
     held = _bytes(manifest)
     schemes = expectation_of(model, model.check.checkpoint).schemes
@@ -184,7 +184,7 @@ def pieces(model: Checked) -> Iterator[Piece]:
 
 
 def _bytes(manifest: Manifest) -> Mapping[str, int]:
-    """By the name that each weight has, or would have if it were stored plainly."""
+    """Group tensors by the name that each weight has unpacked."""
     codes, columns = find_packings(manifest), manifest.columns
     found: dict[str, int] = {}
     for name, start, end in zip(columns.name, columns.start, columns.end, strict=True):

@@ -1,4 +1,4 @@
-"""A model's family as sliders for the page: forms of its counts, its rules, and its configuration with places for the dimensions."""
+"""The sliders of a model's family: its counts as expressions, its rules, and its config with placeholders for the dimensions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .family_sliders import MOST, TIED, Family, Forms, Rule, absent, borne_out, 
 from .forms import Form, evaluate
 
 ORDERS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
-"""Keys that list layers one by one: without them the family has an order of its own for any number."""
+"""Config keys that list the layers one by one; without them, the family's own order applies to any depth."""
 ORDER = "L d H K h F Fe Fs E k S V C".split()
 LONGEST = 60_000
-"""A configuration of more characters is none whose dimensions anybody moves."""
+"""Longer configs get no sliders."""
 NOT_SO = "its total is no form of its dimensions that the library bears out: `llamath count --set KEY=VALUE` counts any of them"
 
 
 def design(model: Model) -> dict[str, Any]:
-    """The sliders of a model's family, or why there are none."""
+    """Return the sliders of a model's family, or the reason why there are none."""
     data = {key: value for key, value in model.config.data.items() if key not in ORDERS}
     for one in (data, dict(model.config.data)):
         text = json.dumps(one)
@@ -79,7 +79,7 @@ def _told(family: Family, own: Model, forms: Mapping[bool | None, Forms], rules:
 
 
 def _neutral(key: str, family: str) -> bool:
-    """Whether a key is known to move no weight."""
+    """Whether a key is known not to affect any weight."""
     found = describe_key(key, family)
     return found is not None and found[1].partition(":")[0].split(";")[0] in ("cache", "compute", "nothing")
 

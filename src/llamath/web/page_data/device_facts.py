@@ -1,4 +1,4 @@
-"""Published facts of a device as formulas: what its vendor says, in the unit in which it is said, and what that is in ones."""
+"""Published facts of a device as formulas: the vendor's figure in its unit, and in base units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Formula = list[str]
 
 
 def fact(what: str, n: int, unit: str, units: Mapping[str, int] = DECIMAL) -> Formula:
-    """What it is, its number in the largest unit in which that is short, and in ones."""
+    """Return a fact with its number in the largest short unit, and in base units."""
     for name, size in units.items():
         if n >= size and n * 1000 % size == 0:
             return [what, f"{n / size:,.10g}·{name}", f"{n:,} {unit}"]
@@ -19,13 +19,13 @@ def fact(what: str, n: int, unit: str, units: Mapping[str, int] = DECIMAL) -> Fo
 
 
 def memory(x: Device) -> list[Formula]:
-    """What is sold, and what a program can have of it."""
+    """Return the nominal and the available memory."""
     units = BINARY if x.nominal % 2**30 == 0 else DECIMAL
     sold = fact("memory, as sold", x.nominal, "bytes", units)
     return [sold] + ([fact("memory, as its driver reports it", x.memory, "bytes", BINARY)] if x.memory != x.nominal else [])
 
 
 def rates(x: Device) -> dict[str, Formula]:
-    """Bandwidth, and the products of each type."""
+    """Return the bandwidth, and the FLOP/s of each dtype."""
     found = {"bandwidth": fact("bandwidth of its memory", x.bandwidth, "bytes a second")}
     return found | {dtype: fact(f"dense products in {dtype}", x.flops[dtype], "FLOP/s") for dtype in DTYPES if dtype in x.flops}

@@ -1,4 +1,4 @@
-"""The difference of two models as data for the page: causes, aligned weights, configurations."""
+"""The comparison of two models: causes, aligned weights and configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...render.text.diff_text import format_setting
 
 
 def difference(found: DiffReport) -> dict[str, Any]:
-    """What the page shows of two models at once."""
+    """Return the data of the comparison view."""
     return {
         "totals": [str(found.total.a), str(found.total.b)],
         "delta": str(found.delta),
@@ -40,7 +40,7 @@ def difference(found: DiffReport) -> dict[str, Any]:
 
 
 def _sums(cause: Cause) -> Iterator[list[str]]:
-    """What changed, in which layers, and what comes of it: by kind of weight, then in all."""
+    """Return a cause with its layers, its difference per weight, and its total."""
     if cause.a is not None and cause.b is not None:
         yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
     for n in sorted({x.layers for x in cause.parts if x.layers}):

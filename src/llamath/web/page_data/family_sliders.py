@@ -1,7 +1,7 @@
-"""A family as its dimensions: which letters are free, which follow from others, which rules hold, and the total as a form of them.
+"""The dimensions of a family: which are free, which are derived, which rules hold, and the counts as expressions of them.
 
-The forms are the tree's, with letters as variables. What is free and what is refused is found by asking the library itself at other
-dimensions; what it does not bear out is not offered.
+The expressions are those of the tree, with letters as variables. Free dimensions and rules are determined by loading the family at other
+dimensions; sliders are offered only where the expressions agree with the loaded models.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .forms import Form, evaluate, number, sum_of, times_of
 
 TIED = "tie_word_embeddings"
 AGREED, TRIED = 4, 30
-"""So many random points must be borne out, of so many tried."""
+"""The number of random points that must agree, and the number of attempts."""
 MOST = 2**32 - 1
 DIVIDED = (("H", "K"), ("Hv", "Hk"))
-"""Heads, and those that they share, which should divide them."""
+"""Head counts and the KV head counts that should divide them."""
 
 Values = Mapping[str, int]
 Rule = tuple[Form, Form, str]
-"""Left at most right, and in words."""
+"""Rules left ≤ right, with their text."""
 
 
 class Family(NamedTuple):
-    """What can be moved: free letters with their keys, and what follows from them."""
+    """The free dimensions with their config keys, and the dependent ones."""
 
     data: Mapping[str, Any]
     values: Values
@@ -40,14 +40,14 @@ class Family(NamedTuple):
     bound: Mapping[str, Form]  # keys that the configuration has and that follow too
 
     def config(self, at: Values, tied: bool | None = None) -> dict[str, Any]:
-        """The configuration at other dimensions."""
+        """Return the config at other dimensions."""
         made = {**self.data, **{key: at[letter] for letter, key in self.keys.items()}}
         made |= {key: evaluate(form, at) for key, form in self.bound.items()}
         return made if tied is None else made | {TIED: tied}
 
 
 class Forms(NamedTuple):
-    """The numbers of a family as forms of its letters."""
+    """The counts of a family as expressions of its dimensions."""
 
     total: Form
     active: Form
@@ -55,12 +55,12 @@ class Forms(NamedTuple):
 
 
 def form_of(n: int, family: Family) -> Form:
-    """A number as a form of the free letters; any other letter with its value, or with what it follows from."""
+    """Return a number as an expression of the free letters; other letters are replaced by their value or definition."""
     return number(n, {x: x for x in family.keys} | dict(family.follows))
 
 
 def forms_of(model: Model, family: Family) -> Forms:
-    """What a model of the family counts, as forms."""
+    """Return the counts of a model of the family as expressions."""
     report: Count = model.count
     groups: dict[str, list[int]] = {name: [] for name, n in report.groups.items() if n}
     for section in report.sections:
@@ -71,7 +71,7 @@ def forms_of(model: Model, family: Family) -> Forms:
 
 
 def _live(model: Model) -> Dim:
-    """What a token passes through, with its letters."""
+    """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
     shares = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}
     return total(
@@ -80,7 +80,7 @@ def _live(model: Model) -> Dim:
 
 
 def _counted(family: Family, at: Values, tied: bool | None = None) -> tuple[int, int] | None:
-    """(total, active) as the library counts them; None where it refuses."""
+    """Return (total, active) of a config; None if it is refused."""
     if (model := loaded(family.config(at, tied))) is None:
         return None
     whole = active = 0
@@ -91,7 +91,7 @@ def _counted(family: Family, at: Values, tied: bool | None = None) -> tuple[int,
 
 
 def family_of(data: Mapping[str, Any], model: Model) -> Family:
-    """The letters that can be moved: of those that have a key the ones that the library bears out."""
+    """Return the free letters: those with a config key whose expressions agree with the tree."""
     letters, named = {**_others(model), **model.count.formula.letters}, model.config.key_by_symbol
     keys: dict[str, str] = {}
     for x, n in letters.items():
@@ -116,7 +116,7 @@ def family_of(data: Mapping[str, Any], model: Model) -> Family:
 
 
 def _fewer(family: Family) -> Iterator[Family]:
-    """The same, and with one letter fixed, and with more and more of them."""
+    """Yield the letters, then subsets with one and more letters fixed."""
     yield family
     for x in family.keys:
         yield family._replace(keys={y: key for y, key in family.keys.items() if y != x})
@@ -125,7 +125,7 @@ def _fewer(family: Family) -> Iterator[Family]:
 
 
 def _others(model: Model) -> dict[str, int]:
-    """Experts that a token passes through are no part of the total, and still a dimension."""
+    """Whether top_k, which does not affect the total, is a dimension."""
     k = model.config.key_by_symbol.get("k", "")
     return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
 
@@ -154,7 +154,7 @@ def _inside(form: Form) -> set[str]:
 
 
 def _moves(family: Family, forms: Forms, x: str) -> bool:
-    """Whether the library counts as the form says when this letter alone is moved."""
+    """Whether the expression agrees with the tree when only this letter changes."""
     n, seen, rules = family.values[x], 0, list(_possible(family))
     for other in dict.fromkeys((2 * n, n // 2, n + 2, 3 * n, 1)):
         at = {**family.values, x: other}
@@ -167,12 +167,12 @@ def _moves(family: Family, forms: Forms, x: str) -> bool:
 
 
 def broken(rule: Rule, at: Values) -> bool:
-    """Whether these dimensions break a rule."""
+    """Whether these dimensions violate a rule."""
     return evaluate(rule[0], at) > evaluate(rule[1], at)
 
 
 def _possible(family: Family) -> Iterator[Rule]:
-    """Rules that a family may have: left at most right, and in words."""
+    """Yield the rules that a family may have, as (left, right, text) with left ≤ right."""
     keys, v = family.keys, family.values
     of = {x: x if x in keys else str(n) for x, n in v.items()}
     name = {x: keys.get(x, str(n)) for x, n in v.items()}
@@ -188,7 +188,7 @@ def _possible(family: Family) -> Iterator[Rule]:
 
 
 def rules_of(family: Family, form: Form) -> Iterator[Rule]:
-    """The rules that the library keeps to: it refuses what breaks one; and the least number of layers for which the form holds."""
+    """Return the rules whose violation is refused, and the smallest depth for which the expressions hold."""
     for rule in _possible(family):
         letters = _inside(rule[0]) | _inside(rule[1])
         around = [{**family.values, x: n} for x in letters for n in (family.values[x] + 1, 2 * family.values[x] + 1, 1)]
@@ -200,7 +200,7 @@ def rules_of(family: Family, form: Form) -> Iterator[Rule]:
 
 
 def _least(family: Family, form: Form) -> int:
-    """From how many layers on the form says what the library counts."""
+    """Return the smallest depth from which the expressions agree with the tree."""
     for n in range(1, family.values["L"]):
         at = {**family.values, "L": n}
         if (found := _counted(family, at)) is not None and found[0] == evaluate(form, at):
@@ -209,7 +209,7 @@ def _least(family: Family, form: Form) -> int:
 
 
 def absent(family: Family, form: Form, x: str) -> Form | None:
-    """What a letter is where the configuration does not say it."""
+    """Return the value of a letter that the config leaves out."""
     sources: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
     said = sources.get(x)
     if said is None or not _inside(said) <= family.keys.keys():
@@ -224,7 +224,7 @@ def absent(family: Family, form: Form, x: str) -> Form | None:
 
 
 def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
-    """Whether the library counts as the forms say where everything moves at once."""
+    """Whether the expressions agree with the tree when all dimensions change."""
     draw, seen, rules = random.Random(5), 0, tuple(rules_of(family, forms.total))
     for _ in range(TRIED):
         at = drawn(family, draw)
@@ -239,7 +239,7 @@ def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
 
 
 def drawn(family: Family, draw: random.Random) -> dict[str, int]:
-    """Other dimensions, most of them such as a model may have."""
+    """Return random dimensions, most of them plausible."""
     at = {x: max(int(n * 2 ** draw.uniform(-2, 2)), 1) for x, n in family.values.items()}
     at |= {x: at[x] + at[x] % 2 for x in ("h", "p") if x in at}
     at |= {x: n for x, n in family.values.items() if x not in family.keys}
@@ -254,7 +254,7 @@ def drawn(family: Family, draw: random.Random) -> dict[str, int]:
 
 
 def loaded(data: Mapping[str, Any]) -> Model | None:
-    """The model of a configuration; None where the library refuses it."""
+    """Load the model of a config; None if it is refused."""
     try:
         return load(data)
     except LlamathError:

@@ -1,4 +1,4 @@
-"""What the page knows of files that are dropped on it: element types and limits, as the readers here have them."""
+"""The facts that the page needs to read dropped files: dtypes and limits, the same as in the readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...config_keys import NO_EFFECT
 from ...families.classes import HEADED
 
 NAMING = frozenset(("architectures", "model_type"))
-"""Bookkeeping that says which model it is."""
+"""Config keys that only identify the model."""
 
 GROUPS = [
     ["norm", r"norm|(^|\.)ln_"],
@@ -24,11 +24,11 @@ GROUPS = [
     ["mlp", r"mlp|ffn|feed_forward"],
     ["head", r"lm_head|^output"],
 ]
-"""What a tensor of a file is for, as its name suggests: the first that fits."""
+"""The kind of a tensor by its name; the first match counts."""
 
 
 def files() -> dict[str, Any]:
-    """Types as (name, elements of a block, its bytes), kinds of metadata as (name, bytes, how a browser reads one), and limits."""
+    """Return dtypes as (name, block elements, block bytes), metadata types as (name, bytes, DataView method), and limits."""
     return {
         "types": [[x.name, x.block, x.bytes] for x in DTYPES.values()],
         "plain": list(PLAIN),
@@ -57,5 +57,5 @@ def files() -> dict[str, Any]:
 
 
 def _getter(name: str) -> str:
-    """The method of a DataView: UINT64 is read by getBigUint64."""
+    """Return the DataView method, such as getBigUint64 for UINT64."""
     return "getUint8" if name == "BOOL" else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"

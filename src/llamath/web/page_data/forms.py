@@ -1,9 +1,9 @@
-"""Forms: small exact expressions that Python derives and the page evaluates in whole numbers, so that no formula is written twice.
+"""Expressions ("forms") that Python derives and the page evaluates exactly, so that no formula is stated twice.
 
-A form is a text or a list. Digits are a number, any other text a variable (`T`, the context); `["let", "K", "8"]` is a letter with its
+A form is a string or a list. Digits are a number, any other string a variable (`T`, the context); `["let", "K", "8"]` is a letter with its
 value; `["+", …]`, `["*", …]`, `["min", …]` and `["max", …]` take any number of forms; `["-", a, b]` is a difference, `["^", a, b]` a power;
-`["floor", a, b]`, `["ceil", a, b]` and `["round", a, b]` divide, halves going up; `[">=", a, b, yes, no]` is one of its last two, and the
-other is not worked out; `["as", "M", a]` is a form that is written as a letter.
+`["floor", a, b]`, `["ceil", a, b]` and `["round", a, b]` divide, rounding halves up; `[">=", a, b, yes, no]` selects one of its last two
+arguments and evaluates only that one; `["as", "M", a]` is a form that is displayed as a letter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS: Mapping[str, Callable[[list[int]], int]] = {
 
 
 def number(n: int, known: Mapping[str, Form] | None = None) -> Form:
-    """A number; one made of letters keeps them, and takes those that are known for what they stand for."""
+    """Return a number as an expression, with known letters replaced."""
     known = known or {}
     if not isinstance(n, Dim) or not n.atoms:
         return str(int(n))
@@ -42,19 +42,19 @@ def number(n: int, known: Mapping[str, Form] | None = None) -> Form:
 
 
 def sum_of(*forms: Form) -> Form:
-    """The sum of some."""
+    """Return a sum."""
     return forms[0] if len(forms) == 1 else ["+", *forms] if forms else "0"
 
 
 def times_of(*forms: Form) -> Form:
-    """The product of some."""
+    """Return a product."""
     flat = [y for x in forms for y in (x[1:] if isinstance(x, list) and x[0] == "*" else [x])]
     kept = [x for x in flat if x != "1"]
     return kept[0] if len(kept) == 1 else ["*", *kept] if kept else "1"
 
 
 def written(form: Form, values: Mapping[str, int] | None = None) -> str:
-    """A product or a quotient with letters, or with their values."""
+    """Return a product or quotient as text, with letters or with their values."""
     if isinstance(form, str):
         return f"{values[form]:,}" if values and form in values else form
     kind, *parts = form
@@ -63,7 +63,7 @@ def written(form: Form, values: Mapping[str, int] | None = None) -> str:
 
 
 def evaluate(form: Form, variables: Mapping[str, int]) -> int:
-    """What a form comes to; the page does the same."""
+    """Evaluate an expression as the page does."""
     if isinstance(form, str):
         return int(form) if form.lstrip("-").isdigit() else variables[form]
     kind, *rest = form

@@ -1,4 +1,4 @@
-"""The report of one or two models as data for the page: exact integers as text, each with what it comes from."""
+"""The page's data for one or two models: exact integers as text, each with its derivation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from .ui_strings import UI_STRINGS
 
 GIVEN, FAMILYS = "as its configuration says", "as the family has it where its configuration does not say"
 MOST = 20_000
-"""A formula is cut after so many characters."""
+"""Longer formulas are truncated."""
 
 
 def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
-    """Everything the page shows."""
+    """Return all data of the page."""
     found, devices = [_model(x) for x in models], gpus()
     return {
         "models": found,
@@ -77,7 +77,7 @@ def _model(model: Model) -> dict[str, Any]:
 
 
 def _letters(model: Model) -> Iterator[dict[str, Any]]:
-    """Each with where its value is from: a key, what it follows from, or the family where nobody says it."""
+    """Return the dimensions, each with its origin: a config key, a dependency, or a family default."""
     values = model.count.formula.letters
     for letter, value in values.items():
         key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
@@ -149,7 +149,7 @@ def _section(model: Model, section: Section) -> dict[str, Any]:
 
 
 def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
-    """One of them, how many there are, and all, as formulas."""
+    """Return size, copies and total as formulas."""
     symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
     letter = times.symbol if times.atoms else "layers of this kind"
     many = f"{int(times):,}"

@@ -1,6 +1,6 @@
-"""What changes from pass to pass as forms: the keys in reach, the pairs of a query and a key, the numbers that are remembered.
+"""Expressions for one forward pass: keys in the attention window, query-key pairs, and cached elements.
 
-A prompt is `T` tokens at once; one token more is the `T`-th. Counts are those of `passes.Reach` and `views.cache`.
+A prefill has `T` tokens at once; a decode pass is the `T`-th token. Counts equal those of `AttentionWindow` and `cache_bytes`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ...core.forward_pass import AttentionWindow, ForwardPass
 from .forms import Form, number, times_of
 
 TOKENS, BATCH = 3, 2
-"""Of the passes that are walked for their letters; forms hold for any other."""
+"""The tokens of the passes that are traced for their letters; expressions hold for any others."""
 PROMPT, NEXT = ForwardPass.prefill(TOKENS), ForwardPass.decode(TOKENS, absorbed=True)
 
 
 def pairs(reach: AttentionWindow, prompt: bool) -> Form:
-    """How many pairs of a query and a key the mask lets through."""
+    """Return the number of query-key pairs that the mask admits."""
     if not prompt:
         return _one(reach)
     if reach.chunk is not None:
@@ -31,7 +31,7 @@ def pairs(reach: AttentionWindow, prompt: bool) -> Form:
 
 
 def _one(reach: AttentionWindow) -> Form:
-    """Those of the last token alone."""
+    """Return the number of pairs of the last token."""
     if reach.chunk is not None:
         chunk = str(int(reach.chunk))
         return ["-", "T", ["*", chunk, ["floor", ["-", "T", "1"], chunk]]]
@@ -46,7 +46,7 @@ def _chunks(chunk: str) -> Form:
 
 
 def known(reach: AttentionWindow | None, at: ForwardPass) -> Mapping[str, Form]:
-    """What the letters of a pass stand for."""
+    """Return the definitions of a pass's letters."""
     prompt = at.tokens > 1
     found: dict[str, Form] = {"B": "B", "T": "T" if prompt else "1", "M": ["as", "M", "T"]}
     if reach is not None:
@@ -58,7 +58,7 @@ def known(reach: AttentionWindow | None, at: ForwardPass) -> Mapping[str, Form]:
 
 
 def kept(n: Dim, what: CacheSpec | None, at: ForwardPass) -> Form:
-    """The numbers that a step remembers of all sequences, from those of a pass in which so many tokens count."""
+    """Return the elements that a step caches for all sequences as an expression."""
     if what is None or not what.rows or n.terms.keys() == {()}:
         return number(n, {"B": "B"})
     tokens = what.tokens(at.context)

@@ -1,4 +1,4 @@
-"""What each GPU holds, as forms of the context, the batch and what numbers are kept in: the terms of `views.cache` and `views.shards`."""
+"""The memory of each GPU as expressions of context, batch and dtypes: the terms of `cache_bytes` and `gpu_shards`."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from .training_forms import training
 WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
 KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
 GPUS, RANKS, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 4
-"""Numbers of GPUs, and the tensor parallelism that can be chosen: with pipelines of so many stages at the most."""
+"""The choices of GPU count and tensor parallelism, and the largest pipeline."""
 NODE = 8
-"""A node of so many GPUs is meant, as most have."""
+"""The GPUs of a node."""
 CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
 
 
 def kept_as(model: Model) -> dict[str, MemoryCalculator]:
-    """The model under each dtype that it can be kept in, first what its configuration says."""
+    """Return the model under each possible dtype, the config's first."""
     names = dict.fromkeys((declared_dtype(model), *WEIGHTS))
     own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listed))} if isinstance(model, Checked) else {}
     return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
 
 
 def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
-    """The choices of the sliders, and for each number of GPUs what one of each stage holds."""
+    """Return the choices of the sliders, and the memory of each stage for each GPU count."""
     first, start = next(iter(made.items()))
     return {
         "context": str(start.context),
@@ -65,7 +65,7 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
 
 
 def cards() -> list[dict[str, Any]]:
-    """Cards whose memory is drawn as a line."""
+    """Return the GPUs whose memory is drawn as a line."""
     known = {x.name: x for x in devices()}
     return [_card(known[name]) for name in CARDS]
 
@@ -75,7 +75,7 @@ def _card(x: Device) -> dict[str, Any]:
 
 
 def _sizes(model: Model, dtype: str) -> MemoryCalculator | None:
-    """The model under a dtype; None where it cannot be kept so."""
+    """Return the model under a dtype; None if it cannot be stored that way."""
     try:
         found = MemoryCalculator(model, MemoryRequest(dtype=dtype))
         return found if found.weights else None
@@ -95,7 +95,7 @@ def _dtype(name: str, found: MemoryCalculator) -> dict[str, Any]:
 
 
 def _codecs(found: MemoryCalculator) -> dict[str, str]:
-    """The bytes of a weight of n numbers, or of a matrix of out rows and in columns, by what it is kept as."""
+    """Return the bytes of a weight of n elements, or of an out × in matrix, by storage format."""
     used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.weights)
     return {
         x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else found.packer.formula
@@ -109,7 +109,7 @@ def _kv(name: str) -> dict[str, Any]:
 
 
 def _splits(model: Model, made: Mapping[str, MemoryCalculator]) -> Iterator[dict[str, Any]]:
-    """The layouts of each number of GPUs, first the one that `fit` takes."""
+    """Return the layouts for each GPU count, the one chosen by `fit` first."""
     for count in GPUS:
         layouts = [x for x in (_layout(model, count, tp) for tp in (None, *reversed(RANKS))) if x is not None]
         yield from (_split(x, made) for x in dict.fromkeys(layouts))
@@ -151,7 +151,7 @@ def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, An
 
 
 def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
-    """What one GPU of a stage holds besides its weights."""
+    """Return the memory of one GPU of a stage besides its weights."""
     tree = shards.tree
     specs = cache_specs(tree) if shards.layout.gpus == 1 else shards.stage_cache_specs(i)
     return {
@@ -163,7 +163,7 @@ def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
 
 
 def _summed(shards: ShardedModel, i: int) -> str:
-    """The numbers of weights on one GPU, with the bytes of each."""
+    """Return the weight elements on one GPU, with their bytes."""
     found = [(n, each) for each, n in shards.elements_by_size(i).items() if n]
     text = " + ".join(f"{n:,}·{each.numerator:,}" + (f"/{each.denominator:,}" if each.denominator > 1 else "") for n, each in found)
     whole = sum(n * each for n, each in found)
@@ -176,7 +176,7 @@ def _where(shards: ShardedModel, i: int) -> str:
 
 
 def remembered(x: CacheSpec) -> Form:
-    """The bytes of one kind of mixer in all its layers: what grows with the tokens, and what does not."""
+    """Return the cache bytes of one kind of mixer in all its layers: growing with the tokens, and fixed."""
     layers, parts = number(x.layers), list[Form]()
     if x.rows:
         each: list[Form] = [["*", ["ceil", number(row), "q"], "s"] for row in x.rows]
@@ -190,7 +190,7 @@ def remembered(x: CacheSpec) -> Form:
 
 
 def passing(shards: ShardedModel) -> Form:
-    """The activations of the tokens that are read at once."""
+    """Return the activations of a prefill chunk."""
     width, d = shards.calculator.peak.width, Dim.const(shards.tree.width)
     around = 2 * d if 2 * d <= width else width
     inside = width - around

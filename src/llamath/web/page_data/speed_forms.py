@@ -1,4 +1,4 @@
-"""How fast a layout could be at the most, as forms: what `views.ceilings` says of decode and prefill at any context and batch."""
+"""Upper bounds on speed as expressions: the results of `speed_limits` for decode and prefill at any context and batch."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ROOF: dict[str, Form] = {
     "reached": [">=", MEMORY, COMPUTE, ["floor", ["*", "FLOPs", "bandwidth"], "bytes"], "peak"],
     "intensity": ["floor", ["*", NANO, "FLOPs"], "bytes"],
 }
-"""Whether memory bounds a pass (1) or arithmetic, tokens in 10⁹ seconds, FLOP/s, and FLOPs for 10⁹ bytes."""
+"""Memory-bound (1) or compute-bound, tokens per 10⁹ seconds, FLOP/s, and FLOPs per 10⁹ bytes."""
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Every device of the catalogue with a rate of arithmetic."""
+    """Return every device of the catalog with a FLOP/s figure."""
     return [
         {"name": x.name, "title": x.title, "memory": str(x.memory), "bandwidth": str(x.bandwidth), "source": x.source}
         | {"flops": {dtype: str(x.flops[dtype]) for dtype in DTYPES if dtype in x.flops}, "facts": published(x)}
@@ -47,12 +47,12 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def rates(found: MemoryCalculator) -> list[str]:
-    """The types that products may run in, best first."""
+    """Return the dtypes that products may run in, best first."""
     return list(compute_dtypes(found.packer.name, found.packer.compute_dtype))
 
 
 def work(tree: Decoder) -> dict[str, Form]:
-    """The FLOPs of a token decoded for each of B sequences, and of B prompts of T tokens."""
+    """Return the FLOPs of decoding one token of B sequences, and of prefilling B prompts of T tokens."""
     return {"decode": _work(tree, "1", "T", True), "prefill": _work(tree, "T", "T", False)}
 
 
@@ -72,7 +72,7 @@ def _work(tree: Decoder, tokens: Form, context: Form, absorbed: bool) -> Form:
 
 
 def _alike(forms: Sequence[Form]) -> list[Form]:
-    """Equal terms once, with how often they occur."""
+    """Merge equal terms, with their multiplicity."""
     made: dict[str, tuple[Form, int]] = {}
     for x in forms:
         made[str(x)] = (x, made.get(str(x), (x, 0))[1] + 1)
@@ -80,7 +80,7 @@ def _alike(forms: Sequence[Form]) -> list[Form]:
 
 
 def _met(block: Mixer, tokens: Form, context: Form) -> Mapping[str, Form]:
-    """What stands for the letter of a mixer's formula: its tokens, or its pairs of a query and a key."""
+    """Return the expression for a letter of a mixer's formula: tokens or query-key pairs."""
     if not isinstance(block, AttentionBase):
         return {"T": tokens}
     met = _one(block.window, context) if tokens == "1" else _pairs(block.window, context)
@@ -88,7 +88,7 @@ def _met(block: Mixer, tokens: Form, context: Form) -> Mapping[str, Form]:
 
 
 def _one(reach: AttentionWindow, context: Form) -> Form:
-    """The keys that the last of so many positions meets."""
+    """Return the keys that the last position attends to."""
     if reach.chunk is None:
         return context if reach.size is None else ["min", context, str(reach.size)]
     before: Form = ["-", context, "1"]
@@ -96,7 +96,7 @@ def _one(reach: AttentionWindow, context: Form) -> Form:
 
 
 def _pairs(reach: AttentionWindow, context: Form) -> Form:
-    """The pairs of a whole prompt."""
+    """Return the query-key pairs of a whole prompt."""
     if reach.chunk is not None:
         whole: Form = ["floor", context, str(reach.chunk)]
         rest: Form = ["-", context, ["*", str(reach.chunk), whole]]
@@ -111,7 +111,7 @@ def _triangle(n: Form) -> Form:
 
 
 class Term(NamedTuple):
-    """Weights that a pass reads alike: the name of their bytes in forms, over what, how they are met, and how many there are."""
+    """Weights that a pass reads in the same way: the name of their bytes, the divisor, how they are read, and how many there are."""
 
     name: str
     over: str
@@ -120,7 +120,7 @@ class Term(NamedTuple):
 
 
 def reading(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[Term], dict[str, dict[str, str]]]:
-    """What a pass reads on one GPU of a stage: `W`, which it reads whole, and the other terms; and their bytes under each dtype."""
+    """Return the bytes read on one GPU of a stage: `W`, read in full, and the other terms, with their bytes under each dtype."""
     columns = list(zip(*(x.reads(i) for x in made.values()), strict=True))
     kinds = Counter(x for x in columns if x[0].rows or x[0].active != 1)
     plain = [x for x in columns if not x[0].rows and x[0].active == 1]
@@ -138,7 +138,7 @@ def reading(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[
 
 
 def streamed(terms: Sequence[Term], place: int, tokens: Form) -> Form:
-    """The bytes that so many tokens read of the weights of a stage."""
+    """Return the weight bytes of a stage that a number of tokens read."""
     return sum_of(f"W{place or ''}", *(times_of(str(x.times), _read(x, tokens)) for x in terms))
 
 
@@ -152,7 +152,7 @@ def _read(x: Term, tokens: Form) -> Form:
 
 
 def passes(stages: Sequence[Mapping[str, Any]], terms: Sequence[Sequence[Term]], layout: Layout) -> dict[str, Any]:
-    """The bytes of both passes: decode goes through stage after stage, prefill keeps all of them busy."""
+    """Return the bytes of both passes: decode runs the stages one after the other, prefill runs them concurrently."""
     prompts: Form = ["*", "B", "T"]
     one = list(_turns(stages, terms))
     every = [streamed(x, i, prompts) for i, x in enumerate(terms)]

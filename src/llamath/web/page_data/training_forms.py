@@ -1,6 +1,6 @@
-"""What a training step needs on each GPU, as forms of its settings: the terms of `views.training`, for tensor and data parallelism.
+"""The memory of a training step as expressions of its settings, for tensor and data parallelism: the terms of `training_memory`.
 
-T is the tokens of a sequence, B the sequences at a time, P the ranks of tensor parallelism, D those of data parallelism, Z ZeRO's stage.
+T is the sequence length, B the microbatch, P the tensor-parallel degree, D the data-parallel degree, Z the ZeRO stage.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .forms import Form, number, overhead_form, sum_of, times_of
 RANKS = (1, 2, 4, 8)
 GPUS = tuple(2**n for n in range(11))
 MARK = 2**31 - 1
-"""A context that no model has as a size: where it stands in a number, T is meant."""
+"""A prime context length that occurs in no model; its multiples stand for T."""
 
 
 class Precision(NamedTuple):
-    """What numbers are in."""
+    """The dtypes of a training step."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ PRECISIONS = (
 )
 ATTENTION, KERNELS = {"flash": True, "written": False}, {"eager": False, "fused": True}
 FROM = {"weights": "3", "gradients": "2", "master": "1", "optimizer": "1"}
-"""From which stage of ZeRO on ranks share it."""
+"""The ZeRO stage from which each part is sharded."""
 CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
     "optimizer": ("Optimiser", [(x.name, x.title) for x in OPTIMIZERS.values()]),
@@ -51,13 +51,13 @@ CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
     "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
 }
-"""What can be chosen, the first as long as nobody does."""
+"""The choices; the first is the default."""
 Line = dict[str, Any]
 AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
 def training(model: Model) -> dict[str, Any]:
-    """The choices, and the lines of each part under them."""
+    """Return the choices, and the lines of each part for them."""
     ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
     jobs = {x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master, context=MARK)) for x in PRECISIONS}
     return {
@@ -78,7 +78,7 @@ def training(model: Model) -> dict[str, Any]:
 
 
 def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
-    """What stays: weights, gradients, master copy and the states of each optimiser; with ZeRO-3 the layers gathered."""
+    """Return the persistent memory: weights, gradients, master copy, optimizer states, and the layers gathered by ZeRO-3."""
     there = job.with_layout(Layout(tp=ranks))
     (stage,) = pipeline_stages(there.tree, there.layout)
     resident = there.persistent_state(stage)
@@ -97,7 +97,7 @@ def _line(what: str, form: Form, says: str = "") -> Line:
 
 
 def _shared(resident: PersistentState) -> dict[str, list[Line]]:
-    """The lines of what stays, dense weights and experts each shared by all replicas from some stage of ZeRO on."""
+    """Yield the lines of persistent memory; dense weights and experts are sharded over replicas from some ZeRO stage on."""
     parts = [resident._replace(shards=[x for x in resident.shards if x.is_expert == dealt]) for dealt in (False, True)]
     alone = [(x, persistent_lines(x, Layout())) for x in parts if x.shards]
     made: dict[str, list[Line]] = {}
@@ -108,7 +108,7 @@ def _shared(resident: PersistentState) -> dict[str, list[Line]]:
 
 
 def _share(own: PersistentState, kind: str, size: int) -> Form:
-    """So many bytes of these pieces as one replica has them: so many for each number, if that comes out even."""
+    """Return the bytes of shards on one replica, as bytes per element if that is whole."""
     numbers = sum(x.elements for x in own.shards if kind == "weights" or not x.buffer)
     each, rest = divmod(size, numbers or 1)
     many: Form = str(size) if rest or not each else times_of(["let", "N", str(numbers)], str(each))
@@ -116,7 +116,7 @@ def _share(own: PersistentState, kind: str, size: int) -> Form:
 
 
 def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str, Any]:
-    """What comes and goes with the tokens, for each way of computing again."""
+    """Return the activations for each recomputation policy."""
     job = TrainingJob(model, TrainRequest(dtype=precision, context=MARK, layout=Layout(flash=flash), fused=fused))
     (stage,) = pipeline_stages(job.tree, job.layout)
     flow = stage_activations(job.tree, stage, job.layout, job.kernels)
@@ -131,7 +131,7 @@ def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str,
 
 
 def _kept(job: TrainingJob, stage: PipelineStage, again: Recompute, freed: Form) -> Iterator[Line]:
-    """The lines of the activations; of what is computed again that which the loss has not given back by then."""
+    """Yield the lines of the activations; a recomputed layer reuses the memory that the loss has freed."""
     layout = job.layout.replace(recompute=again)
     yield from _lines(stage_activations(job.tree, stage, layout, job.kernels).kept)
     works = []
@@ -153,7 +153,7 @@ def _lines(shares: Iterable[SavedCopies]) -> Iterator[Line]:
 
 
 def _sum(shares: Iterable[SavedCopies]) -> Form:
-    """All of them together, those of one size once with how often they are kept."""
+    """Return the sum, with equal terms merged."""
     made: dict[str, tuple[Form, int]] = {}
     for x in shares:
         if int(x.saved.elements):
@@ -163,7 +163,7 @@ def _sum(shares: Iterable[SavedCopies]) -> Form:
 
 
 def _bytes(x: SavedTensor) -> Form:
-    """What one GPU keeps of it for one layer."""
+    """Return what one GPU saves of a tensor for one layer."""
     terms = {
         tuple(("T", 1) if atom == ("s", MARK) else atom for atom in monomial): n for monomial, n in Dim.const(x.elements).terms.items()
     }

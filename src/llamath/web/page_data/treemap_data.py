@@ -1,4 +1,4 @@
-"""What the areas of a model stand for: weights by kind of layer, with their bytes under each dtype, their FLOPs, and what is remembered."""
+"""The treemap's data: weights by kind of layer, with their bytes under each dtype, their FLOPs and the cache."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .pass_forms import NEXT, known
 from .size_forms import remembered
 
 SHOWN = 1000
-"""Layers of a deeper model are not shown one by one."""
+"""Deeper models are not shown layer by layer."""
 Key = tuple[str, tuple[int, ...]]
 
 
 class Part(NamedTuple):
-    """What stands alone, or one kind of layer: the block in which its weights lie, and where it stands."""
+    """A part of the model: a block outside the layers, or one kind of layer."""
 
     section: int
     prefix: str
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The bytes of a weight in one layer; None: in all layers of its kind together."""
+    """Return the bytes of a weight in one layer, or with None in all layers of its kind."""
 
     part: Part
     key: Key
@@ -46,7 +46,7 @@ class Held(NamedTuple):
 
 
 def areas(model: Model, kept: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
-    """The weights by section, the mixing that no weight accounts for, and the layers one by one."""
+    """Return the weights by section, the mixing FLOPs, and the layers one by one."""
     parts = list(_parts(model))
     held = {name: list(_held(model.tree, parts, x)) for name, x in kept.items()}
     if isinstance(model, Checked):
@@ -60,7 +60,7 @@ def areas(model: Model, kept: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
 
 
 def _parts(model: Model) -> Iterator[Part]:
-    """The parts in tree order, each with the section of `count` that it is counted in."""
+    """Yield the parts in tree order, each with its section of `count`."""
     sections, tree = model.count.sections, model.tree
     rows = {_alike((y.pattern, y.weight.shape, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
     for name, child in tree.children:
@@ -84,7 +84,7 @@ def _key(part: Part, x: Folded) -> Key:
 
 
 def _held(tree: Decoder, parts: Sequence[Part], sizes: MemoryCalculator) -> Iterator[Held]:
-    """The bytes of every weight under a dtype."""
+    """Return the bytes of every weight under a dtype."""
     storage = sizes.storage
     if storage is None:
         return
@@ -106,7 +106,7 @@ def _held(tree: Decoder, parts: Sequence[Part], sizes: MemoryCalculator) -> Iter
 
 
 def _stored(model: Checked, parts: Sequence[Part]) -> Iterator[Held]:
-    """The bytes that the weights have in the files."""
+    """Return the stored bytes of the weights."""
     kinds = {id(part.block): part for part in parts}
     alone = {_key(part, x)[0]: part for part in parts if part.block is None for x in part.leaves}
     order = [kinds[id(x)] for x in model.tree.layers]
@@ -116,7 +116,7 @@ def _stored(model: Checked, parts: Sequence[Part]) -> Iterator[Held]:
 
 
 def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]) -> list[dict[str, Any]]:
-    """The weights of each section with all their copies: parameters, the FLOPs of one token, and the bytes under each dtype."""
+    """Return the weights of each section: parameters, FLOPs per token, and bytes under each dtype."""
     done = iter(x for x in list_matmuls(tree, NEXT) if not x.mixing)
     made: dict[tuple[int, Key], dict[str, Any]] = {}
     for part in parts:
@@ -155,7 +155,7 @@ def _texts(tile: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mixing(part: Part) -> Iterator[dict[str, Any]]:
-    """What mixers work out for one token besides their weights, in all layers of a kind."""
+    """Return the mixing FLOPs per token in all layers of a kind."""
     if part.block is None:
         return
     mixers = {x.pattern: x.block for x in fold_blocks(part.block)}
@@ -168,7 +168,7 @@ def _mixing(part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _remembered(part: Part) -> Iterator[dict[str, Any]]:
-    """What the mixers of a kind of layer remember, in all layers of it."""
+    """Return the cache bytes of a kind of layer, in all its layers."""
     for x in fold_blocks(part.block) if part.block is not None else ():
         if (found := what_is_kept(x.block)) is not None:
             form = remembered(found.replace(layers=Dim.const(part.times) * int(x.copies)))
@@ -176,7 +176,7 @@ def _remembered(part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]) -> dict[str, Any]:
-    """Every layer by itself, those that are the same in everything told once."""
+    """Return every layer; identical layers share one entry."""
     n = int(tree.layers.n)
     if n > SHOWN:
         return {"kinds": [], "order": []}
@@ -199,7 +199,7 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
 
 
 def _by_layer(order: Sequence[int], found: Sequence[Held]) -> list[Mapping[str, int]]:
-    """The bytes in each layer, weight by weight."""
+    """Return the bytes of each layer, weight by weight."""
     each: dict[int, Counter[str]] = {}
     own = [Counter[str]() for _ in order]
     for x in found:
@@ -211,7 +211,7 @@ def _by_layer(order: Sequence[int], found: Sequence[Held]) -> list[Mapping[str, 
 
 
 def _one(part: Part) -> dict[str, Any]:
-    """One layer of a kind."""
+    """Return one layer of a kind."""
     assert part.block is not None
     one = part._replace(times=1)
     products = sum(int(x.flops) for x in list_matmuls(part.block, NEXT) if not x.mixing)
