@@ -134,6 +134,7 @@ def test_gpt_oss_as_its_card_says(model: str, total: int, gib: float) -> None:
     assert Fraction(8 * codec.bytes, codec.parameters) == Fraction(17, 4)
 
 
+@pytest.mark.slow
 def test_mxfp4_has_the_shape_that_transformers_unpacks_it_to() -> None:
     torch = pytest.importorskip("torch")
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors

@@ -171,6 +171,7 @@ def test_every_prefix_is_refused(version: int, order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.slow
 def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: Path) -> None:
     file = valid(order=order)
     data = file.bytes()

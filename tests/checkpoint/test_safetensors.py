@@ -165,6 +165,7 @@ def test_the_corpus_is_large() -> None:
 
 
 @pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.slow
 def test_a_flood_costs_little_memory(name: str) -> None:
     source = Bytes(HOSTILE[name][1]())
     assert peak(lambda: attempt(source)) < 160 * MIB
@@ -245,6 +246,7 @@ def differ(files: Callable[[], bytes], count: int, path: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(10))
+@pytest.mark.slow
 def test_whatever_is_read_here_the_reference_reads_alike(seed: int, tmp_path: Path) -> None:
     seen = differ(mutants(seed).__next__, 10_000, tmp_path / "a.safetensors")
     assert seen["read"] > 2000 and len(seen) > 7
@@ -276,6 +278,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=500, deadline=None)
 @given(files())
+@pytest.mark.slow
 def test_what_json_writes_is_read_as_the_reference_reads_it(data: bytes) -> None:
     found = attempt(data)
     if isinstance(found, Manifest):

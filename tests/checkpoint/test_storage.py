@@ -83,6 +83,7 @@ def ggml(kind: str) -> str:
 
 
 @pytest.mark.parametrize("slug", SNAPSHOTS)
+@pytest.mark.slow
 def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False})
