@@ -14,9 +14,8 @@ settings.register_profile("llamath", deadline=None)  # no test depends on second
 settings.load_profile("llamath")
 
 SLOW_FOLDERS = {"run", "page", "oracle"}
-SLOW_FILES = {"test_fuzz.py", "modules.md"}
-SLOW_TESTS: set[str] = set()
-"""Tests and functions that `make test-fast` leaves out: those of torch, transformers and Chromium, and others of more than a second."""
+SLOW_FILES = {"test_fuzz.py", "test_convert_files.py", "test_embedded.py", "test_typing.py", "modules.md"}
+"""What `make test-fast` leaves out, besides single tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -28,8 +27,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests."""
     for item in items:
-        function = getattr(item, "originalname", item.name)
-        slow = item.path.parent.name in SLOW_FOLDERS or item.path.name in SLOW_FILES or function in SLOW_TESTS
+        slow = item.path.parent.name in SLOW_FOLDERS or item.path.name in SLOW_FILES
         if slow or item.get_closest_marker("transformers"):
             item.add_marker("slow")
 

@@ -370,6 +370,7 @@ def test_design_plot(tmp_path: Path) -> None:
     assert "405,853,388,800" in text and "error of the total" in text
 
 
+@pytest.mark.slow
 def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
     text = run("70B", "--set", "max_memory=80GB", ok=1).stdout
     assert "no candidate; nearest" in text and "max_memory rules out every design" in text
@@ -396,6 +397,7 @@ def test_bad_input_exits_with_2(args: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["1", "7", "1000", "1e6", "3.2e6", "1e13"])
+@pytest.mark.slow
 def test_any_target_has_candidates_or_near_misses(target: str) -> None:
     done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["design", target, "--top", "1"], standalone_mode=False)
     assert done.exit_code in (0, 1) and (done.exit_code == 0 or "nearest" in done.stdout or "empty" in done.stdout), done.output

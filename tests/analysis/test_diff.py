@@ -113,6 +113,7 @@ def test_structural_differences_are_named(a: str, b: str, cause: str, delta: int
 
 
 @pytest.mark.parametrize("a", SAMPLE)
+@pytest.mark.slow
 def test_causes_of_all_pairs_sum_and_reverse(a: str) -> None:
     for b in SAMPLE:
         found = checked_diff(MODELS[a], MODELS[b])
@@ -128,6 +129,7 @@ def test_causes_of_every_family_against_llama_sum(source: Any) -> None:
     assert not same.causes and not same.weights and not same.config
 
 
+@pytest.mark.slow
 def test_causes_between_neighbouring_families_reverse() -> None:
     made = [llamath.load(x.values[0]) for x in tiny_configs()]
     for a, b in pairwise(made):
@@ -152,6 +154,7 @@ def config(shape: dict[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=300, deadline=None)
 @given(shapes, shapes)
+@pytest.mark.slow
 def test_causes_of_random_models_sum_and_reverse(a: dict[str, Any], b: dict[str, Any]) -> None:
     one, two = llamath.load(config(a)), llamath.load(config(b))
     assert reversed_causes(checked_diff(two, one)) == causes_of(checked_diff(one, two))
@@ -167,6 +170,7 @@ def test_models_of_equal_size_reverse() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(shapes, st.sampled_from(["vocab_size", "num_hidden_layers", "hidden_size", "intermediate_size", "head_dim"]), sizes)
+@pytest.mark.slow
 def test_one_changed_key_is_one_cause(shape: dict[str, Any], key: str, n: int) -> None:
     one, two = llamath.load(config(shape)), llamath.load(config({**shape, key: n}))
     letter = {"vocab_size": "V", "num_hidden_layers": "L", "hidden_size": "d", "head_dim": "h"}.get(key)

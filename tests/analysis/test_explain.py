@@ -95,6 +95,7 @@ def anywhere(number: int, catalogue: Catalogue) -> tuple[Candidate, ...]:
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
+@pytest.mark.slow
 def test_known_questions_without_naming_the_model(number: int, words: tuple[str, ...], catalogue: Catalogue) -> None:
     assert says(anywhere(number, catalogue)[0], *words)
 

@@ -155,6 +155,7 @@ def test_plan_search_agrees_with_brute_force() -> None:
         ("gpt2", "5xa100", "TP 5", "12 heads"),
     ],
 )
+@pytest.mark.slow
 def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) -> None:
     found = {x.what: x.why for x in ask(name, on, top=1).rejected}
     assert why in found[what]

@@ -105,7 +105,7 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         (["count", "/dev/zero"], "expected a regular file"),
     ],
 )
-def test_the_command_line_says_what_is_wrong(args: list[str], message: str) -> None:
+def test_command_line_reports_bad_input(args: list[str], message: str) -> None:
     done = run(*args)
     assert done.returncode == 2 and ("error" in json.loads(done.stdout) if "--json" in args else not done.stdout)
     assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()

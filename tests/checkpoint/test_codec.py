@@ -61,7 +61,7 @@ def logical(tensors: Iterable[Tensor], found: dict[str, Packing]) -> int:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_layout_is_the_model_it_was_made_of(name: str) -> None:
+def test_packed_weights_have_the_model_s_shapes(name: str) -> None:
     writer, kind, quantization = WRITERS[name]
     plain = make.plain("llama-3.1-8b")
     tensors = make.tensors(make.packed(plain, writer))
@@ -134,6 +134,7 @@ def test_gpt_oss_as_its_card_says(model: str, total: int, gib: float) -> None:
     assert Fraction(8 * codec.bytes, codec.parameters) == Fraction(17, 4)
 
 
+@pytest.mark.slow
 def test_mxfp4_has_the_shape_that_transformers_unpacks_it_to() -> None:
     torch = pytest.importorskip("torch")
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -227,7 +228,7 @@ def groups(*found: object) -> dict[str, Any]:
         (make.mlx(4, 64), {"group_size": -64, "bits": -4}),
     ],
 )
-def test_what_is_not_known_is_said(writer: make.Writer, quantization: dict[str, Any] | None) -> None:
+def test_unknown_packing_is_reported(writer: make.Writer, quantization: dict[str, Any] | None) -> None:
     tensors = make.tensors(writer("m.q_proj", 1024, 4096))
     found = find_packings(tensors, quantization)
     (values,) = (x for x in found.values() if x.role == "values")
@@ -237,7 +238,7 @@ def test_what_is_not_known_is_said(writer: make.Writer, quantization: dict[str, 
     assert "headers leave open" in list_tensors(make.manifest(writer("m.q_proj", 1024, 4096)), quantization).notes[0]
 
 
-def test_mlx_modules_may_differ() -> None:
+def test_mlx_modules_can_have_different_bits() -> None:
     quantization = {"group_size": 64, "bits": 4, "m.v_proj": {"group_size": 32, "bits": 8}, "m.o_proj": False}
     tensors = make.tensors([*make.mlx(4, 64)("m.q_proj", 64, 128), *make.mlx(8, 32)("m.v_proj", 64, 128)])
     found = find_packings(tensors, quantization)

@@ -654,7 +654,7 @@ def test_packed_quantization_is_refused(method: str, kind: str, model: Make, tmp
     save_file(tensors, source / "model.safetensors")
     config = json.loads((model() / "config.json").read_text()) | {"quantization_config": QUANTIZATION[method]}
     (source / "config.json").write_text(json.dumps(config))
-    args = ["convert", str(source), str(tmp_path / "out"), "--to", kind]
+    args = ["convert", str(source), str(tmp_path / "out"), "--names", kind]
     done = CliRunner().invoke(cli, args, standalone_mode=False)
     assert isinstance(done.exception, ConvertError)
     assert f"is quantized ({method})" in str(done.exception) and "unquantized" in done.exception.hint
@@ -663,7 +663,7 @@ def test_packed_quantization_is_refused(method: str, kind: str, model: Make, tmp
 
 @pytest.mark.parametrize("dtype", ["f16", "fp16", "float16", "torch.float16", "half", "F16"])
 def test_dtype_in_any_spelling(dtype: str, model: Make, tmp_path: Path) -> None:
-    args = ["convert", str(model()), str(tmp_path / "out"), "--to", "hf", "--dtype", dtype]
+    args = ["convert", str(model()), str(tmp_path / "out"), "--names", "hf", "--dtype", dtype]
     assert CliRunner().invoke(cli, args, standalone_mode=False).exception is None
     assert {x.dtype for x in load_weights(tmp_path / "out").values()} == {torch.float16}
 

@@ -44,7 +44,7 @@ Pair = tuple[Site, Site]
 # what works
 
 
-def test_a_single_file_reads_as_it_does_on_disk(pair: Pair, tmp_path: Path) -> None:
+def test_remote_file_equals_the_local_file(pair: Pair, tmp_path: Path) -> None:
     files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a.weight": (4096, 3), "b": ()})}
     Hub(*pair, files)
     for text in ("org/name", "hf://org/name", "hf://org/name@main", f"hf://org/name@{COMMIT}", f"{pair[0].url}/org/name/tree/main"):
@@ -54,7 +54,7 @@ def test_a_single_file_reads_as_it_does_on_disk(pair: Pair, tmp_path: Path) -> N
         assert found.config.source == f"hf://org/name@{COMMIT}/config.json"
 
 
-def test_shards_come_in_order_and_only_their_headers_are_read(pair: Pair, tmp_path: Path) -> None:
+def test_only_headers_of_remote_shards_are_read(pair: Pair, tmp_path: Path) -> None:
     endpoint, store = pair
     files = indexed(SHARDS)
     Hub(endpoint, store, files)
@@ -116,21 +116,21 @@ def test_load_takes_the_configuration_alone(pair: Pair) -> None:
     assert llamath.load(f"{endpoint.url}/org/name/blob/main/config.json?download=true").source == f"hf://org/name@{COMMIT}/config.json"
 
 
-def test_a_bare_id_never_asks_the_network_for_a_model(pair: Pair) -> None:
+def test_bare_id_uses_no_network_to_load(pair: Pair) -> None:
     assert llamath.load("meta-llama/Meta-Llama-3-8B").parameters.total == 8_030_261_248
     with pytest.raises(llamath.UnknownModel):
         llamath.load("org/name")
     assert not pair[0].seen
 
 
-def test_importing_llamath_or_reading_a_file_imports_no_network(tmp_path: Path) -> None:
+def test_local_files_import_no_network_modules(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(safetensors({"a": (2,)}))
     code = f"import sys, llamath.checkpoint.open; llamath.checkpoint.open.open_checkpoint({str(tmp_path / 'a.safetensors')!r}); print(*sys.modules)"
     modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert not modules & {"http.client", "urllib.request", "ssl", "socket", "fsspec", "huggingface_hub", "llamath.checkpoint.hub"}
 
 
-def test_what_is_on_disk_is_meant_first(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_path_takes_precedence_over_hub_id(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
     (tmp_path / "org" / "name" / "model.safetensors").write_bytes(safetensors({"here": (2,)}))
@@ -146,7 +146,7 @@ def test_what_is_on_disk_is_meant_first(pair: Pair, tmp_path: Path, monkeypatch:
     assert open_checkpoint("org/other").commit_note == f"org/other is at commit {COMMIT}"
 
 
-def test_an_empty_file_and_a_short_one_are_no_checkpoints(site: Site) -> None:
+def test_empty_and_tiny_remote_files_are_refused(site: Site) -> None:
     for size, code in ((0, "unknown_format"), (3, "unknown_format"), (23, "unknown_format")):
         site.pages["/x"] = file(bytes(size))
         with pytest.raises(FormatError) as found:
@@ -220,7 +220,7 @@ def test_refusals_are_explained(pair: Pair, code: int, headers: dict[str, str], 
     assert "\x1b" not in str(found.value)
 
 
-def test_a_token_that_does_not_suffice_is_said_to_have_been_sent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_token_is_explained(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.resolve("model.safetensors")] = status(403, {"X-Error-Code": "GatedRepo"})
     hints = []

@@ -246,7 +246,7 @@ def test_a_dropped_connection_is_tried_once_more(site: Site) -> None:
     assert found.value.code == "dropped" and len(site.seen) == 2
 
 
-def test_a_connection_that_was_kept_and_then_closed_is_opened_again(site: Site) -> None:
+def test_closed_idle_connection_is_reopened(site: Site) -> None:
     def page(handler: Handler) -> None:
         file(DATA)(handler)
         handler.close_connection = True

@@ -48,7 +48,7 @@ def test_the_token_goes_to_the_endpoint_alone(pair: Pair, monkeypatch: pytest.Mo
     assert not any(authorised(store)) and len(endpoint.seen) == asked
 
 
-def test_the_token_does_not_come_back_after_a_detour(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_not_restored_after_a_foreign_redirect(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, store = pair
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub = Hub(endpoint, store, {"model.safetensors": safetensors({"a": (2,)})})
@@ -63,7 +63,7 @@ def test_the_token_does_not_come_back_after_a_detour(pair: Pair, monkeypatch: py
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_another_name_of_the_same_machine_is_another_host(pair: Pair, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_other_host_name_of_one_machine_is_untrusted(pair: Pair, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     endpoint, store = pair
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub = Hub(endpoint, store, {"model.safetensors": safetensors({"a": (2,)})})
@@ -73,7 +73,7 @@ def test_another_name_of_the_same_machine_is_another_host(pair: Pair, monkeypatc
     assert ["authorization" in x.headers for x in endpoint.seen if x.path == "/elsewhere"] == [host == "127.0.0.1"] * 2
 
 
-def test_the_token_is_not_sent_where_others_can_listen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_not_sent_over_plain_http(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("http_proxy", site.url.replace("http://", "http://user:pass%40word@"))
@@ -85,7 +85,7 @@ def test_the_token_is_not_sent_where_others_can_listen(site: Site, monkeypatch: 
     assert site.seen[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNzQHdvcmQ=" and site.seen[0].headers["host"] == "hub.invalid"
 
 
-def test_the_token_can_be_withheld(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_implicit_token_can_be_disabled(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
@@ -117,7 +117,7 @@ def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: p
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\r\nX-Injected: 1", f"{TOKEN} x", f"{TOKEN}ü", f"{TOKEN}\0"[:-1] + "\x7f"])
-def test_a_token_that_is_none_is_not_sent_and_not_shown(pair: Pair, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+def test_malformed_token_is_neither_sent_nor_shown(pair: Pair, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(RemoteError) as found:
         read_remote("org/name")
@@ -137,7 +137,7 @@ def test_no_error_repeats_the_token(pair: Pair, monkeypatch: pytest.MonkeyPatch,
         hub = Hub(*pair, hub.files)
 
 
-def test_what_is_shown_of_a_signed_address_is_not_its_signature(site: Site) -> None:
+def test_signature_of_a_signed_url_is_not_shown(site: Site) -> None:
     site.pages["/a/model.safetensors"] = file(safetensors({"a": (2,)}))
     manifest = read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed").manifest
     assert site.seen[0].path.endswith("?X-Signature=sealed")

@@ -252,7 +252,7 @@ def test_every_type_of_element(dtype: str) -> None:
         agree(older, read(Bytes(older)))
 
 
-def test_shared_storages_show_and_spans_lie_inside_them() -> None:
+def test_tensor_spans_are_inside_shared_storages() -> None:
     first, second, third, _ = both(KINDS["views"]).tensors
     assert first.storage == second.storage == third.storage
     assert (second.start - first.start, second.bytes) == (40, 40)
@@ -292,7 +292,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_torch_saves_and_is_not_read_is_refused_by_name(kind: str) -> None:
+def test_unsupported_torch_objects_are_refused_by_name(kind: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = REFUSED[kind]()
@@ -358,7 +358,7 @@ def test_an_archive_without_checksums_is_read() -> None:
     agree(data, read(Bytes(data)))
 
 
-def test_a_file_of_twelve_gigabytes_is_read_by_its_edges(tmp_path: Path) -> None:
+def test_twelve_gigabyte_file_is_read_at_its_ends(tmp_path: Path) -> None:
     path = tmp_path / "big.pth"
     shapes = {"a": (3, 1 << 30), "b": (5,), "c": (2, 1 << 31), "d": (7,), "e": (0,), "f": (1,)}
     with torch._subclasses.fake_tensor.FakeTensorMode():
@@ -386,7 +386,7 @@ class Counting(Bytes):
         return super().fetch(start, length)
 
 
-def test_no_byte_of_a_tensor_is_read_from_an_archive() -> None:
+def test_no_tensor_bytes_are_read_from_an_archive() -> None:
     source = Counting(saved({str(index): torch.ones(1000) for index in range(50)}))
     manifest = read(source)
     for found in manifest.tensors:
@@ -394,7 +394,7 @@ def test_no_byte_of_a_tensor_is_read_from_an_archive() -> None:
     assert sum(end - start for start, end in source.spans) < 50 * 500
 
 
-def test_an_older_file_is_read_in_windows_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_legacy_file_is_read_in_growing_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "blob": b"x" * 300, "last": "y" * 999}
     data = saved(state, new=False)
     whole = read(Bytes(data))
@@ -414,7 +414,7 @@ def test_streams_of_python_2_are_read() -> None:
     agree(data, read(Bytes(data)))
 
 
-def test_a_tensor_rebuilt_as_torch_once_did_is_read() -> None:
+def test_old_tensor_rebuild_function_is_supported() -> None:
     first = called("torch._utils._rebuild_tensor", storage(), number(1), tupled(number(5)), tupled(number(1)))
     no_hooks = tensor(tail=FALSE + NONE)
     data = zipped(
@@ -440,7 +440,7 @@ def test_there_are_many_hostile_files() -> None:
     assert len({code for _, code in HOSTILE.values()}) > 30
 
 
-def test_no_hostile_file_takes_memory_that_its_bytes_do_not_pay_for() -> None:
+def test_hostile_files_use_memory_in_proportion() -> None:
     slow = {"5 million opcodes"}
     for name, (data, _) in HOSTILE.items():
         if name not in slow:
@@ -517,7 +517,7 @@ def test_attributes_of_an_ordered_dict_are_dropped() -> None:
     assert [tensor.name for tensor in read(Bytes(data)).tensors] == ["w"]
 
 
-def test_a_stride_of_0_shows_as_torch_has_it() -> None:
+def test_zero_stride_equals_torch() -> None:
     data = zipped(stream(mapped({"w": tensor(shape=(1 << 40, 6), strides=(0, 1))})))
     agree(data, found := read(Bytes(data)))
     assert (found.tensors[0].elements, found.tensors[0].bytes) == (6 << 40, 24)
@@ -567,7 +567,7 @@ def test_every_prefix_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_a_flipped_bit_is_refused_or_means_to_torch_what_it_means_here(kind: str) -> None:
+def test_flipped_bits_are_refused_or_agree_with_torch(kind: str) -> None:
     """Of the whole file but the tensor's own bytes."""
     data = SMALL[kind]
     (tensor,) = read(Bytes(data)).tensors
@@ -740,11 +740,11 @@ def mutants(seeds: range) -> int:
     return accepted
 
 
-def test_any_mutant_is_refused_or_means_to_torch_what_it_means_here() -> None:
+def test_mutants_are_refused_or_agree_with_torch() -> None:
     assert mutants(range(3000)) > 1000
 
 
-def test_a_damaged_file_is_refused_or_means_to_torch_what_it_means_here() -> None:
+def test_damaged_files_are_refused_or_agree_with_torch() -> None:
     """Up to three bytes changed, lost or added, mostly in the directory and the end records."""
     whole = [*SMALL.values(), *(saved({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new) for new in (True, False))]
     accepted = 0
@@ -764,7 +764,7 @@ def test_a_damaged_file_is_refused_or_means_to_torch_what_it_means_here() -> Non
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([b"", b"PK\3\4", b"\x80\2", SMALL["new"][:200], SMALL["old"][:180]]), st.integers(0, 98))
-def test_any_bytes_end_in_a_manifest_or_an_error(data: bytes, start: bytes, tail: int) -> None:
+def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes, tail: int) -> None:
     attempt(start + data + SMALL["new"][len(SMALL["new"]) - tail :])
 
 

@@ -29,7 +29,7 @@ def storage(model: Model | str, name: str, imatrix: bool | None = None, **change
 
 
 @pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
-def test_llama_cpp_s_table_of_bits_per_weight_to_its_printed_digits(row: list[Any]) -> None:
+def test_bits_per_weight_equal_llama_cpp_table(row: list[Any]) -> None:
     name, bits, gib = row
     found = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
     assert round(found.bits, 4) == bits
@@ -83,6 +83,7 @@ def ggml(kind: str) -> str:
 
 
 @pytest.mark.parametrize("slug", SNAPSHOTS)
+@pytest.mark.slow
 def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False})
@@ -101,7 +102,7 @@ def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeyp
     assert len(text) == length
 
 
-def test_the_types_of_qwen3_0_6b_in_q4_k_m_are_those_of_llama_cpp_s_snapshot() -> None:
+def test_qwen3_tensor_types_equal_llama_cpp_snapshot() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
     assert model.family.gguf is not None
     tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
@@ -113,7 +114,7 @@ def test_the_types_of_qwen3_0_6b_in_q4_k_m_are_those_of_llama_cpp_s_snapshot() -
 @pytest.mark.parametrize(
     ("columns", "kind", "other"), [(576, "Q4_K", "Q5_0"), (64, "IQ4_XS", "IQ4_NL"), (100, "Q6_K", "F16"), (512, "Q3_K", "Q3_K")]
 )
-def test_a_type_gives_way_where_rows_are_no_whole_number_of_blocks(columns: int, kind: str, other: str) -> None:
+def test_type_falls_back_for_odd_row_lengths(columns: int, kind: str, other: str) -> None:
     assert rules.type_for_rows(kind, columns) == other
 
 
@@ -125,7 +126,7 @@ def test_eight_experts_have_rules_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
-def test_files_that_are_converted_here_have_the_bytes_that_are_said(name: str, tmp_path: Any) -> None:
+def test_converted_files_have_the_predicted_bytes(name: str, tmp_path: Any) -> None:
     pytest.importorskip("numpy")
     from llamath.checkpoint.formats import checkpoint_files as checkpoint
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
@@ -154,7 +155,7 @@ WRITERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "mixtral-8x7b"])
-def test_packed_schemes_take_what_their_writers_store(name: str, model: str) -> None:
+def test_scheme_sizes_equal_the_quantizers_files(name: str, model: str) -> None:
     headers = [x for x in packed.plain(model) if "block_sparse_moe" not in x[0]]
     experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in packed.plain(model) if ".experts." in x]
     router = [x for x in packed.plain(model) if "block_sparse_moe.gate" in x[0]]
@@ -166,7 +167,7 @@ def test_packed_schemes_take_what_their_writers_store(name: str, model: str) -> 
     ("out", "into", "single", "double"),
     [(512, 1024, 262_144 + 32_768 + 64, 262_144 + 8_192 + 64 + 128 + 1_024), (192, 320, 34_624, 32_784), (100, 70, 4_004, 4_702)],
 )
-def test_four_bits_of_bitsandbytes_are_what_it_makes(out: int, into: int, single: int, double: int) -> None:
+def test_bnb_4bit_size_equals_bitsandbytes(out: int, into: int, single: int, double: int) -> None:
     """Bytes of `quantize_4bit(…).as_dict(packed=True)` of bitsandbytes 0.50.2, values included, the JSON of its state left out."""
     for name, size in (("bnb-nf4", single), ("bnb-nf4-dq", double)):
         made = parse_weight_format(name).matrix_bytes
@@ -191,7 +192,7 @@ def test_bytes_of_published_indexes(name: str) -> None:
     assert storage(model, dtype).bytes + twice == whole
 
 
-def test_enough_published_indexes_are_held_against() -> None:
+def test_enough_published_indexes_are_compared() -> None:
     assert len(SAME) > 25
 
 
@@ -205,14 +206,14 @@ def test_int8_of_bitsandbytes_in_published_indexes(name: str, rest: int) -> None
     assert found.bytes + (rest - 2) * plain == INDEXES[name]["total_size"]
 
 
-def test_mxfp4_is_what_gpt_oss_has() -> None:
+def test_mxfp4_size_equals_gpt_oss() -> None:
     """`total_size` in the index of openai/gpt-oss-20b; and the model card's sizes of the checkpoints."""
     assert storage("gpt-oss-20b", "mxfp4").bytes == 13_761_264_768
     card = published("gpt_oss_model_card_table1")["rows"]["Checkpoint size"]
     assert [f"{storage(x, 'mxfp4').bytes / 2**30:.1f} GiB" for x in ("gpt-oss-120b", "gpt-oss-20b")] == card
 
 
-def test_fp8_is_what_minimax_m2_has_but_for_its_routers_in_single_precision() -> None:
+def test_fp8_size_equals_minimax_m2_except_fp32_routers() -> None:
     entries = published("kv_cache")["entries"]
     (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
     found = storage("minimax-m2", "fp8")
@@ -238,7 +239,7 @@ def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> No
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])
-def test_a_file_of_one_block_type_has_its_bits(slug: str) -> None:
+def test_pure_file_has_the_bits_of_its_type(slug: str) -> None:
     """Matrices of whole blocks take the type's own bits."""
     found = storage(slug, "q8_0-pure")
     for x in found.weights:

@@ -203,6 +203,7 @@ def moved(model: llamath.Model, key: str, value: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_exactly_the_keys_said_to_affect_weights_do() -> None:
     """Entries compared with the builders: each key of each tiny configuration is changed, and the totals compared."""
     ends = {"model_type", "architectures", "num_labels", "id2label"}
@@ -232,6 +233,7 @@ def test_config_text_is_golden() -> None:
     assert text == GOLDEN.read_text(), "LLAMATH_GOLDEN=1 regenerates it; read the diff"
 
 
+@pytest.mark.slow
 def test_config_text_fits_80_columns_with_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for name, model in models().items():

@@ -57,6 +57,7 @@ MISTRAL = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("system", ["", "Be brief."])
 @pytest.mark.parametrize("file", MISTRAL)
+@pytest.mark.slow
 def test_ids_equal_those_of_mistral_common(file: str, system: str, tmp_path: Path) -> None:
     import mistral_common
     from mistral_common.protocol.instruct.messages import AssistantMessage, SystemMessage, UserMessage
