@@ -31,7 +31,7 @@ function told(step, variables, stage) {
 	return [
 		step.name,
 		step.does,
-		step.takes.length ? `It reads ${step.takes.join(", ")}, and gives:` : "It gives:",
+		step.takes.length ? `Inputs: ${step.takes.join(", ")}. Output:` : "Output:",
 		shapes,
 		step.uses.length ? [...step.uses.map(used), step.uses.length > 1 && added(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
 		step.kind === "scores" && stage.heads.filter((x) => x.kind === "heads").map((x) => formula(...ratioOf(x), `${count(x.n) / count(x.k)} ${x.many} to one of ${x.few}`)),

@@ -67,8 +67,8 @@ export function comparison(data, models) {
 		"div",
 		h("p.total", total, " parameters"),
 		section("causes", "Why", scrolled("table of causes", waterfall(data, names, models)), faint(data.method)),
-		section("differences", "What differs, to scale", items.length ? treemap("Differences", items, "parameters") : h("p", "No weight differs."), faint(texts.signs)),
-		section("aligned", "Weight by weight", scrolled("table of weights", aligned(data, models))),
+		section("differences", "What differs, to scale", items.length ? treemap("Differences", items, "parameters") : h("p", "No weights differ."), faint(texts.signs)),
+		section("aligned", "Weights side by side", scrolled("table of weights", aligned(data, models))),
 		section("configs", "Configurations", scrolled("table of configurations", configs(data, names))),
 	);
 }

@@ -52,8 +52,8 @@ function single() {
 	parts = { where: where(one, state, change), block: block(one, state, change), memory: memory([one], data.cards, state, change), speed: speed(one, data, state, change), tensors: tensors(one, state, change) };
 	return [
 		...counts(one),
-		section("where", "To scale", parts.where.element),
-		section("block", "One block", parts.block.element),
+		section("where", "Treemap", parts.where.element),
+		section("block", "Block diagram", parts.block.element),
 		section("memory", "Memory", parts.memory.element),
 		section("speed", "Speed", parts.speed.element),
 		section("tensors", "Tensors", parts.tensors.element),

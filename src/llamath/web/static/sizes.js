@@ -34,7 +34,7 @@ function derivation(part, found, set) {
 	if (part === "total") return ["all", summed(set, found), inBytes(found.total)];
 	const lines = found.stage.lines[part];
 	const whole = running ? derived(all(lines.map((x) => x.form)), found, "bytes") : terms(lines, found);
-	return [title, ...(part === "weights" && running ? weights(set, found) : lines.length ? whole : ["Nothing is kept.", formula(title, "0 bytes")]), inBytes(found[part]), share(called(part), found[part], found.total), running ? texts.estimates[part] : ""];
+	return [title, ...(part === "weights" && running ? weights(set, found) : lines.length ? whole : ["Nothing is stored.", formula(title, "0 bytes")]), inBytes(found[part]), share(called(part), found[part], found.total), running ? texts.estimates[part] : ""];
 }
 
 // A table of the parts; its texts are renewed in place.

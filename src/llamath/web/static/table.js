@@ -14,7 +14,7 @@ function sources(row, section, whole) {
 	return [
 		told("each", 0, () => product(row, [], grouped(row.each))),
 		told("copies", 1, () => formula((row.copies === "1" ? "" : `${grouped(row.copies)}·`) + layers, `${grouped(row.copies)}·${grouped(row.times)}`, grouped(BigInt(row.copies) * BigInt(row.times)))),
-		told("all", 2, () => (row.tied ? `Its numbers are those of ${row.tied}: it adds none.` : product(row, factors, grouped(row.total)))),
+		told("all", 2, () => (row.tied ? `Tied to ${row.tied}: it adds no parameters.` : product(row, factors, grouped(row.total)))),
 		() => [`${title}: share`, share(title, BigInt(total), whole), texts.percent],
 	];
 }

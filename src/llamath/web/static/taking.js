@@ -13,7 +13,7 @@ export function copies(given, name) {
 
 function choose(found, save) {
 	const rows = found.map((x) => h("li", button(x.name, () => [dialog.close(), save(x)])));
-	const dialog = asked("Which picture?", h("ul.plainly", rows));
+	const dialog = asked("Select a picture", h("ul.plainly", rows));
 }
 
 // Beside each heading its buttons; they take what is there when they are pressed.

@@ -64,7 +64,7 @@ function items(one, state, set) {
 function map(one, state, change) {
 	const set = settings(one, state);
 	const found = items(one, state, set).filter((x) => x.size > 0n);
-	if (!found.length) return h("p", state.map === "cache" ? "Nothing is remembered." : "Nothing to show.");
+	if (!found.length) return h("p", state.map === "cache" ? "Nothing is cached." : "Nothing to show.");
 	const focus = (x) => (one.sections[x.section].layers ? () => change({ focus: String(x.section) }) : undefined);
 	const whole = sum(found.map((x) => x.size));
 	const unit = UNITS[state.map];
