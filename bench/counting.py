@@ -19,7 +19,7 @@ def code(text: str) -> list[str]:
 
 
 def own() -> dict[str, list[str]]:
-    contract = "import json, llamath; from llamath.render.count_json import count_json; print(json.dumps(count_json(llamath.load('%s'))))"
+    contract = "import json, llamath; print(json.dumps(llamath.count('%s').to_json()))"
     return {
         "python -c pass": code("pass"),
         "import llamath": code("import llamath"),

@@ -67,7 +67,7 @@ def make_checkpoint(folder: Path, shape: str, dtype: torch.dtype) -> int:
 
 def write_gguf(folder: Path, dtype: str, asked: argparse.Namespace) -> None:
     """Convert a checkpoint for llama.cpp, int8 as Q8_0."""
-    command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--to", "gguf"]
+    command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--names", "gguf"]
     subprocess.run(command, check=True, capture_output=True)
     if dtype == "int8" and once("quantize", folder, dtype, asked.threads, 0, asked.llama_cpp)["failed"]:
         raise SystemExit("llama.cpp could not write Q8_0")

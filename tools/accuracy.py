@@ -44,10 +44,10 @@ the GPUs. Five constants are the same for every row:
 
 {constants}
 
-The constants of products and attention were set by hand, to two digits, from the three rows of
-Llama 3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s); that
-of overlap is a guess. No constant was set from another table or for a single row. What a table does
-not print (interleaving, and for Megatron the microbatch) is the fastest choice that fits. Rates are
+The constants of products and attention were set by hand, to two digits, from the three rows of Llama
+3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s); that of
+overlap is a guess. No constant was set from another table or for a single row. What a table does not
+print (interleaving, and for Megatron the microbatch) is the fastest choice that fits. Rates are
 TFLOP/s of one GPU, counted as the publication counts; memory is that of the fullest GPU, of what it
 has.
 """
@@ -163,7 +163,7 @@ def operations() -> Rows:
 TESTS = {
     "activations": "activations saved for the backward pass: torch's `saved_tensors_hooks`, Korthikanti's formulas",
     "cache": "KV cache: the caches that transformers allocates, published bytes per token",
-    "flops_torch": "FLOPs: torch's counter on transformers' models, forward, backward and decode, as integers",
+    "torch_flops": "FLOPs: torch's counter on transformers' models, forward, backward and decode, as integers",
     "lora": "LoRA: published counts of adapters, peft's names",
     "memory": "inference memory: what a forward pass of transformers holds",
     "parallel": "tensor parallelism: transformers' own plans",

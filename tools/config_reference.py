@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 
 from llamath.config_keys import MODEL_ARGS, NO_EFFECT, SECTIONS, SYNONYMS
 
@@ -22,9 +23,10 @@ Every key that a family reads or knows, its meaning, and what it affects:
 - **apart**: weights that files contain, but that are excluded from the total.
 - **nothing**: nothing that is counted here.
 
-`llamath config MODEL` shows this for one model, with its values, the defaults of its family, and Meta's `ModelArgs`.
-A key inside an object is dotted: `rope_scaling.factor` (also for `rope_parameters`, and inside `rope_parameters.full_attention`).
-The letters are those of the formula that `llamath count` prints.
+[`llamath config MODEL`](config.md) shows this for one model, with its values, the defaults of its
+family, and Meta's `ModelArgs`. A key inside an object is dotted: `rope_scaling.factor` (also for
+`rope_parameters`, and inside `rope_parameters.full_attention`). The letters are those of the formula
+that `llamath count` prints.
 """
 
 
@@ -40,12 +42,16 @@ def rows(entries: dict[str, tuple[str, str]], same: dict[str, str]) -> Iterator[
         yield ", ".join(f"`{word}`" for word in words) + (f" ({where})" if where else ""), says, moves
 
 
+def wrap(line: str) -> str:
+    return fill(line, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def page() -> str:
     lines = [HEAD]
     for title, entries in SECTIONS.items():
         lines += [f"## {title}", "", *table(rows(entries, SYNONYMS)), ""]
     lines += ["## Keys without effect", ""]
-    lines += [f"- {why}: {', '.join(f'`{key}`' for key, _ in keys)}" for why, keys in groupby(NO_EFFECT.items(), lambda x: x[1])]
+    lines += [wrap(f"- {why}: {', '.join(f'`{key}`' for key, _ in keys)}") for why, keys in groupby(NO_EFFECT.items(), lambda x: x[1])]
     lines += ["", "## Meta's `ModelArgs`", "", *table(rows(MODEL_ARGS, {}))]
     return "\n".join(lines) + "\n"
 

@@ -4,6 +4,7 @@
 - `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them.
 - `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that command's JSON output.
 - `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
+- Lines of prose have at most 100 characters; tables and code may have more.
 - A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py.
 """
 
@@ -108,9 +109,18 @@ def wrong_keys(path: Path, text: str) -> Iterator[str]:
         if not printed.startswith("{"):
             yield f"{path.name}: `{command}` prints no JSON object: {printed}"
             continue
-        actual = set(json.loads(printed))
+        actual = set(json.JSONDecoder().raw_decode(printed)[0])  # notes on stderr may follow
         if documented != actual:
             yield f"{path.name}: JSON keys of `{command}`: missing {sorted(actual - documented)}, extra {sorted(documented - actual)}"
+
+
+def long_lines(path: Path, text: str) -> Iterator[str]:
+    """Yield a message for each line of prose that is longer than 100 characters."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if len(line) > 100 and not fenced and not line.startswith(("|", "<!--", "[", "`")):
+            yield f"{path.relative_to(ROOT)}, line {number}: more than 100 characters"
 
 
 def bench(_: re.Match[str]) -> str:
@@ -152,11 +162,11 @@ def main() -> int:
     check = "--check" in sys.argv
     wanted = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
     stale, wrong = [], []
-    for path in wanted or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in wanted or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
         text = fresh = path.read_text()
         for pattern, generate in GENERATED.items():
             fresh = pattern.sub(generate, fresh)
-        wrong += wrong_keys(path, fresh)
+        wrong += [*wrong_keys(path, fresh), *long_lines(path, fresh)]
         if fresh != text:
             stale.append(str(path.relative_to(ROOT)))
             if not check:

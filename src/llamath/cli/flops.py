@@ -65,7 +65,7 @@ def command(
     if form == "json":
         echo_json({"model": model.name, **report.to_json()})
     elif form in ("csv", "markdown"):
-        from ..render.text.flops_data import flops_rows
+        from ..render.text.flops_text import flops_rows
 
         echo("\n".join(flops_rows(report, form)))
     elif form == "brief":

@@ -151,7 +151,7 @@ def _check_quantization(checkpoint: OpenedCheckpoint, expected: Mapping[str, obj
     if packed is not None:
         method = str((checkpoint.quantization_config or {}).get("quant_method") or "packed weights")
         raise ConvertError(
-            f"{safe(checkpoint.name)} is quantized ({safe(method, 60)}): {safe(packed)} is not stored in a plain dtype ({', '.join(FLOAT_BYTES)})",
+            f"{safe(checkpoint.name)} is quantized ({safe(method, 60)}): {safe(packed)} is not stored in {', '.join(FLOAT_BYTES)}",
             hint="convert the original, unquantized checkpoint",
         )
 

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from .. import embedded
 from ..analysis.inference.inference_memory import MemoryRequest
-from ..checkpoint.open import TOKENIZER_FILES
+from ..checkpoint.open import tokenizer_files
 from ..core.errors import LlamathError, safe
 from ..core.record_type import Record
 from ..model import Model
@@ -263,7 +263,7 @@ def _find_tokenizer(location: str) -> Tokenizer:
         return load_tokenizer(location)
     except LlamathError:
         folder = os.path.dirname(location) or "."
-        if os.path.isdir(location) or not any(os.path.lexists(os.path.join(folder, name)) for name in TOKENIZER_FILES):
+        if os.path.isdir(location) or not tokenizer_files(folder):
             raise
         return load_tokenizer(folder)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
 from ..checkpoint.formats.source import LocalFile
-from ..checkpoint.open import TOKENIZER_FILES
+from ..checkpoint.open import TOKENIZER_FILES, tokenizer_files
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.strict_json import read_json
 from .tokenizer import Tokenizer, wrap_engine_errors
@@ -24,10 +24,9 @@ def load_tokenizer(path: str) -> Tokenizer:
     require_tokenizers()
     if not os.path.isdir(path):
         return _load_file(path)
-    for name in TOKENIZER_FILES:
-        if os.path.lexists(file := os.path.join(path, name)):
-            found = _load_file(file)
-            return Tokenizer(found.engine, found.source, _bos_id(path, found), found.stop_ids.union(_stop_ids(path, found)))
+    if candidates := tokenizer_files(path):
+        found = _load_file(candidates[0])
+        return Tokenizer(found.engine, found.source, _bos_id(path, found), found.stop_ids.union(_stop_ids(path, found)))
     if files := sorted(name for name in os.listdir(path) if name.endswith(".gguf")):
         return _load_gguf(os.path.join(path, files[0]))
     raise LlamathError(f"{safe(path)}: expected a tokenizer, found none of {', '.join(TOKENIZER_FILES)} and no GGUF file")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log2
-from typing import Any
 
 from ...analysis.explain import LISTED_BITS, MIN_BITS_SAVED, Candidate, Explanation
 from ...core.errors import safe
@@ -21,11 +20,6 @@ def explain_text(found: Explanation) -> str:
     for i, x in enumerate(found.candidates, 1):
         lines += ["", *_candidate(found, x, i)]
     return "\n".join([*lines, "", *_foot(found)])
-
-
-def explain_json(found: Explanation) -> dict[str, Any]:
-    """Return the JSON of `llamath explain`."""
-    return found.to_json()
 
 
 def _head(found: Explanation) -> Iterator[str]:

@@ -9,6 +9,7 @@ from ...analysis.flops.flops_report import FlopsReport, FlopsRow
 from ...analysis.flops.mfu import Throughput, Utilization, flops_by_convention
 from ...core.number_format import format_percent, format_ranges, format_si
 from ...model import Model
+from ..csv_rows import format_table
 from ..table import align, bold, dim, terminal_width, wrap
 
 HEADER = ("product", "formula", "forward", "decode", "training", "share")
@@ -150,3 +151,20 @@ def _used(speed: Throughput, found: Sequence[Utilization]) -> list[str]:
     rows = [("convention", "FLOP/s per GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
     lines = align(rows, right=(1, 2))
     return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]
+
+
+PRODUCT_COLUMNS = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
+
+
+def flops_rows(report: FlopsReport, form: str) -> Iterator[str]:
+    """Yield the products as CSV or Markdown, the layers of one kind in one row."""
+    rows = ((x.group, _product_name(x), format_ranges(x.indices), str(x.times), x.formula, *map(str, _row_passes(x))) for x in report.rows)
+    return format_table(PRODUCT_COLUMNS, rows, form)
+
+
+def _product_name(row: FlopsRow) -> str:
+    return row.what + (" mixing" if row.mixing else "")
+
+
+def _row_passes(row: FlopsRow) -> tuple[int, int, int]:
+    return row.forward, row.decode, row.train

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 from ...analysis.memory_line import MemoryLine
 from ...analysis.parallel_layout import Layout
 from ...analysis.training.optimizers import OPTIMIZERS
-from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainingLimit, TrainReport
+from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainReport
 from ...core.number_format import format_bytes, format_giga
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
@@ -117,10 +116,3 @@ def _fits(fitting: Fitting, report: TrainReport) -> str:
     many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
     more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
     return f"this {verdict} in {format_bytes(within)}; {more}"
-
-
-def training_json(_model: Model, report: TrainReport, fitting: Fitting | None = None) -> dict[str, Any]:
-    """Return the JSON of `llamath memory --train`."""
-    if fitting is not None:
-        report = report.replace(limit=TrainingLimit(within=fitting[0], fits=report.total <= fitting[0], max_batch=fitting[1]))
-    return report.to_json()

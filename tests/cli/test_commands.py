@@ -1,0 +1,170 @@
+"""The command line as a whole: help, suggestions, errors, exit codes, closed outputs, encodings and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import llamath
+from llamath.cli import cli
+from llamath.cli.command_group import COMMANDS, EXAMPLES, Command, SharedOption
+
+LLAMATH = [sys.executable, "-m", "llamath"]
+MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
+MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,multiple_of=1024,ffn_dim_multiplier=1.3"
+
+
+def run(*args: str) -> Result:
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, args)
+
+
+def commands() -> dict[str, Command]:
+    found = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
+    return {name: x for name, x in found.items() if isinstance(x, Command)}
+
+
+def test_no_arguments_print_grouped_help() -> None:
+    done = run()
+    assert done.exit_code == 0 and not done.stderr
+    assert all(f"{x}:" in done.stdout for x in ("Understand a model", "Check files", "Size hardware", "Run", "Look"))
+    assert all(example in done.stdout for example, _ in EXAMPLES) and all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_an_example_and_fits(name: str) -> None:
+    done = run(name, "--help")
+    assert done.exit_code == 0 and f"Examples:\n  llamath {name}" in done.stdout
+    options = done.stdout.partition("Examples:")[0]
+    assert max(map(len, options.splitlines())) <= 80
+    assert run("help", name).stdout == done.stdout
+
+
+def test_visible_options_stay_few() -> None:
+    own = {name: [x for x in command.params if isinstance(x, click.Option) and not x.hidden] for name, command in commands().items()}
+    shared = {x.opts[-1] for options in own.values() for x in options if isinstance(x, SharedOption)}
+    assert len(own) == len(COMMANDS) and shared == {"--set", "--force", "--device", "--json", "--brief"}
+    assert sum(not isinstance(x, SharedOption) for options in own.values() for x in options) + len(shared) < 110
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_json(name: str) -> None:
+    assert any("--json" in x.opts for x in commands()[name].params)
+
+
+def test_misspelled_commands_get_a_suggestion() -> None:
+    done = run("cuont", "llama-3-8b")
+    assert done.exit_code == 2 and "did you mean count" in done.stderr and not done.stdout
+    assert run("help", "cuont").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["count", "llama-9"], "unknown_model"),
+        (["count"], "usage"),
+        (["count", "llama-3-8b", "--layer", "99"], "usage"),
+        (["cuont"], "bad_input"),
+        (["fit", "llama-3-8b", "--on", "h1000"], "bad_input"),
+        (["models", "zzz"], "unknown_model"),
+        (["gpus", "zzz"], "bad_input"),
+        (["ls", "tests/cli"], "no_checkpoint"),
+    ],
+)
+def test_errors_are_json_with_json(args: list[str], code: str) -> None:
+    done = run(*args, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert done.exit_code == 2 and error.keys() == {"message", "hint", "code"} and error["code"] == code
+    assert error["message"] in done.stderr and not run(*args).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["memory", "llama-3.1-70b", "--on", "mem=24GiB"], 1),
+        (["memory", "llama-3-8b", "--on", "rtx-4090", "--context", "8k"], 0),
+        (["fit", "llama-3.1-405b", "--on", "h100"], 1),
+        (["explain", "123456789013", "--like", "llama-3-8b"], 1),
+        (MISMATCH, 1),
+        (["models", "zzz"], 2),
+    ],
+)
+def test_exit_code_is_the_verdict(args: list[str], code: int) -> None:
+    assert run(*args).exit_code == code
+
+
+@pytest.mark.parametrize(
+    "args", [["count", "llama-3-8b"], ["verify", "examples/tiny-llama"], ["fit", "llama-3-8b", "--on", "h100"], ["diff", "gpt2", "llama-2-7b"]]
+)
+def test_brief_is_one_line(args: list[str]) -> None:
+    done = run(*args, "--brief")
+    assert done.exit_code == 0 and done.stdout.count("\n") == 1 and not done.stderr
+
+
+def test_formats_exclude_each_other() -> None:
+    done = run("count", "llama-3-8b", "--json", "--brief")
+    assert done.exit_code == 2 and "choose one of --json and --brief" in done.stderr
+
+
+@pytest.mark.parametrize("context", ["8k", "8192", "8,192"])
+@pytest.mark.parametrize("command", [["memory"], ["fit", "--on", "h100"], ["flops"], ["plan", "--on", "8xh100", "--serve"]])
+def test_context_means_the_same_everywhere(command: list[str], context: str) -> None:
+    name, *rest = command
+    assert json.loads(run(name, "llama-3-8b", *rest, "--context", context, "--json").stdout)["context"] == 8192
+
+
+def test_different_gpus_count_as_the_least_of_them() -> None:
+    found = json.loads(run("fit", "llama-3-8b", "--on", "3060,4090", "--json").stdout)
+    least = json.loads(run("fit", "llama-3-8b", "--on", "2xrtx-3060", "--json").stdout)
+    assert found["count"] == 2 and found["gpu"]["memory"] == least["gpu"]["memory"] and found["per_gpu"] == least["per_gpu"]
+
+
+def test_a_gpu_can_be_its_memory_alone() -> None:
+    done = run("fit", "llama-3-8b", "--on", "mem=24GiB", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["decode_ceiling"] is None
+
+
+def test_model_args_are_a_model() -> None:
+    assert llamath.load(MODEL_ARGS).parameters.total == 8_030_261_248
+    for name in ("count", "config", "memory", "flops", "names", "fit"):
+        assert json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"] == "model"
+    assert "1,291,845,632" in run("diff", "llama-2-7b", MODEL_ARGS, "--brief").stdout
+
+
+def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    line = command.replace("llamath", " ".join(LLAMATH))
+    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=60, env=os.environ | env)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(f"llamath {' '.join(MISMATCH)} | head -1", 1), ("llamath count llama-3-8b | head -1", 0), ("llamath names gpt2 | true", 0)]
+)
+def test_exit_code_survives_a_closed_pipe(command: str, code: int) -> None:
+    done = shell(command)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize(("command", "code"), [(f"llamath {' '.join(MISMATCH)} >&-", 1), ("llamath count llama-3-8b >&-", 0)])
+def test_closed_stdout_is_no_error(command: str, code: int) -> None:
+    assert (shell(command).returncode, shell(command).stderr) == (code, b"")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1"])
+def test_outputs_without_utf8_get_ascii(encoding: str) -> None:
+    done = shell("llamath diff llama-2-7b llama-3-8b", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    text = done.stdout.decode(encoding)
+    assert done.returncode == 0 and "-805,306,368" in text and "->" in text and "#" in text and "?" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"), [("llamath co", "count"), ("llamath count llama-3-8", "llama-3-8b"), ("llamath fit gpt2 --on rtx-409", "rtx-4090"),
+     ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m")]
+)  # fmt: skip
+def test_shell_completion(words: str, wanted: str) -> None:
+    done = shell("llamath", _LLAMATH_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
+    assert f"plain,{wanted}" in done.stdout.decode().splitlines()
