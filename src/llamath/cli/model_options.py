@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..checkpoint.open import names_checkpoint
 from ..core.errors import FormatError, LlamathError, UnknownModel, safe
-from ..core.units import parse_tokens
-from ..loading import load
-from ..model import Model
 from .command_group import SharedOption
 from .output import note, warn
 
@@ -23,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..analysis.count.header_count import HeaderCount
     from ..analysis.inference.inference_memory import MemoryCalculator
+    from ..model import Model
 
 DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
 WEIGHT_DTYPES = (
@@ -107,6 +104,8 @@ def context_option(text: str, multiple: bool = False) -> Callable[[Callable[...,
 def _tokens(text: str) -> int:
     if not text:
         raise click.UsageError("--context is empty")
+    from ..core.units import parse_tokens
+
     try:
         return parse_tokens(text)
     except LlamathError as error:
@@ -157,12 +156,15 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
     """Load the MODEL of a command."""
     if model is None:
         raise click.UsageError("which MODEL? A preset (llama-3-8b), a config.json, params.json or folder, - for standard input, or dim=…")
+    from ..loading import load
+
     return load(model, changes=changes)
 
 
 def _header(model: str, error: UnknownModel) -> HeaderCount:
     """Return the count from the checkpoint's header; raise the error again if there is no checkpoint."""
     from ..analysis.count.header_count import count_header
+    from ..checkpoint.open import names_checkpoint
 
     if not names_checkpoint(model):
         raise error
