@@ -168,3 +168,8 @@ def test_outputs_without_utf8_get_ascii(encoding: str) -> None:
 def test_shell_completion(words: str, wanted: str) -> None:
     done = shell("llamath", _LLAMATH_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
     assert f"plain,{wanted}" in done.stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize(("env", "styled"), [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)])
+def test_color_follows_the_environment(env: dict[str, str], styled: bool) -> None:
+    assert (b"\x1b[1m" in shell("llamath count llama-3-8b", **({"NO_COLOR": ""} | env)).stdout) is styled

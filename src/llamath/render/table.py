@@ -25,9 +25,13 @@ def unstyled() -> Iterator[None]:
 
 
 def is_styled() -> bool:
-    """Whether output may be styled: only on a terminal, and not if NO_COLOR is set."""
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return not _unstyled.get() and on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Return whether output may be styled: on a terminal or with FORCE_COLOR, and not with NO_COLOR or TERM=dumb."""
+    if _unstyled.get() or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
 
 
 def bold(text: str) -> str:
