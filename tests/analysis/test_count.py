@@ -71,6 +71,7 @@ def test_folded_and_streamed_weights_agree(source: Any) -> None:
 
 
 @pytest.mark.parametrize("source", configs())
+@pytest.mark.slow
 def test_paths_and_stored_names_are_a_bijection(source: Any) -> None:
     model = llamath.load(source)
     paths = [x.path for x in model.weights]

@@ -95,6 +95,7 @@ def test_hypothetical_405b_meets_its_constraints() -> None:
     assert found.series.borrowed and "gpt2-xl" in {x.slug for x in found.series.members}
 
 
+@pytest.mark.slow
 def test_modern_design_of_the_same_size() -> None:
     args = "405B --like classic --set layers=80,heads=128,ffn_ratio=4".split()
     text = run(*args).stdout
@@ -150,6 +151,7 @@ def searched(request: DesignRequest) -> tuple[dict[tuple[int, ...], int], Search
     return found, tally
 
 
+@pytest.mark.slow
 def test_search_agrees_with_brute_force() -> None:
     request = small()
     all_ = every(request)
@@ -173,6 +175,7 @@ def test_ranking_agrees_with_brute_force() -> None:
     assert [x.cost for x in found.candidates] == pytest.approx(sorted(best.values())[:10])
 
 
+@pytest.mark.slow
 def test_nearest_total_agrees_with_brute_force() -> None:
     request = small(by_error=True, limit=3)
     errors = sorted(abs(n - request.target) for n in every(request).values())
@@ -213,6 +216,7 @@ requests = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(requests)
+@pytest.mark.slow
 def test_every_candidate_meets_every_constraint(request: DesignRequest) -> None:
     try:
         found = design(request)

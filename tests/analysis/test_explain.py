@@ -100,6 +100,7 @@ def test_known_questions_without_naming_the_model(number: int, words: tuple[str,
     assert says(anywhere(number, catalogue)[0], *words)
 
 
+@pytest.mark.slow
 def test_whole_catalog_is_searched(catalogue: Catalogue) -> None:
     number = 65_023_516_672
     assert decode(str(number)).candidates == anywhere(number, catalogue)
@@ -112,6 +113,7 @@ def test_fully_trained_tables_with_adapters() -> None:
     assert [x.value for x in found.terms] == [19_988_480, 2 * 49_954 * 4096]
 
 
+@pytest.mark.slow
 def test_rounded_number() -> None:
     for like in ("deepseek-v3", None):
         found = decode("685B", like)
@@ -173,6 +175,7 @@ changes = st.one_of(
 
 @settings(max_examples=30, deadline=None)
 @given(changes, changes, st.sampled_from([0, 8, 16, 64]), st.sampled_from([["q", "v"], ["attention"], ["all"]]))
+@pytest.mark.slow
 def test_random_changes_are_recovered(one: dict[str, Any], other: dict[str, Any], rank: int, targets: list[str]) -> None:
     """The truth is the tree of the changed configuration, not the search's own arithmetic."""
     if (rank and "num_hidden_layers" in one | other) or "num_key_value_heads" in one | other:
@@ -214,6 +217,7 @@ def test_awq_and_gptq_files(kind: str, rows: int) -> None:
     assert says(within("llama-2-7b", number)[0], f"packed by {kind}")
 
 
+@pytest.mark.slow
 def test_no_explanation_when_nothing_fits(catalogue: Catalogue) -> None:
     for number in (123_456_789_013, 7_000_000_001, 3_456_789_123, 48_123_456_789):
         assert not any(x.exact for x in anywhere(number, catalogue))
@@ -284,6 +288,7 @@ def test_invalid_count_is_refused(text: str) -> None:
         decode(text)
 
 
+@pytest.mark.slow
 def test_smallest_and_largest_counts() -> None:
     for text in ("1", "2", "999999999999999999999999999999"):
         assert not any(x.exact for x in decode(text).candidates)

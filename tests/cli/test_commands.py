@@ -99,7 +99,8 @@ def test_exit_code_is_the_verdict(args: list[str], code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["count", "llama-3-8b"], ["verify", "examples/tiny-llama"], ["fit", "llama-3-8b", "--on", "h100"], ["diff", "gpt2", "llama-2-7b"]]
+    "args",
+    [["count", "llama-3-8b"], ["verify", "examples/tiny-llama"], ["fit", "llama-3-8b", "--on", "h100"], ["diff", "gpt2", "llama-2-7b"]],
 )
 def test_brief_is_one_line(args: list[str]) -> None:
     done = run(*args, "--brief")
@@ -142,7 +143,8 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [(f"llamath {' '.join(MISMATCH)} | head -1", 1), ("llamath count llama-3-8b | head -1", 0), ("llamath names gpt2 | true", 0)]
+    ("command", "code"),
+    [(f"llamath {' '.join(MISMATCH)} | head -1", 1), ("llamath count llama-3-8b | head -1", 0), ("llamath names gpt2 | true", 0)],
 )
 def test_exit_code_survives_a_closed_pipe(command: str, code: int) -> None:
     done = shell(command)
