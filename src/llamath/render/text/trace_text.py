@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ...run.debug.trace_run import Trace
 
 HEADER = ("step", "output", "weights", "params", "FLOPs")
-WIDER = (*HEADER, "operation")
-MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
+_WIDER = (*HEADER, "operation")
+_MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
 MIXING, PER_TOKEN = "── tokens are mixed", "── per token"
 Row = tuple[str, ...]
 
@@ -92,7 +92,7 @@ def _fitted(rows: Sequence[Row]) -> list[str]:
     broken = [part for row in short for part in _broken(row, room)]
     unweighted = [(*row[:2], "", *row[3:]) if len(row) == len(HEADER) else row for row in broken]
     numbers = [(row[0], row[1].rpartition(" = ")[2], "", *row[3:]) if len(row) == len(HEADER) else row for row in short]
-    for form, gap in (([WIDER, *rows[1:]], 2), (cut, 2), (short, 2), (broken, 2), (broken, 1), (unweighted, 1), (numbers, 1)):
+    for form, gap in (([_WIDER, *rows[1:]], 2), (cut, 2), (short, 2), (broken, 2), (broken, 1), (unweighted, 1), (numbers, 1)):
         lines = _lined(form, gap)
         if max(map(len, lines)) <= terminal_width():
             break
@@ -133,7 +133,7 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
             return
         yield from ((line,) for x in _layer_caption(stage) for line in wrap(x))
         indent = "  "
-    meeting = [i for i, x in enumerate(stage.steps) if x.kind in MEETS]
+    meeting = [i for i, x in enumerate(stage.steps) if x.kind in _MEETS]
     for i, x in enumerate(stage.steps):
         if meeting and i == meeting[0]:
             yield (indent + (MIXING if any(y.weights for y in stage.steps[i : meeting[-1] + 1]) else f"{MIXING}, without weights"),)
