@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothi
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -230,5 +231,6 @@ def show_help(ctx: click.Context, names: tuple[str, ...]) -> None:
 def main() -> NoReturn:
     """Run the command line."""
     prepare_streams()
+    gc.freeze()  # the modules imported so far live until the end: the garbage collector need not look through them again
     cli.main()
     raise AssertionError("the command line exits")
