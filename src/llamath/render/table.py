@@ -24,7 +24,7 @@ def unstyled() -> Iterator[None]:
         _unstyled.reset(before)
 
 
-def is_styled() -> bool:
+def _is_styled() -> bool:
     """Return whether output may be styled: on a terminal or with FORCE_COLOR, and not with NO_COLOR or TERM=dumb."""
     if _unstyled.get() or os.environ.get("NO_COLOR"):
         return False
@@ -33,15 +33,14 @@ def is_styled() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-
 def bold(text: str) -> str:
     """Return bold text, where that is possible."""
-    return f"{_BOLD}{text}{_RESET}" if is_styled() else text
+    return f"{_BOLD}{text}{_RESET}" if _is_styled() else text
 
 
 def dim(text: str) -> str:
     """Return dimmed text, where that is possible."""
-    return f"{_DIM}{text}{_RESET}" if is_styled() else text
+    return f"{_DIM}{text}{_RESET}" if _is_styled() else text
 
 
 def terminal_width() -> int:
@@ -125,6 +124,13 @@ def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
         else:
             line = f"{line} {word}" if line else word
     return [*lines, indent + line]
+
+
+def wrap_hanging(text: str, indent: str, hanging: str, width: int | None = None) -> list[str]:
+    """Return long text as several lines, those after the first indented by `hanging`."""
+    first, *_ = wrap(text, indent, width)
+    rest = text[len(first) - len(indent) + 1 :]
+    return [first, *wrap(rest, hanging, width)] if rest else [first]
 
 
 def note_lines(notes: Sequence[str]) -> list[str]:

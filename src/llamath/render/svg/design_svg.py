@@ -13,7 +13,7 @@ from .svg_shapes import circle, cut, document, line, text
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 92, 560, 96, 490
 LIST = 596
-SPOT = 4
+_SPOT = 4
 SHOWN = 12
 """So many candidates have a number and a line beside the picture."""
 
@@ -96,7 +96,7 @@ def _numbers(points: Sequence[tuple[float, float]]) -> Iterator[str]:
     """A number beside each point, moved where another one is already; points on one spot have theirs together."""
     spots: dict[tuple[float, float], list[int]] = {}
     for i, (x, y) in enumerate(points, 1):
-        spot = next((s for s in spots if abs(s[0] - x) < SPOT and abs(s[1] - y) < SPOT), (x, y))
+        spot = next((s for s in spots if abs(s[0] - x) < _SPOT and abs(s[1] - y) < _SPOT), (x, y))
         spots.setdefault(spot, []).append(i)
     taken: list[tuple[float, float, int]] = []
     for (x, y), numbers in spots.items():
