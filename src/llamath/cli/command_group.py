@@ -211,9 +211,9 @@ def _print_help(ctx: click.Context, _option: click.Parameter, wanted: bool) -> N
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from .. import __version__
+        from importlib.metadata import version
 
-        echo(f"llamath, version {__version__}")
+        echo(f"llamath, version {version('llamath')}")
         ctx.exit()
 
 
