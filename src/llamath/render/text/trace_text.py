@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
-from ...analysis.graph.attention_wiring import MISTAKEN_PRODUCT, AttentionWiring, attention_wiring
-from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
+from ...analysis.graph.walkthrough import MISTAKEN_PRODUCT, AttentionWiring, Walkthrough, WalkthroughStage, attention_wiring
 from ...core.errors import safe
 from ...core.expr import Dim
 from ...core.number_format import format_percent, format_ranges, format_si, short_count
