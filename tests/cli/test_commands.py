@@ -164,7 +164,7 @@ def test_int4_suggests_schemes_of_four_bits() -> None:
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     line = command.replace("llamath", " ".join(LLAMATH))
-    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=60, env=os.environ | env)
+    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=300, env=os.environ | env)
 
 
 @pytest.mark.parametrize(
