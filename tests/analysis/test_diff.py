@@ -130,7 +130,7 @@ def test_causes_of_every_family_against_llama_sum(source: Any) -> None:
 
 
 @pytest.mark.slow
-def test_causes_between_neighbouring_families_reverse() -> None:
+def test_causes_between_neighboring_families_reverse() -> None:
     made = [llamath.load(x.values[0]) for x in tiny_configs()]
     for a, b in pairwise(made):
         assert reversed_causes(checked_diff(b, a)) == causes_of(checked_diff(a, b))

@@ -363,7 +363,7 @@ def test_ranked_gpus_are_the_smallest_that_fit() -> None:
                 assert half.max_memory(4096, 1) > x.device.memory
 
 
-def test_fit_without_gpus_ranks_the_catalogue() -> None:
+def test_fit_without_gpus_ranks_the_catalog() -> None:
     done = run("llama-3.1-8b")
     lines = done.stdout.splitlines()
     assert done.exception is None and max(map(len, lines)) <= 80

@@ -18,7 +18,7 @@ from support.hub_server import (
     TOKEN,
     Hub,
     Site,
-    authorised,
+    authorized,
     file,
     indexed,
     redirect,
@@ -41,11 +41,11 @@ def test_the_token_goes_to_the_endpoint_alone(pair: Pair, monkeypatch: pytest.Mo
     monkeypatch.setenv("HF_TOKEN", f"  {TOKEN}\n")
     Hub(endpoint, store, {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)})
     read_remote("org/name")
-    assert all(authorised(endpoint)) and endpoint.seen[0].headers["authorization"] == f"Bearer {TOKEN}"
-    assert store.seen and not any(authorised(store))
+    assert all(authorized(endpoint)) and endpoint.seen[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert store.seen and not any(authorized(store))
     asked = len(endpoint.seen)
     read_remote(f"{store.url}/model-00001-of-00012.safetensors")
-    assert not any(authorised(store)) and len(endpoint.seen) == asked
+    assert not any(authorized(store)) and len(endpoint.seen) == asked
 
 
 def test_token_is_not_restored_after_a_foreign_redirect(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_implicit_token_can_be_disabled(pair: Pair, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     read_remote("org/name")
-    assert not any(authorised(pair[0]))
+    assert not any(authorized(pair[0]))
 
 
 def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,13 +99,13 @@ def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: p
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     read_remote("org/name")
-    assert all(authorised(pair[0]))
+    assert all(authorized(pair[0]))
 
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "huggingface_hub", None)
         pair[0].seen.clear()
         read_remote("org/name")
-        assert not any(authorised(pair[0])), "without the extra there is no stored token"
+        assert not any(authorized(pair[0])), "without the extra there is no stored token"
 
     def broken() -> str:
         raise RuntimeError(f"no luck with {TOKEN}")
@@ -182,7 +182,7 @@ def test_tls_is_verified(certificate: tuple[str, str], monkeypatch: pytest.Monke
         assert found.value.code == "network" and not endpoint.seen
         monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
         assert len(read_remote("org/name").manifest.tensors) == 1
-        assert all(authorised(endpoint)) and not any(authorised(store))
+        assert all(authorized(endpoint)) and not any(authorized(store))
         monkeypatch.setenv("HF_ENDPOINT", endpoint.url.replace("127.0.0.1", "localhost"))
         with pytest.raises(RemoteError, match="certificate verify failed"):
             read_remote("org/name")
@@ -209,7 +209,7 @@ def test_a_proxy_sees_where_to_and_nothing_more(site: Site, certificate: tuple[s
         Hub(endpoint, endpoint, {"model.json": b"", "config.json": json.dumps(CONFIG).encode()})
         site.tunnel = endpoint.port
         assert read_config("hf://org/name")[0] == CONFIG
-        assert all(authorised(endpoint)) and len(endpoint.seen) == 3
+        assert all(authorized(endpoint)) and len(endpoint.seen) == 3
     assert [x.path for x in site.seen] == ["hub.invalid:443"] and TOKEN not in str(site.seen)
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:9")
     with pytest.raises(RemoteError) as found:

@@ -186,14 +186,14 @@ def test_a_tied_models_state_dict() -> None:
     assert manifest.files[0].size - manifest.files[0].header_bytes == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
 
 
-def test_a_whole_checkpoint_with_its_optimiser() -> None:
+def test_a_whole_checkpoint_with_its_optimizer() -> None:
     model = Tied()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [2, 3, 3])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3, 3])
     model.block(torch.randn(5, 4)).sum().backward()
-    optimiser.step()
+    optimizer.step()
     schedule.step()
-    state = {"model": model.state_dict(), "optimizer": optimiser.state_dict(), "schedule": schedule.state_dict(), "epoch": 3, "name": "été"}
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(), "epoch": 3, "name": "été"}
     manifest = both(state | {"best": 0.5, "args": {"dim": 4, "tied": True, "none": None}, "rng": torch.get_rng_state()})
     names = [tensor.name for tensor in manifest.tensors]
     assert "model.embed.weight" in names and "optimizer.state.1.exp_avg" in names

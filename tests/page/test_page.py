@@ -25,8 +25,8 @@ from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import FOLDER, html_safe_json, model_page, page_from_data
+from support.browser_page import Tab, browser, wait_until_drawn
 from support.reference_data import tiny_configs
-from support.tabs import Tab, browser, wait_until_drawn
 
 PARTS = {
     "weights": "weights",
@@ -160,7 +160,7 @@ def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, every
         kept = {key: x for key, x in asked(draw, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
         asks += [[i, asked(draw, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        said = tab.evaluate("asks => asks.map(([i, at]) => asked.memory(i, at))", asks)
+        said = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
     for (i, at), found in zip(asks, said, strict=True):
         assert found == truth(MODELS[i], at), (MODELS[i].name, at)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
-from llamath.analysis.inference.cache_bytes import kv_cache_size as remembered
+from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
@@ -28,7 +28,7 @@ from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.pass_forms import pairs
 from llamath.web.server.page_html import model_page, page_from_data
-from support.tabs import Tab, browser
+from support.browser_page import Tab, browser
 
 assert browser
 SAMPLE = (
@@ -99,8 +99,8 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
         whole = count_model_flops(model, FlopsRequest(context=context)).decode.total
         assert sum(evaluate(x["flops"], values) for x in (*data["tiles"], *data["mixing"])) == whole
         assert sum(evaluate(x["flops"], values) for x in (*layers, *outside)) == whole
-        kept = remembered(model.tree, context, batch).bytes
-        assert sum(evaluate(x["form"], values) for x in data["remembered"]) == kept
+        kept = kv_cache_size(model.tree, context, batch).bytes
+        assert sum(evaluate(x["form"], values) for x in data["cached"]) == kept
         assert sum(evaluate(x["cache"], values) for x in layers) == kept
 
 
@@ -213,7 +213,7 @@ def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
         whole = {
             "parameters": model.parameters.total,
             "flops": count_model_flops(model, FlopsRequest(context=5000)).decode.total,
-            "cache": remembered(model.tree, 5000, 3).bytes,
+            "cache": kv_cache_size(model.tree, 5000, 3).bytes,
         }
         for kind, total in whole.items():
             tab.select_option("#choice-map", kind)

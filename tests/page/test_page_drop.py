@@ -18,7 +18,7 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError
 from llamath.web.server.page_html import model_page
-from support.tabs import Tab, browser
+from support.browser_page import Tab, browser
 
 __all__ = ["browser"]
 U64, U32 = struct.Struct("<Q"), struct.Struct("<I")
@@ -184,7 +184,7 @@ SAID = """() => ({
 def asked(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
     """What the page reads of files, many at once."""
     given = [[x.name, b64encode(x.read_bytes()).decode()] for x in paths]
-    plain = "(given) => Promise.all(given.map(([name, x]) => asked.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
+    plain = "(given) => Promise.all(given.map(([name, x]) => pageTest.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
     return list(tab.evaluate(plain, given))
 
 

@@ -15,7 +15,7 @@ import llamath
 from llamath.web.page_data.checkpoint_data import opened
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
-from support.tabs import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, browser, wait_until_drawn
 
 assert browser
 GIVEN = {

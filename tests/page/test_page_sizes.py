@@ -26,7 +26,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.speed_forms import ROOF
 from llamath.web.page_data.training_forms import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
-from support.tabs import Tab, browser
+from support.browser_page import Tab, browser
 
 STAYS = ("weights", "gradients", "master", "optimizer")
 MOVES = ("activations", "logits", "overhead")
@@ -167,7 +167,7 @@ def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everyth
         asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
     assert len(asks) >= 1000
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        said = tab.evaluate("(asks) => asks.map(([i, at]) => [asked.memory(i, at), asked.speed(i, at, 'h100-sxm')])", asks)
+        said = tab.evaluate("(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])", asks)
     for (i, at), (memory, speed) in zip(asks, said, strict=True):
         if at["mode"] == "train":
             assert memory == step(MODELS[i], at), (MODELS[i].name, at)

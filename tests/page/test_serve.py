@@ -24,8 +24,8 @@ from llamath.web.server.application import AccessPolicy
 from llamath.web.server.page_html import page_from_data
 from llamath.web.server.pages import load_preset
 from llamath.web.server.server import ServerAddress, access_policy, is_loopback, is_unspecified, listen, serve
+from support.browser_page import CHROMIUM, NO_CHROMIUM, new_context
 from support.serving import Place, served
-from support.tabs import CHROMIUM, NO_CHROMIUM, new_context
 
 uvicorn = pytest.importorskip("uvicorn")
 

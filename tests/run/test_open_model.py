@@ -90,7 +90,7 @@ ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("embedding", [0, 1])
 def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
-    """Sharded like fairscale's layers; with more ranks than key/value heads, neighbouring ranks have the same head."""
+    """Sharded like fairscale's layers; with more ranks than key/value heads, neighboring ranks have the same head."""
     source = hf("F32", vocab_size=96, num_attention_heads=4, hidden_size=32)
     convert_checkpoint(str(source), str(tmp_path / "one"), ConvertOptions(to="meta"))
     whole = torch.load(tmp_path / "one" / "consolidated.00.pth")
@@ -219,7 +219,7 @@ def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any
     return data.reshape(rows, -1)
 
 
-def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+def quantized(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """A file with matrices of this type in either byte order, and their values as the gguf package reads them."""
     layer = {"attn_q": (256, 256), "attn_k": (128, 256), "attn_v": (128, 256), "attn_output": (256, 256)}
     layer |= {"ffn_gate": (256, 256), "ffn_up": (256, 256), "ffn_down": (256, 256)}
@@ -253,7 +253,7 @@ def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
-    numbers = quantised(tmp_path / "q.gguf", kind)
+    numbers = quantized(tmp_path / "q.gguf", kind)
     found = open_model(str(tmp_path / "q.gguf"), "float32")
     for name, x in found.module.state_dict().items():
         stored = numbers[found.stored_name(name)]
@@ -270,8 +270,8 @@ def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_big_endian_gguf(kind: str, tmp_path: Path) -> None:
-    quantised(tmp_path / "little.gguf", kind)
-    quantised(tmp_path / "big.gguf", kind, big=True)
+    quantized(tmp_path / "little.gguf", kind)
+    quantized(tmp_path / "big.gguf", kind, big=True)
     little, big = (open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
     assert all(torch.equal(big[name], x) for name, x in little.items())
 
@@ -305,7 +305,7 @@ def test_weights_are_memory_mapped(hf: Callable[..., Path], tmp_path: Path) -> N
     source = hf()
     convert_checkpoint(str(source), str(tmp_path / "m.gguf"), ConvertOptions(to="gguf"))
     convert_checkpoint(str(source), str(tmp_path / "meta"), ConvertOptions(to="meta"))
-    turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbours
+    turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbors
     files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
     for place, name in files.items():
         found = open_model(str(place))

@@ -221,7 +221,7 @@ def declared(data: bytes) -> list[dict[str, Any]]:
     return [{"name": name} for name in header if name != "__metadata__"]
 
 
-def authorised(site: Site) -> list[bool]:
+def authorized(site: Site) -> list[bool]:
     return ["authorization" in x.headers for x in site.seen]
 
 

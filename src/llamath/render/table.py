@@ -33,7 +33,6 @@ def is_styled() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-
 def bold(text: str) -> str:
     """Return bold text, where that is possible."""
     return f"{_BOLD}{text}{_RESET}" if is_styled() else text

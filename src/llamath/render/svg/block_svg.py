@@ -21,7 +21,7 @@ BEHIND = 4
 """By how much the other experts show behind one."""
 GROUPS = 8
 """So many groups of heads are drawn, with at most so many heads each."""
-COLOURS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
+COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
 Point = tuple[float, float]
 
 
@@ -152,7 +152,7 @@ def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
     note = f"{step.name}: {step.description}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
-    style = colour(p.steps, step)
+    style = step_color(p.steps, step)
     if "{e}" in step.name:
         yield from (_framed((left + BEHIND * i, top - BEHIND * i, wide, BOX), style) for i in (2, 1))
     yield _framed((left, top, wide, BOX), style, note)
@@ -178,15 +178,15 @@ def _weights(step: Operation) -> str:
     return f"weights {used(step.weights)}, {step.parameters:,} parameters" if step.weights else "no weights"
 
 
-def colour(steps: Mapping[str, Operation], step: Operation) -> str:
+def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
     """By kind, else by the group of its weights, else as what it reads."""
-    if step.kind in COLOURS:
-        return COLOURS[step.kind]
+    if step.kind in COLORS:
+        return COLORS[step.kind]
     if "{e}" in step.name:
         return "experts"
     if step.weights:
         return step.weights[0].group or "other"
-    found = [colour(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
+    found = [step_color(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
     return next((x for x in found if x not in ("page", "embedding")), "other")
 
 

@@ -1,4 +1,4 @@
-"""SVG by hand: shapes and text as strings, every text escaped, colours for a light and a dark page, no font but the reader's own."""
+"""SVG by hand: shapes and text as strings, every text escaped, colors for a light and a dark page, no font but the reader's own."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def document(size: tuple[int, int], title: str, description: str, shapes: Iterab
             f'<desc id="desc">{escaped(description)}</desc>',
             "<style>",
             "text { font-family: system-ui, 'DejaVu Sans', sans-serif; font-size: 13px }",
-            *_colours(LIGHT, ""),
+            *_colors(LIGHT, ""),
             "@media (prefers-color-scheme: dark) {",
-            *_colours(DARK, "  "),
+            *_colors(DARK, "  "),
             "}",
             "</style>",
             rect((0, 0, width, height), "page"),
@@ -55,8 +55,8 @@ def document(size: tuple[int, int], title: str, description: str, shapes: Iterab
     )
 
 
-def _colours(theme: dict[str, str], indent: str) -> list[str]:
-    return [f"{indent}.{name} {{ fill: {colour} }}" for name, colour in theme.items()] + [f"{indent}.stroke {{ stroke: {theme['line']} }}"]
+def _colors(theme: dict[str, str], indent: str) -> list[str]:
+    return [f"{indent}.{name} {{ fill: {color} }}" for name, color in theme.items()] + [f"{indent}.stroke {{ stroke: {theme['line']} }}"]
 
 
 def text(at: tuple[float, float], said: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:

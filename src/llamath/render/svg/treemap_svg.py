@@ -48,12 +48,12 @@ def _shapes(model: Model, title: str, tiles: list[Tile], groups: list[str]) -> I
         wide = len(said) * 13 * WIDE + 36
         if x + wide > WIDTH:
             x, y = float(EDGE), y + 24
-        yield rect((x, y, 14, 14), _colour(name))
+        yield rect((x, y, 14, 14), _color(name))
         yield text((x + 20, y + 12), said)
         x += wide
 
 
-def _colour(group: str) -> str:
+def _color(group: str) -> str:
     return group if group in LIGHT else "other"
 
 
@@ -61,7 +61,7 @@ def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
     x, y, width, height = (box[0] + 1, box[1] + 1, max(box[2] - 2, 0.3), max(box[3] - 2, 0.3))
     many = f" × {tile.copies:,}" if tile.copies > 1 else ""
     note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
-    yield rect((x, y, width, height), _colour(tile.group), note)
+    yield rect((x, y, width, height), _color(tile.group), note)
     lines = [tile.name, f"{tile.shape}{many}", f"{short_count(tile.parameters)}, {_share(tile.parameters, total)}"]
     size = 13 if fits(lines[0], width - 12) else 11
     if not fits(lines[0], width - 8, size):

@@ -145,7 +145,7 @@ def _width(args: ModelArgs) -> str:
 
 
 def format_value(value: object, limit: int) -> str:
-    """Return a value on one line: equal neighbours in a list as `5 × …`, long values cut."""
+    """Return a value on one line: equal neighbors in a list as `5 × …`, long values cut."""
     if isinstance(value, dict):
         return "{}" if not value else "1 key" if len(value) == 1 else f"{len(value)} keys"
     if not isinstance(value, (list, tuple)):

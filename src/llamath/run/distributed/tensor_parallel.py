@@ -1,7 +1,7 @@
 """`parallelize`: tensor parallelism. Blocks declare which weights are sharded, and along which axis (`Block.cuts`).
 
 A sharded weight becomes a DTensor: it has the full shape, and each rank holds and computes with its shard. Heads are never divided; where
-there are more ranks than key/value heads, neighbouring ranks hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019,
+there are more ranks than key/value heads, neighboring ranks hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019,
 arXiv:1909.08053): column-parallel, then row-parallel linear layers, with one all-reduce at the end of each branch.
 """
 

@@ -35,7 +35,7 @@ class Block:
         """Half the height where edges enter; experts are drawn as a stack of boxes."""
         return self.half(name) + (8 if "{e}" in name else 0)
 
-    def beside(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the wide layout, with lanes side by side."""
         heights = {name: self._y(row) for name, row in self.plan.rows.items()}
         height = TOP + self.plan.height * (BOX + GAP) + 8

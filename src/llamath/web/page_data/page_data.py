@@ -110,8 +110,8 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
         kept = _all(x for x in folded if x.weight.buffer)
         yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", kept.symbol, kept.numbers)
     for name, n in p.extras.items():
-        beside = _all(fold_field(model.tree, name))
-        yield _count(f"besides: {name}", n, "comes with the model, not in the total", beside.symbol, beside.numbers)
+        extra = _all(fold_field(model.tree, name))
+        yield _count(f"besides: {name}", n, "comes with the model, not in the total", extra.symbol, extra.numbers)
 
 
 def _all(leaves: Iterable[Folded]) -> Dim:
@@ -153,7 +153,7 @@ def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
     symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
     letter = times.symbol if times.atoms else "layers of this kind"
     many = f"{int(times):,}"
-    alone = ["as it is built", many] if int(times) == 1 else [letter, many]
+    alone = ["from the builder", many] if int(times) == 1 else [letter, many]
     total = [symbols, numbers] if int(times) == 1 else [f"{letter}·({symbols})", f"{many}·({numbers})"]
     return [[symbols, numbers, f"{int(section.each):,}"], alone, [*total, f"{whole:,}"]]
 

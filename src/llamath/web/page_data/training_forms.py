@@ -45,7 +45,7 @@ FROM = {"weights": "3", "gradients": "2", "master": "1", "optimizer": "1"}
 """The ZeRO stage from which each part is sharded."""
 CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
-    "optimizer": ("Optimiser", [(x.name, x.title) for x in OPTIMIZERS.values()]),
+    "optimizer": ("Optimizer", [(x.name, x.title) for x in OPTIMIZERS.values()]),
     "zero": ("ZeRO", [("0", "0: none"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
     "recompute": ("Computed again", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
     "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
