@@ -90,11 +90,11 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
 
 
 def held(shards: ShardedModel, at: Settings) -> Settings:
-    """What the library says that the fullest GPU holds."""
-    fullest = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    """What the library says that the most loaded GPU holds."""
+    most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     names = {"cache": "kv_cache"}
     parts = ("weights", "cache", "activations", "logits", "overhead", "total")
-    return {part: str(getattr(fullest, names.get(part, part))) for part in parts}
+    return {part: str(getattr(most_loaded, names.get(part, part))) for part in parts}
 
 
 def speeds(shards: ShardedModel, at: Settings, card: str) -> dict[str, tuple[str, ...]]:

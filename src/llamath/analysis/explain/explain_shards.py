@@ -39,8 +39,8 @@ def _could_match(base: BaseModel, number: int, layout: Layout) -> bool:
     if layout.pp == 1:
         return base.total <= layout.tp * number * 1.01 and layout.tp * number <= base.total * 1.2
     layers, largest = sum(x.size * x.times for x in base.kinds), max(x.size for x in base.kinds)
-    beside = (0, *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")))
-    return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in beside)
+    offsets = (0, *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")))
+    return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in offsets)
 
 
 def _shard_name(tp: int, pp: int, stage: int) -> str:

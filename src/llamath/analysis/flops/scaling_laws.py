@@ -49,7 +49,7 @@ class ScalingLaw(Record):
         return self._solve(lambda n: n + self.curve(n), log(flops / 6))
 
     def for_tokens(self, tokens: float) -> float:
-        """The size for which so many tokens are optimal."""
+        """The compute-optimal model size for this number of tokens."""
         return self._solve(self.curve, log(tokens))
 
     def extrapolates(self, parameters: float) -> bool:

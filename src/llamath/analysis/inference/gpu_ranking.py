@@ -29,7 +29,7 @@ class RankedGPU(Record):
     device: Device
     count: int
     layout: Layout
-    total: int  # bytes on the fullest of them
+    total: int  # bytes on the most loaded of them
     max_context: int  # at most the ranking's `limit`
     whole_context: bool  # whether the limit fits
     decode_ceiling: float  # tokens a second at the ranking's context

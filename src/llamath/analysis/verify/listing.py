@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ...checkpoint.quantization.packed_tensors import Packing
 
 _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
-"""Dtypes of which no packing consists."""
+"""Dtypes that are never used for packed weights."""
 _MAX_METADATA_CHARS = 1000
 """A longer metadata value is cut."""
 _MAX_SORTED_PARTS = 32
 """The parts of a name by which it is sorted."""
 _INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
-"""A matrix of at least so many integers is likely to be a packed weight."""
+"""A matrix of at least this many integers is likely to be a packed weight."""
 
 
 class TensorRow(NamedTuple):

@@ -20,7 +20,7 @@ FOLLOW, SMALL = 6, 11
 BEHIND = 4
 """By how much the other experts show behind one."""
 GROUPS = 8
-"""So many groups of heads are drawn, with at most so many heads each."""
+"""Limits: groups of heads, and heads per group."""
 COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
 Point = tuple[float, float]
 
@@ -68,15 +68,15 @@ class Picture:
 
 
 def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
-    """The layer asked for, or the kind of which there are most."""
+    """The requested layer, or the most frequent kind."""
     stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
     p = Picture(stage, model.tree.width)
-    which = f"layer {stage.layer}" + (f" (alike: {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
+    which = f"layer {stage.layer}" + (f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
-    said = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
+    label = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
     legend = _legend(p, walk, model)
     size = (p.width, p.height + 20 * len(legend))
-    return document(size, title, said, _shapes(p, walk, title, legend))
+    return document(size, title, label, _shapes(p, walk, title, legend))
 
 
 def _shapes(p: Picture, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
@@ -96,8 +96,8 @@ def _shapes(p: Picture, walk: Walkthrough, title: str, legend: list[str]) -> Ite
         yield from _step(p, name)
     for scores in p.groups:
         yield from _heads(p, scores)
-    for i, said in enumerate(legend):
-        yield text((EDGE, p.height + 4 + 20 * i), said, "faint", size=12)
+    for i, label in enumerate(legend):
+        yield text((EDGE, p.height + 4 + 20 * i), label, "faint", size=12)
 
 
 def _edge(p: Picture, edge: Edge) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _step(p: Picture, name: str) -> Iterator[str]:
     if step is None:
         yield _ring((x, y), "from the layer before" if name == HIDDEN_STATES else name)
         yield text((x, y + 5), "x" if name == HIDDEN_STATES else "e", "ink", "middle", 14, bold=True)
-        yield text((x + 22, y + 4), "the stream" if name == HIDDEN_STATES else "told of each token", "faint", size=12)
+        yield text((x + 22, y + 4), "the stream" if name == HIDDEN_STATES else "per-layer input", "faint", size=12)
         shown = (
             f"[B, T, d] = [{p.steps[p.stage.steps[-1].name].shape[0]}, {p.stage.steps[-1].shape[1]}, {p.d}]"
             if name == HIDDEN_STATES
@@ -160,8 +160,8 @@ def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
     yield text((left + 10, top + 19), cut(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
     if step.kind in ("scores", "softmax", "mix") and not step.weights:
         yield text((left + wide - 10, top + 19), "no weights", "ink", "end", SMALL)
-    for i, said in enumerate(_under(step, wide - 16)):
-        yield text((left + 10, top + 36 + 16 * i), said, size=12)
+    for i, label in enumerate(_under(step, wide - 16)):
+        yield text((left + 10, top + 36 + 16 * i), label, size=12)
 
 
 def _under(step: Operation, room: float) -> list[str]:
@@ -211,8 +211,8 @@ def _heads(p: Picture, scores: Operation) -> Iterator[str]:
         yield from (circle((x + 34 + 16 * j, top + 9), 5, "attention", "query head") for j in range(min(each, GROUPS)))
         if each > GROUPS:
             yield text((x + 36 + 16 * GROUPS, top + 13), "…", "faint")
-    said = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
-    yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + said, "faint", size=12)
+    label = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
+    yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + label, "faint", size=12)
 
 
 def _legend(p: Picture, walk: Walkthrough, model: Model) -> list[str]:

@@ -59,12 +59,12 @@ def _colors(theme: dict[str, str], indent: str) -> list[str]:
     return [f"{indent}.{name} {{ fill: {color} }}" for name, color in theme.items()] + [f"{indent}.stroke {{ stroke: {theme['line']} }}"]
 
 
-def text(at: tuple[float, float], said: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
+def text(at: tuple[float, float], content: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
     """A line of text; `at` is where its baseline starts, ends or has its middle."""
     weight = ' font-weight="600"' if bold else ""
     return (
         f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" class="{style}" text-anchor="{anchor}" style="font-size: {size}px"{weight}>'
-        f"{escaped(said)}</text>"
+        f"{escaped(content)}</text>"
     )
 
 
@@ -93,12 +93,12 @@ def line(a: tuple[float, float], b: tuple[float, float]) -> str:
     return f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" class="stroke" stroke-dasharray="2 3"/>'
 
 
-def fits(said: str, room: float, size: int = 13) -> bool:
+def fits(content: str, room: float, size: int = 13) -> bool:
     """Whether a text is no wider than this."""
-    return len(said) * size * WIDE <= room
+    return len(content) * size * WIDE <= room
 
 
-def cut(said: str, room: float, size: int = 13) -> str:
+def cut(content: str, room: float, size: int = 13) -> str:
     """A text made to fit, with an ellipsis."""
     most = int(room / (size * WIDE))
-    return said if len(said) <= most else f"{said[: max(most - 1, 0)]}…"
+    return content if len(content) <= most else f"{content[: max(most - 1, 0)]}…"

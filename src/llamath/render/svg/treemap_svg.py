@@ -28,9 +28,9 @@ def treemap_svg(model: Model) -> str:
     total = model.parameters.total
     tiles = _tiles(model)
     groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
-    said = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
+    label = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
     title = f"{model.name}: {total:,} parameters ({short_count(total)})"
-    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))
+    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {label}.", _shapes(model, title, tiles, groups))
 
 
 def _shapes(model: Model, title: str, tiles: list[Tile], groups: list[str]) -> Iterator[str]:
@@ -44,12 +44,12 @@ def _shapes(model: Model, title: str, tiles: list[Tile], groups: list[str]) -> I
             yield from _tile(tile, place, total)
     x, y = float(EDGE), HEIGHT + 16
     for name, size in zip(groups, sizes, strict=True):
-        said = f"{name} {_share(size, total)}"
-        wide = len(said) * 13 * WIDE + 36
+        label = f"{name} {_share(size, total)}"
+        wide = len(label) * 13 * WIDE + 36
         if x + wide > WIDTH:
             x, y = float(EDGE), y + 24
         yield rect((x, y, 14, 14), _color(name))
-        yield text((x + 20, y + 12), said)
+        yield text((x + 20, y + 12), label)
         x += wide
 
 
@@ -66,10 +66,10 @@ def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
     size = 13 if fits(lines[0], width - 12) else 11
     if not fits(lines[0], width - 8, size):
         return
-    for i, said in enumerate(lines):
-        if (i + 1) * 17 + 2 > height or not fits(said, width - 8, size):
+    for i, label in enumerate(lines):
+        if (i + 1) * 17 + 2 > height or not fits(label, width - 8, size):
             return
-        yield text((x + 6, y + 16 + 17 * i), said, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
+        yield text((x + 6, y + 16 + 17 * i), label, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
 
 
 def _tiles(model: Model) -> list[Tile]:

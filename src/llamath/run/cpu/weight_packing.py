@@ -126,7 +126,7 @@ class LazyPackedLinear(CpuLinear):
 
 
 class SplitLinear(LazyPackedLinear):
-    """A lazily packed linear layer of so many rows that it is packed in slices."""
+    """A lazily packed linear layer with many rows, packed in slices."""
 
     def __init__(self, shared: PackedWeights, linear: Linear) -> None:
         self.linear = linear

@@ -103,7 +103,7 @@ def _unsupported(module: Module, ranks: int) -> str:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
     small = next((rows for rows in tables if shard_bounds(rows, ranks - 1, ranks)[0] == rows), None)
-    return "" if small is None else f"a table of {small:,} rows on {ranks} ranks, of which some would have no rows"
+    return "" if small is None else f"a table of {small:,} rows on {ranks} ranks: some ranks would have no rows"
 
 
 def _sharded_modules(module: nn.Module, ctx: ParallelContext) -> Iterator[Module]:

@@ -47,7 +47,7 @@ def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width:
         "times": str(stage.times),
         "parameters": str(stage.parameters),
         "lanes": plan.width,
-        "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "told of each token"} | _place(plan, x) for x in outside],
+        "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "per-layer input"} | _place(plan, x) for x in outside],
         "stream": ["B", "T" if at.tokens > 1 else "1", number(Dim.const(width))],
         "steps": [_step(x, mixers, at) | _place(plan, x.name) | {"color": step_color(named, x)} for x in stage.steps],
         "columns": places.columns(),
@@ -65,8 +65,8 @@ def _title(stage: WalkthroughStage) -> str:
     sight = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
     kinds = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
     experts = ["experts"] if any(x.kind == "choice" for x in stage.steps) else []
-    said = ", ".join(filter(None, [sight, *kinds, *experts]))
-    return f"{which}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {said}' if said else ''}"
+    details = ", ".join(filter(None, [sight, *kinds, *experts]))
+    return f"{which}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {details}' if details else ''}"
 
 
 def _place(plan: Layout, name: str) -> dict[str, Any]:

@@ -82,9 +82,9 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
     for letter, value in values.items():
         key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
         given = key in model.config.data
-        said = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
+        lines = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
         says = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
-        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, said), f"{value:,}"]} | says
+        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | says
 
 
 def _counts(model: Model) -> Iterator[dict[str, str]]:

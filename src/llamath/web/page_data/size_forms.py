@@ -139,13 +139,13 @@ def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, An
             read = {name: x | values[name] for name, x in read.items()}
         stages[key]["where"].append(_where(first, i))
         stages[key]["times"] += 1
-    told = [x | {"where": "; ".join(x["where"]), "times": str(x["times"])} for x in stages.values()]
+    stages_data = [x | {"where": "; ".join(x["where"]), "times": str(x["times"])} for x in stages.values()]
     return {
         "count": str(layout.gpus),
         "tp": str(layout.tp),
         "layout": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
-        "stages": told,
-        "speed": passes(told, terms, layout),
+        "stages": stages_data,
+        "speed": passes(stages_data, terms, layout),
         "read": read,
     }
 

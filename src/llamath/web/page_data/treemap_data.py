@@ -183,7 +183,7 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
     kinds = {id(part.block): _one(part) for part in parts if part.block is not None}
     order = [id(x) for x in tree.layers]
     sizes = {dtype: _by_layer(order, found) for dtype, found in held.items()}
-    told: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     made: list[dict[str, Any]] = []
     places = []
     for i, kind in enumerate(order):
@@ -191,10 +191,10 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
         one = kinds[kind] | {"bytes": {dtype: str(sum(x.values())) for dtype, x in of.items()}}
         one["of"] = {dtype: [str(x.get(path, 0)) for path in one["paths"]] for dtype, x in of.items()}
         key = repr(one)
-        if key not in told:
-            told[key] = len(made)
+        if key not in index_of:
+            index_of[key] = len(made)
             made.append(one)
-        places.append(told[key])
+        places.append(index_of[key])
     return {"kinds": made, "order": places}
 
 
