@@ -1,4 +1,4 @@
-"""What decoding a count costs over the whole catalog, as a whole process; and how often numbers without a cause are explained."""
+"""Process time of explaining a count over the whole catalog, and the rate of false explanations."""
 
 from __future__ import annotations
 

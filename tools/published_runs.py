@@ -67,7 +67,7 @@ def llama3() -> Iterator[Found]:
 
 
 def rank(row: list[Any]) -> int | None:
-    """Where the published layout stands among the plans for its cluster, if it is among the first ten."""
+    """Return the rank of the published layout among the plans for its cluster, if it is among the first ten."""
     gpus, tp, cp, pp, _, context, *_ = row
     report = plan(
         llamath.load("llama-3.1-405b"), (gpus, hardware.find_device("h100")), PlanRequest(context=context, batch_tokens=16 * 2**20)

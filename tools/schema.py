@@ -26,7 +26,7 @@ expected-statuses = ["2xx", "403", "404", "421", "422", "424", "429"]
 
 
 def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
-    """What schemathesis found: the requests it made, and what was wrong with the answers."""
+    """Run schemathesis; return its requests and failures."""
     with tempfile.TemporaryDirectory() as folder:
         settings, found = Path(folder) / "schemathesis.toml", Path(folder) / "found.json"
         settings.write_text(SETTINGS)

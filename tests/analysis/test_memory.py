@@ -305,7 +305,7 @@ TOKENS = 512
 
 
 def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
-    """What transformers holds at the most while it reads a prompt, without weights, cache and tables of positions; and what is said here."""
+    """Peak memory of transformers during a prefill, without weights, cache and position tables, compared with our estimate."""
     import torch
     import transformers
 

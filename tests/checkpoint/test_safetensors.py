@@ -53,7 +53,7 @@ def refusal(data: bytes | Source) -> FormatError:
 
 
 def reference(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]] | None:
-    """What the Rust crate reads, if it does: name, dtype, shape and bytes of every tensor."""
+    """Read a file with the Rust crate: name, dtype, shape and bytes of every tensor."""
     try:
         found = safetensors.deserialize(data)
     except safetensors.SafetensorError:

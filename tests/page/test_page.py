@@ -81,7 +81,7 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str) -> ShardedModel:
 
 
 def truth(model: Model, at: Settings) -> Settings:
-    """What the library says that the most loaded GPU holds."""
+    """The library's memory of the most loaded GPU."""
     shards = shards_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"], at["gpus"])
     most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     return {part: str(getattr(most_loaded, name)) for part, name in PARTS.items()}
@@ -281,7 +281,7 @@ FORMS = {
 
 
 def poisoned(x: Any, words: Iterator[str], used: list[str]) -> Any:
-    """The same data, every text replaced that is no number, no part of a form and not what ties parts together."""
+    """The data with every string replaced, except numbers, expressions and identifiers."""
     if isinstance(x, dict):
         ties = {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
         kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}

@@ -167,7 +167,7 @@ def hostile() -> Iterator[tuple[str, bytes]]:
 
 
 def drop(tab: Any, path: Path) -> dict[str, Any]:
-    """What the page says of a file: its rows, or why it is refused."""
+    """Open a file in the page; return its rows or its error message."""
     tab.set_input_files("#file-input", str(path))
     tab.wait_for_selector(".wrong, section[aria-labelledby=file], [data-part=designed]")
     return dict(tab.evaluate(SAID))
@@ -182,7 +182,7 @@ SAID = """() => ({
 
 
 def asked(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
-    """What the page reads of files, many at once."""
+    """Read many files with the reader of the page."""
     given = [[x.name, b64encode(x.read_bytes()).decode()] for x in paths]
     plain = "(given) => Promise.all(given.map(([name, x]) => pageTest.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
     return list(tab.evaluate(plain, given))

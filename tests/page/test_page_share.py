@@ -23,7 +23,7 @@ TAKE = "globalThis.taken = []; navigator.clipboard.writeText = (text) => (taken.
 
 
 def copied(tab: Any, press: str) -> str:
-    """What the clipboard is given."""
+    """Return the copied text."""
     tab.evaluate(TAKE)
     tab.click(press)
     return str(tab.evaluate("taken[0]"))

@@ -56,7 +56,7 @@ def laid_out(draw: random.Random, data: Mapping[str, Any]) -> Settings:
 
 
 def step(model: Model, at: Settings) -> Settings:
-    """What the library says of a training step; its tokens cut over the ranks come out even."""
+    """The library's training memory, with tokens that divide evenly over the ranks."""
     precision = next(x for x in PRECISIONS if x.name == at["precision"])
     tp, context = int(at["tp"]), int(at["context"])
     layout = Layout(
@@ -90,7 +90,7 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
 
 
 def held(shards: ShardedModel, at: Settings) -> Settings:
-    """What the library says that the most loaded GPU holds."""
+    """The library's memory of the most loaded GPU."""
     most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     names = {"cache": "kv_cache"}
     parts = ("weights", "cache", "activations", "logits", "overhead", "total")

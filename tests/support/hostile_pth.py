@@ -195,7 +195,7 @@ VALID_OLD = stream(mapped({"w": tensor(VIEWLESS), "step": number(7)}))
 
 
 def tar(data: bytes) -> bytes:
-    """The same bytes, with a tar header's checksum where it would be."""
+    """Return the bytes with a valid tar header checksum."""
     head = bytearray(data[:512].ljust(512, b"\0"))
     head[148:156] = b" " * 8
     head[148:156] = b"%06o\0 " % sum(head)

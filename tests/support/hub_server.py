@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             self.site.sent += len(body)
 
     def do_HEAD(self) -> None:
-        """What huggingface_hub asks first."""
+        """Answer the first request of huggingface_hub."""
         self.do_GET()
 
     def log_message(self, *_: Any) -> None:

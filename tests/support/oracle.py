@@ -28,7 +28,7 @@ class Pair(NamedTuple):
     ours: Decoder
 
     def ids(self, tokens: int, rows: int = 2) -> Tensor:
-        """The same random tokens in every run, at most as many as the model has learned positions."""
+        """Reproducible random tokens, at most as many as the model has learned positions."""
         places = self.ours.positions
         most = tokens if places is None else min(tokens, places.weight.shape[0] - places.spec.offset)
         beside = self.ours.per_layer
@@ -112,7 +112,7 @@ def alike(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
 
 @torch.no_grad()
 def wobble(both: Pair, ids: Tensor) -> float:
-    """How much transformers' logits change when each embedding value changes by about its last bit."""
+    """The change of transformers' logits when each embedding value changes by about its last bit."""
     weight, before = both.theirs.get_input_embeddings().weight, logits(both.theirs, ids)
     kept = weight.clone()
     weight.mul_(1 + torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)) * 2**-23)

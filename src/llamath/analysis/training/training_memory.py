@@ -103,7 +103,7 @@ class AdapterTotals(Record):
 
 
 class TrainingLimit(Record):
-    """What fits in the memory of a GPU."""
+    """The largest microbatch and sequence length that fit in the memory of a GPU."""
 
     within: int  # bytes
     fits: bool

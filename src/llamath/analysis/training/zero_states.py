@@ -20,7 +20,7 @@ Bytes = Callable[[WeightShard], int]
 
 
 class PersistentState(NamedTuple):
-    """What a GPU stores and trains."""
+    """The weights that a GPU stores and trains."""
 
     shards: list[WeightShard]  # of the model
     adapters: list[WeightShard] | None  # trained instead of the model; None: the model is trained

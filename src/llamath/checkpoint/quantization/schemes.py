@@ -45,7 +45,7 @@ class WeightFormat(Record):
 
 
 class ScaleLayout(Record):
-    """What is stored for a matrix besides its values, in elements."""
+    """The elements stored for a matrix in addition to its values, such as scales."""
 
     name: str
     elements: MatrixFunction

@@ -55,15 +55,15 @@ class Picture:
         return TOP + gap * PITCH + BOX + LABEL + 5 + (mine * 5) % (BUS - 8)
 
     def foot(self, name: str) -> float:
-        """Where the edges of a step leave it."""
+        """The height at which edges leave a step."""
         return self.at(name)[1] + (14 if self.round(name) else BOX / 2)
 
     def head(self, name: str) -> float:
-        """Where edges come in from above."""
+        """The height at which edges enter a step."""
         return self.at(name)[1] - (14 if self.round(name) else BOX / 2 + (2 * BEHIND if "{e}" in name else 0))
 
     def round(self, name: str) -> bool:
-        """Whether it is drawn as a circle: sums, and what comes from outside."""
+        """Whether a step is drawn as a circle: sums and inputs."""
         return name not in self.steps or self.steps[name].kind == "add"
 
 
@@ -121,7 +121,7 @@ def _edge(p: Picture, edge: Edge) -> Iterator[str]:
 
 
 def _before(p: Picture, edge: Edge) -> int:
-    """How many others come in from the side before this one."""
+    """The number of side inputs before this one."""
     side = [x for x in p.plan.edges if x.target == edge.target and not x.arm and p.across(x.lane) != p.at(x.target)[0]]
     return side.index(edge)
 
@@ -165,7 +165,7 @@ def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
 
 
 def _under(step: Operation, room: float) -> list[str]:
-    """What a box says under its name: its weights, and what it does, which has a line more without them."""
+    """The lines of a box under its name: its weights and its description, which gets another line without weights."""
     head = [f"{used(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
     most = int(room / (12 * 0.54))
     lines = wrap(step.description, indent="", width=most)
@@ -197,7 +197,7 @@ def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
 
 
 def _heads(p: Picture, scores: Operation) -> Iterator[str]:
-    """Which query heads share a key and a value head."""
+    """Draw which query heads share a key and value head."""
     query, keys = (p.steps[name].shape for name in scores.inputs)
     H, K = int(query[2]), int(keys[2])
     x, y = p.width - EDGE - 216, p.at(scores.name)[1] - 6 - 10 * min(K, GROUPS)

@@ -37,7 +37,7 @@ class Plane(NamedTuple):
     y: tuple[int, int]
 
     def at(self, intensity: float, flops: float) -> tuple[float, float]:
-        """Where a value stands in the picture."""
+        """Return the pixel position of a value."""
         across = (log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
         up = (log10(flops) - self.y[0]) / (self.y[1] - self.y[0])
         return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)

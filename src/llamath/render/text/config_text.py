@@ -106,8 +106,8 @@ def _without_effect(keys: list[ConfigKey]) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     for x in keys:
         found.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}")
-    for why, keys in found.items():
-        first, *rest = wrap(f"{', '.join(keys)}: {why}", indent="    ")
+    for why, group in found.items():
+        first, *rest = wrap(f"{', '.join(group)}: {why}", indent="    ")
         yield from (first[2:], *rest)
 
 

@@ -19,7 +19,7 @@ HEAD_SLICE_ROWS = 8192
 BREAK_EVEN_TOKENS = 32
 """Generated tokens after which packing has saved about as much time as it took."""
 LONG_GENERATION = 128
-"""The same for matrices that are read nearly at memory bandwidth in their original layout."""
+"""The same limit for matrices that already reach nearly memory bandwidth in their original layout."""
 SMALL_MATRIX = 1024
 """Matrices with at most this many rows or columns are read below memory bandwidth in their original layout."""
 

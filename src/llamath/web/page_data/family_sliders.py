@@ -211,16 +211,16 @@ def _least(family: Family, form: Form) -> int:
 def absent(family: Family, form: Form, x: str) -> Form | None:
     """Return the value of a letter that the config leaves out."""
     sources: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
-    form = sources.get(x)
-    if form is None or not _inside(form) <= family.keys.keys():
+    candidate = sources.get(x)
+    if candidate is None or not _inside(candidate) <= family.keys.keys():
         return None
     for n in (2, 4):
         at = {**family.values, "d": n * 64 * family.values.get("H", 1)}
-        at[x] = evaluate(form, at)
+        at[x] = evaluate(candidate, at)
         model = loaded({key: value for key, value in family.config(at).items() if key != family.keys[x]})
-        if model is None or model.parameters.total != evaluate(form, at):
+        if model is None or model.parameters.total != evaluate(candidate, at):
             return None
-    return form
+    return candidate
 
 
 def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
