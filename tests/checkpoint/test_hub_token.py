@@ -19,13 +19,13 @@ from support.hub_server import (
     Hub,
     Site,
     authorized,
+    error_text,
     file,
     indexed,
     redirect,
     safetensors,
     sites,
     status,
-    told,
 )
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -113,7 +113,7 @@ def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: p
     monkeypatch.setattr(huggingface_hub, "get_token", broken)
     with pytest.raises(RemoteError) as found:
         read_remote("org/name")
-    assert found.value.code == "token" and TOKEN not in told(found.value)
+    assert found.value.code == "token" and TOKEN not in error_text(found.value)
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\r\nX-Injected: 1", f"{TOKEN} x", f"{TOKEN}ü", f"{TOKEN}\0"[:-1] + "\x7f"])
@@ -121,7 +121,7 @@ def test_malformed_token_is_neither_sent_nor_shown(pair: Pair, monkeypatch: pyte
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(RemoteError) as found:
         read_remote("org/name")
-    assert found.value.code == "token" and TOKEN not in told(found.value) and not pair[0].seen
+    assert found.value.code == "token" and TOKEN not in error_text(found.value) and not pair[0].seen
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 418, 429, 500, 503])
@@ -133,7 +133,7 @@ def test_no_error_repeats_the_token(pair: Pair, monkeypatch: pytest.MonkeyPatch,
         pair[0].pages[page] = status(code, echo, TOKEN.encode())
         with pytest.raises(LlamathError) as found:
             read_remote("org/name")
-        assert TOKEN not in told(found.value)
+        assert TOKEN not in error_text(found.value)
         hub = Hub(*pair, hub.files)
 
 
@@ -146,14 +146,14 @@ def test_signature_of_a_signed_url_is_not_shown(site: Site) -> None:
         site.pages["/a/model.safetensors"] = page
         with pytest.raises(LlamathError) as found:
             read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed")
-        assert "sealed" not in told(found.value)
+        assert "sealed" not in error_text(found.value)
 
 
 def test_addresses_with_passwords_are_refused(site: Site) -> None:
     for url in (f"http://user:sealed@127.0.0.1:{site.port}/x", f"http://sealed@127.0.0.1:{site.port}/x"):
         with pytest.raises(RemoteError) as found:
             read_remote(url)
-        assert found.value.code == "url" and "sealed" not in told(found.value)
+        assert found.value.code == "url" and "sealed" not in error_text(found.value)
     assert not site.seen
 
 

@@ -161,8 +161,8 @@ def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, every
         kept = {key: x for key, x in asked(draw, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
         asks += [[i, asked(draw, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        said = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
-    for (i, at), found in zip(asks, said, strict=True):
+        answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
+    for (i, at), found in zip(asks, answers, strict=True):
         assert found == truth(MODELS[i], at), (MODELS[i].name, at)
 
 

@@ -89,7 +89,7 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
     )
 
 
-def held(shards: ShardedModel, at: Settings) -> Settings:
+def memory_of(shards: ShardedModel, at: Settings) -> Settings:
     """The library's memory of the most loaded GPU."""
     most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     names = {"cache": "kv_cache"}
@@ -126,10 +126,10 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             moving = found["moving"][f"{kept} {at['attention']} {at['kernels']}"]
             lines = static | {"optimizer": static["optimizer"][at["optimizer"]]}
             lines |= {"activations": moving[at["recompute"]], "logits": moving["logits"]}
-            said: dict[str, int] = {}
+            answers: dict[str, int] = {}
             for part in (*STAYS, *MOVES):
-                said[part] = sums(lines[part], variables | said)
-            assert {k: str(n) for k, n in said.items()} | {"total": str(sum(said.values()))} == step(model, at), (model.name, at)
+                answers[part] = sums(lines[part], variables | answers)
+            assert {k: str(n) for k, n in answers.items()} | {"total": str(sum(answers.values()))} == step(model, at), (model.name, at)
 
 
 def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
@@ -146,13 +146,13 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
             for found in (dtype["variables"], kv["variables"], split["read"][at["dtype"]]):
                 variables |= {k: int(v) for k, v in found.items()}
             variables["peak"] = next(device.flops[x] for x in dtype["rates"] if x in device.flops)
-            said = {}
+            answers = {}
             for name, x in split["speed"].items():
                 here = variables | {"work": evaluate(sizes["work"][name], variables)}
                 here |= {key: evaluate(x[key], here) for key in ("tokens", "bytes", "FLOPs")}
                 bound = ("compute", "memory")[evaluate(ROOF["bound"], here)]
-                said[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
-            assert said == speeds(shards, at, CARD), (MODELS[i].name, at)
+                answers[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
+            assert answers == speeds(shards, at, CARD), (MODELS[i].name, at)
 
 
 # what follows needs Chromium
@@ -167,13 +167,13 @@ def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everyth
         asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
     assert len(asks) >= 1000
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        said = tab.evaluate("(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])", asks)
-    for (i, at), (memory, speed) in zip(asks, said, strict=True):
+        answers = tab.evaluate("(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])", asks)
+    for (i, at), (memory, speed) in zip(asks, answers, strict=True):
         if at["mode"] == "train":
             assert memory == step(MODELS[i], at), (MODELS[i].name, at)
             continue
         shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
-        assert memory == held(shards, at), (MODELS[i].name, at)
+        assert memory == memory_of(shards, at), (MODELS[i].name, at)
         for name, (tokens, size, work, bound) in speeds(shards, at, CARD).items():
             assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
             peak, bandwidth = speed_limits(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]

@@ -225,7 +225,7 @@ def authorized(site: Site) -> list[bool]:
     return ["authorization" in x.headers for x in site.seen]
 
 
-def told(error: LlamathError) -> str:
+def error_text(error: LlamathError) -> str:
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join([*(x for x in lines if not x.startswith(" ")), error.hint])
 

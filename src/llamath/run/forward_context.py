@@ -177,7 +177,7 @@ class Mask:
         return MaskBlock(queries, keys, bias.masked_fill(~visible, -torch.inf))
 
     def _visible(self, queries: slice, keys: slice) -> Tensor:
-        """Return the mask of queries over keys, `(T, S)` or `(B, 1, T, S)`; padding attends to itself, so that no row of the softmax is empty."""
+        """Return the mask of queries over keys, `(T, S)` or `(B, 1, T, S)`; padding attends to itself so that no softmax row is empty."""
         ctx, window, key_index = self._ctx, self._pattern.window, self._key_positions[keys]
         distance = ctx.token_index[queries, None] - key_index
         visible = distance >= 0 if window.causal else torch.ones_like(distance, dtype=torch.bool)

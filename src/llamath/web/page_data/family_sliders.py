@@ -218,7 +218,7 @@ def absent(family: Family, form: Form, x: str) -> Form | None:
         at = {**family.values, "d": n * 64 * family.values.get("H", 1)}
         at[x] = evaluate(candidate, at)
         model = loaded({key: value for key, value in family.config(at).items() if key != family.keys[x]})
-        if model is None or model.parameters.total != evaluate(candidate, at):
+        if model is None or model.parameters.total != evaluate(form, at):
             return None
     return candidate
 
