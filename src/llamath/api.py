@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .conversion.convert_checkpoint import ConversionReport
     from .hardware import DeviceList
 
-ModelSource = Source
+_ModelSource = Source
 """A model, or what `load` accepts: a preset, a path, an address, a public id, config keys, `ModelArgs`."""
 Tokens = int | str
 """A number of tokens: `131072`, `"131,072"` or `"128k"`."""
@@ -52,7 +52,7 @@ Count = int | str
 """A number of parameters, tokens or operations: `405000000000` or `"405B"`."""
 Range = int | tuple[int, int] | str
 """A number or a range with both ends included: `80`, `(60, 100)` or `"60:100"`."""
-Ratio = float | tuple[float, float] | str
+_Ratio = float | tuple[float, float] | str
 """A ratio or a range of ratios: `3.5`, `"8/3"`, `(2.5, 4)` or `"2.5:4"`."""
 GPUs = str | Device
 """GPUs: `"h100"`, `"8xh100"`, `"mem=24GiB bw=1TB/s bf16=300TF"`, or one device of `gpus()`."""
@@ -62,12 +62,12 @@ T = TypeVar("T")
 
 MAX_PLANS = 1000
 MAX_DIMENSION = 2**40
-MAX_SPEED = 1e18
-PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
+_MAX_SPEED = 1e18
+_PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
 LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
 
-def count(model: ModelSource) -> CountReport:
+def count(model: _ModelSource) -> CountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
     A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
@@ -85,13 +85,13 @@ def count(model: ModelSource) -> CountReport:
 
 
 @overload
-def diff(a: ModelSource, b: ModelSource | None = None, /, *, changes: Mapping[str, Any] | None = None) -> DiffReport: ...
+def diff(a: _ModelSource, b: _ModelSource | None = None, /, *, changes: Mapping[str, Any] | None = None) -> DiffReport: ...
 @overload
 def diff(
-    a: ModelSource, b: ModelSource, c: ModelSource, /, *more: ModelSource, changes: Mapping[str, Any] | None = None
+    a: _ModelSource, b: _ModelSource, c: _ModelSource, /, *more: _ModelSource, changes: Mapping[str, Any] | None = None
 ) -> MultiDiffReport: ...
 def diff(
-    a: ModelSource, b: ModelSource | None = None, /, *more: ModelSource, changes: Mapping[str, Any] | None = None
+    a: _ModelSource, b: _ModelSource | None = None, /, *more: _ModelSource, changes: Mapping[str, Any] | None = None
 ) -> DiffReport | MultiDiffReport:
     """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys that differ.
 
@@ -112,7 +112,7 @@ def diff(
     return diff_many(loaded) if more else compare(*loaded)
 
 
-def explain(number: Count, *, like: ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
+def explain(number: Count, *, like: _ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
     """Explain a parameter count: which model has it, and what was changed, left out, added or packed.
 
     An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to it. `like` restricts the search to one
@@ -135,8 +135,8 @@ def design(
     heads: Range | None = None,
     kv_heads: Range | None = None,
     head_dim: Range | None = None,
-    ffn_ratio: Ratio | None = None,
-    aspect: Ratio | None = None,
+    ffn_ratio: _Ratio | None = None,
+    aspect: _Ratio | None = None,
     multiple_of: int | None = None,
     tensor_parallel: int = 1,
     experts: int | None = None,
@@ -200,7 +200,7 @@ def design(
 
 @overload
 def memory(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     context: Tokens | Sequence[Tokens] | None = None,
     batch: int = 1,
@@ -212,7 +212,7 @@ def memory(
 ) -> MemoryReport: ...
 @overload
 def memory(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     train: Literal[True],
     context: Tokens | None = None,
@@ -230,7 +230,7 @@ def memory(
     master: bool | None = None,
 ) -> TrainReport: ...
 def memory(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     context: Tokens | Sequence[Tokens] | None = None,
     batch: int = 1,
@@ -302,7 +302,7 @@ def memory(
 
 
 def flops(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     context: Tokens | None = None,
     batch: int = 1,
@@ -348,7 +348,7 @@ def flops(
 
 @overload
 def fit(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     on: None = None,
     context: Tokens | None = None,
@@ -358,7 +358,7 @@ def fit(
 ) -> GPURanking: ...
 @overload
 def fit(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     on: GPUs,
     context: Tokens | None = None,
@@ -368,7 +368,7 @@ def fit(
     layout: str = "",
 ) -> FitReport: ...
 def fit(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     on: GPUs | None = None,
     context: Tokens | None = None,
@@ -402,7 +402,7 @@ def fit(
 
 @overload
 def plan(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     on: GPUs,
     serve: Literal[False] = False,
@@ -418,7 +418,7 @@ def plan(
 ) -> PlanReport: ...
 @overload
 def plan(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     on: GPUs,
     serve: Literal[True],
@@ -429,7 +429,7 @@ def plan(
     top: int = 10,
 ) -> ServeReport: ...
 def plan(
-    model: ModelSource,
+    model: _ModelSource,
     *,
     on: GPUs,
     serve: bool = False,
@@ -477,7 +477,7 @@ def plan(
         context=length,
         batch_tokens=None if batch_tokens is None else _tokens("batch_tokens", batch_tokens),
         flash=_choice("attention", attention, ("flash", "eager")) == "flash",
-        fixed=parse_key_values(layout, "layout", {name: integer() for name in PLAN_AXES} | {"zero": integer(0, 3)}),
+        fixed=parse_key_values(layout, "layout", {name: integer() for name in _PLAN_AXES} | {"zero": integer(0, 3)}),
         top=top,
         tokens=None if tokens is None else _count("tokens", tokens),
     )
@@ -498,7 +498,7 @@ def inspect(path: str | os.PathLike[str]) -> Listing:
     return list_tensors(opened.manifest, packing)
 
 
-def verify(path: str | os.PathLike[str], *, against: ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
+def verify(path: str | os.PathLike[str], *, against: _ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
     """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons."""
     from .analysis.verify.check_checkpoint import verify_checkpoint
 
@@ -506,10 +506,10 @@ def verify(path: str | os.PathLike[str], *, against: ModelSource | None = None, 
 
 
 @overload
-def names(model: ModelSource, *, names: None = None) -> NamesReport: ...
+def names(model: _ModelSource, *, names: None = None) -> NamesReport: ...
 @overload
-def names(model: ModelSource, *, names: Scheme) -> StoredNamesReport: ...
-def names(model: ModelSource, *, names: Scheme | None = None) -> NamesReport | StoredNamesReport:
+def names(model: _ModelSource, *, names: Scheme) -> StoredNamesReport: ...
+def names(model: _ModelSource, *, names: Scheme | None = None) -> NamesReport | StoredNamesReport:
     """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it."""
     loaded = load(model)
     if names is not None:
@@ -620,7 +620,7 @@ def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
     return numbers[0], numbers[-1]
 
 
-def _ratio(argument: str, value: Ratio | None) -> tuple[float, float] | None:
+def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
     if value is None:
         return None
     ends = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, tuple) else [value]
@@ -733,7 +733,7 @@ def _with_mfu(
     from .analysis.flops.mfu import Throughput, speed_of, with_mfu
 
     number, gpu = on
-    if not 0 < (value := tokens_per_second or tflops or 0) < MAX_SPEED:
+    if not 0 < (value := tokens_per_second or tflops or 0) < _MAX_SPEED:
         raise LlamathError(f"the speed should be a positive number, found {value!r}")
     if not (peak := gpu.flops.get(precision)):
         known = ", ".join(name for name, rate in gpu.flops.items() if rate)

@@ -32,18 +32,18 @@ UNSUPPORTED_KEYS = {
     "block_configs": "layers of individual shapes",
 }
 """Keys that, when they are true or not empty, change the weights in a way that no family counts."""
-EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-COUNT_HEADER_HINT = "count the checkpoint instead: its header is exact for any model"
+_EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_COUNT_HEADER_HINT = "count the checkpoint instead: its header is exact for any model"
 
 
 @runtime_checkable
-class SupportsToDict(Protocol):
+class _SupportsToDict(Protocol):
     """A configuration object with its keys as a dict, like those of transformers."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
 
-Source = str | os.PathLike[str] | Keys | ModelArgs | SupportsToDict | Model
+Source = str | os.PathLike[str] | Keys | ModelArgs | _SupportsToDict | Model
 
 
 def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True) -> Model:
@@ -86,7 +86,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     """Find the configuration of a source, whatever kind of source it is."""
     if isinstance(source, ModelArgs):
         source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
-    elif isinstance(source, SupportsToDict):
+    elif isinstance(source, _SupportsToDict):
         source = source.to_dict()
     if isinstance(source, Mapping):
         return FoundConfig(name=str(source.get("model_type", "model")), source="the given keys", keys=source)
@@ -244,10 +244,10 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
     """Raise an error if unread keys stand for weights that the family's tree lacks: a count without them would be wrong."""
     for key, feature in UNSUPPORTED_KEYS.items():
         if key in unread and config.data[key]:
-            raise config.error(key, f"asks for {feature}, which this family does not have", COUNT_HEADER_HINT)
-    for key in EXPERT_KEYS:
+            raise config.error(key, f"asks for {feature}, which this family does not have", _COUNT_HEADER_HINT)
+    for key in _EXPERT_KEYS:
         if key in unread and isinstance(n := config.data[key], int) and n > 1:
-            raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + COUNT_HEADER_HINT)
+            raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + _COUNT_HEADER_HINT)
     for layer, _ in tree.layers.distinct():
         for experts in iter_stacks(layer):
             if experts.active is not None and not 0 < experts.active <= experts.n:

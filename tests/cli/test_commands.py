@@ -163,6 +163,18 @@ def test_outputs_without_utf8_get_ascii(encoding: str) -> None:
     assert done.returncode == 0 and "-805,306,368" in text and "->" in text and "#" in text and "?" not in text
 
 
+def test_help_of_a_stdout_without_utf8_is_ascii() -> None:
+    done = shell("llamath run --help", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0 and b"cumulative probability >= P" in done.stdout and done.stdout.isascii()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("words", ["--help", "count --help", "--version", "count gpt2"])
+def test_full_disk_is_an_error(words: str) -> None:
+    done = shell(f"llamath {words} > /dev/full")
+    assert done.returncode == 2 and done.stderr == b"error: cannot write the output: No space left on device\n"
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"), [("llamath co", "count"), ("llamath count llama-3-8", "llama-3-8b"), ("llamath fit gpt2 --on rtx-409", "rtx-4090"),
      ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m")]

@@ -49,7 +49,7 @@ class ConfigKey(Record):
     meta: tuple[str, ...] = ()  # fields of `ModelArgs`
 
 
-class DerivedSize(Record):
+class _DerivedSize(Record):
     """A size that follows from several keys."""
 
     says: str
@@ -57,7 +57,7 @@ class DerivedSize(Record):
     value: int | float
 
 
-class WidthRule(NamedTuple):
+class _WidthRule(NamedTuple):
     """A rule of Meta's for the width of the MLP."""
 
     multiple_of: int
@@ -71,8 +71,8 @@ class ConfigReport(Report):
     keys: tuple[ConfigKey, ...]
     meta: ModelArgs | None
     why: str | None = None
-    derived: tuple[DerivedSize, ...] = ()
-    widths: tuple[WidthRule, ...] = ()  # all rules that give the model's MLP width
+    derived: tuple[_DerivedSize, ...] = ()
+    widths: tuple[_WidthRule, ...] = ()  # all rules that give the model's MLP width
     remarks: tuple[str, ...] = ()  # what `ModelArgs` cannot express
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -133,7 +133,7 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
         meta=args,
         why=why,
         derived=tuple(_derived(letters, has_meta or args is not None)),
-        widths=() if args is None else tuple(dict.fromkeys(WidthRule(*x) for x in ffn_width_args(args.dim, args.ffn_width))),
+        widths=() if args is None else tuple(dict.fromkeys(_WidthRule(*x) for x in ffn_width_args(args.dim, args.ffn_width))),
         remarks=() if args is None else tuple(_remarks(config, tree)),
     )
 
@@ -223,19 +223,19 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
         yield f"use_scaled_rope stands for constants in Meta's code; this model has {', '.join(other)}"
 
 
-def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[DerivedSize]:
+def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[_DerivedSize]:
     """Yield the sizes that follow from the dimensions."""
     n = letters.get
     d, H, h, K, F, L = n("d"), n("H"), n("h"), n("K"), n("F"), n("L")
     if d and H and h:
-        yield DerivedSize(says="size of a head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
+        yield _DerivedSize(says="size of a head", formula="h = d / H" if H * h == d else "h, not d / H", value=h)
     if H and h and H * h != d:
-        yield DerivedSize(says="size of the queries of all heads", formula="H·h", value=H * h)
+        yield _DerivedSize(says="size of the queries of all heads", formula="H·h", value=H * h)
     if H and K:
-        yield DerivedSize(says="query heads per key/value head", formula="H / K", value=H // K)
+        yield _DerivedSize(says="query heads per key/value head", formula="H / K", value=H // K)
     if has_meta and L and K and h:
-        yield DerivedSize(says="cached elements per token", formula="2·L·K·h", value=2 * L * K * h)
+        yield _DerivedSize(says="cached elements per token", formula="2·L·K·h", value=2 * L * K * h)
     if "r" in letters and "p" in letters and not h:
-        yield DerivedSize(says="cached elements per token and layer", formula="r + p", value=letters["r"] + letters["p"])
+        yield _DerivedSize(says="cached elements per token and layer", formula="r + p", value=letters["r"] + letters["p"])
     if F and d:
-        yield DerivedSize(says="MLP width over model width", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))
+        yield _DerivedSize(says="MLP width over model width", formula="F / d", value=F // d if F % d == 0 else round(F / d, 4))

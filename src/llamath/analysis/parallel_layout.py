@@ -20,7 +20,7 @@ from ..core.tree import Block, Folded, Stack, fold_field
 
 Recompute = Literal["none", "selective", "full"]
 
-MAX_STAGES = 1_000
+_MAX_STAGES = 1_000
 """The most runs of layers in a pipeline."""
 UNIT_NAMES = {
     "heads": "heads",
@@ -163,8 +163,8 @@ def _ep_problems(leaves: list[Folded], layout: Layout) -> list[str]:
 
 def _pp_problems(tree: Decoder, layout: Layout) -> list[str]:
     n, slots = int(tree.layers.n), layout.pp * layout.interleave
-    if slots > MAX_STAGES:
-        return [f"PP {layout.pp:,}: more than {MAX_STAGES:,} stages"]
+    if slots > _MAX_STAGES:
+        return [f"PP {layout.pp:,}: more than {_MAX_STAGES:,} stages"]
     if layout.pp > 1 and n < slots - 2 * (layout.pp > 2):
         return [f"PP {layout.pp}" + (f" × {layout.interleave} interleaved" if layout.interleave > 1 else "") + f": {n:,} layers"]
     if layout.interleave > 1 and (layout.pp == 1 or layout.count % layout.pp):

@@ -62,10 +62,10 @@ class PresetList(Report):
 def find_presets(words: Sequence[str] = ()) -> PresetList:
     """Return the presets that have all these words in their name, ids, aliases or family."""
     found = (x for x in presets() if all(_has_word(x, word.lower()) for word in words))
-    return PresetList(models=tuple(map(summarize_preset, found)))
+    return PresetList(models=tuple(map(_summarize_preset, found)))
 
 
-def summarize_preset(preset: Preset) -> PresetSummary:
+def _summarize_preset(preset: Preset) -> PresetSummary:
     """Load a preset and return its sizes."""
     model = load(preset.slug)
     tree = model.tree

@@ -20,7 +20,7 @@ from .tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
 Shape = tuple[int, ...]
 
 
-class InferredValue(NamedTuple):
+class _InferredValue(NamedTuple):
     """A configuration value that the tensors tell, and a note about it."""
 
     value: Any
@@ -36,15 +36,15 @@ def merged_vocab_size(found: Mapping[str, list[Tensor]], embed: str, norm: str) 
     return parts[0].shape[0] if cut else sum(x.shape[0] for x in parts)
 
 
-def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, found: Mapping[str, list[Tensor]]) -> dict[str, InferredValue]:
+def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, found: Mapping[str, list[Tensor]]) -> dict[str, _InferredValue]:
     """Infer configuration values that `params.json` leaves out from Meta's tensors; `data` has its values under Hugging Face keys."""
-    inferred: dict[str, InferredValue] = {}
+    inferred: dict[str, _InferredValue] = {}
     head, embed = (found.get(scheme.stored_name(f"{x}.weight")) for x in ("head", "embed"))
     if embed is not None and (head is None or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]):
-        inferred["tie_word_embeddings"] = InferredValue(True, "embedding and output share one matrix")
+        inferred["tie_word_embeddings"] = _InferredValue(True, "embedding and output share one matrix")
     context = _trained_context(data)
     note = f"max_position_embeddings is not in params.json; using {context:,}"
-    inferred["max_position_embeddings"] = InferredValue(context, note)
+    inferred["max_position_embeddings"] = _InferredValue(context, note)
     return inferred
 
 

@@ -90,9 +90,9 @@ class OpenedCheckpoint(Record):
         if self.manifest.format == "gguf":
             return None
         if self.is_remote:
-            return quantization_config_of(read_config(f"{self.location}config.json")[0])
+            return _quantization_config_of(read_config(f"{self.location}config.json")[0])
         path = os.path.join(self.folder, "config.json")
-        return quantization_config_of(read_json(path)) if os.path.isfile(path) else None
+        return _quantization_config_of(read_json(path)) if os.path.isfile(path) else None
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -169,7 +169,7 @@ def read_config(address: str) -> tuple[Mapping[str, Any], str]:
     return read(address)
 
 
-def quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the part of a configuration that describes how weights are quantized, if there is one."""
     for part in (config, config.get("text_config")):
         for key in ("quantization_config", "compression_config", "quantization"):

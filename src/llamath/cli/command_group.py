@@ -64,7 +64,14 @@ class SharedOption(click.Option):
 
 
 class _Main(click.Command):
-    """Run as a program: print errors as text or JSON, and end with an exit code."""
+    """Run as a program: print help and errors, as text or JSON, and end with an exit code."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return --help, which prints like any answer: in the encoding of stdout, and with an error if that is full."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _print_help
+        return option
 
     def main(
         self,
@@ -188,6 +195,20 @@ class CommandGroup(_Main, click.Group):
         return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
 
+def _print_help(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        echo(ctx.get_help())
+        ctx.exit()
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from .. import __version__
+
+        echo(f"llamath, version {__version__}")
+        ctx.exit()
+
+
 def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
     with formatter.section("Examples"):
         for example in examples:
@@ -203,7 +224,7 @@ def _unknown_command(name: str) -> LlamathError:
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="llamath")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Know a Llama down to its last weight: count, check, size, compare and run Llama-family models."""

@@ -50,7 +50,7 @@ class ConvertOptions(Record):
     dry_run: bool = False  # check and plan, and write nothing
 
 
-class WrittenFile(NamedTuple):
+class _WrittenFile(NamedTuple):
     """A file of the new checkpoint."""
 
     path: str
@@ -64,7 +64,7 @@ class ConversionReport(Report):
 
     model: str
     folder: str
-    files: tuple[WrittenFile, ...]
+    files: tuple[_WrittenFile, ...]
     kept: tuple[str, ...]  # names of files that an interrupted run had completed
     tensors: int
     dtype: str
@@ -117,7 +117,7 @@ def convert_checkpoint(
     return ConversionReport(
         model=opened.model.name,
         folder=place.folder,
-        files=tuple(WrittenFile(os.path.join(place.folder, x.name), x.size) for x in files),
+        files=tuple(_WrittenFile(os.path.join(place.folder, x.name), x.size) for x in files),
         kept=tuple(kept),
         tensors=len(plan.tensors),
         dtype=plan.dtype,

@@ -20,13 +20,13 @@ from .output_files import OutputFile
 
 STAGING_FOLDER = ".llamath-convert"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-OnBytes = Callable[[int], None]
+_OnBytes = Callable[[int], None]
 
 
-class StagedFile:
+class _StagedFile:
     """A new file; a short write is retried until all bytes are written."""
 
-    def __init__(self, path: str, on_bytes: OnBytes) -> None:
+    def __init__(self, path: str, on_bytes: _OnBytes) -> None:
         self._on_bytes = on_bytes
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
@@ -103,12 +103,12 @@ class StagingFolder:
                 hint="free some space or choose another target",
             )
 
-    def write(self, file: OutputFile, reader: TensorReader, on_bytes: OnBytes) -> None:
+    def write(self, file: OutputFile, reader: TensorReader, on_bytes: _OnBytes) -> None:
         """Write one file and sync it to disk."""
         path = os.path.join(self.path, file.name)
         staged = None
         try:
-            staged = StagedFile(f"{path}.part", on_bytes)
+            staged = _StagedFile(f"{path}.part", on_bytes)
             file.write(staged, reader)
             staged.sync()
             os.rename(f"{path}.part", path)
@@ -171,7 +171,7 @@ class StagingFolder:
     def _write_marker(self, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self.path, name))
-        file = StagedFile(os.path.join(self.path, name), lambda _: None)
+        file = _StagedFile(os.path.join(self.path, name), lambda _: None)
         try:
             file.write(self.fingerprint.encode())
             file.sync()

@@ -21,7 +21,7 @@ from .conversion_source import ConversionSource
 from .float_cast import cast_blocks, is_exact, require_numpy
 
 
-class RowRange(NamedTuple):
+class _RowRange(NamedTuple):
     """The rows `first` up to `last` of a source tensor."""
 
     source: MergedTensor
@@ -36,7 +36,7 @@ class OutputTensor(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    sources: tuple[RowRange, ...] = ()
+    sources: tuple[_RowRange, ...] = ()
     data: bytes = b""  # of a tensor that the source does not contain
     shares_data_with: str = ""  # the tensor that has the same bytes
 
@@ -46,7 +46,7 @@ class OutputTensor(NamedTuple):
         return prod(self.shape) * PLAIN[self.dtype].bytes
 
 
-class StoredRows(NamedTuple):
+class _StoredRows(NamedTuple):
     """The rows of a stored tensor that hold one weight."""
 
     name: str
@@ -65,7 +65,7 @@ class TensorPlan(Record):
 def plan_tensors(source: ConversionSource, target: Scheme, dtype: str) -> TensorPlan:
     """Plan the output tensors; an empty `dtype` keeps the stored dtypes."""
     tree = source.model.tree
-    stored = {(x.leaf.pattern, x.leaf.indices): x for rows in locate_weights(source.scheme, source).values() for x in rows}
+    stored = {(x.leaf.pattern, x.leaf.indices): x for rows in _locate_weights(source.scheme, source).values() for x in rows}
     main_dtype = dtype or Counter(x.dtype for x in source.tensors.values() if len(x.shape) > 1).most_common(1)[0][0]
     is_gguf = source.format == "gguf"
     # GGUF stores vectors in F32: narrow them again if no value changes
@@ -73,21 +73,21 @@ def plan_tensors(source: ConversionSource, target: Scheme, dtype: str) -> Tensor
     narrow = all(_is_exact_in(source.tensors[x.name], main_dtype, source.reader) for x in widened)
     tensors = []
     shapes = {x.name: tuple(map(int, x.shape)) for x in target.tensors(tree)}
-    for name, rows in locate_weights(target, source).items():
+    for name, rows in _locate_weights(target, source).items():
         parts = [stored[x.leaf.pattern, x.leaf.indices] for x in rows]
         is_vector = _is_f32_in_gguf(rows[0].leaf)
         own_dtype = dtype or (main_dtype if is_gguf and is_vector and narrow else source.tensors[parts[0].name].dtype)
         own_dtype = "F32" if target.name == "gguf" and is_vector else own_dtype
-        sources = (RowRange(source.tensors[x.name], x.first, x.first + x.rows, _rotary_rows(source, target, x.leaf)) for x in parts)
+        sources = (_RowRange(source.tensors[x.name], x.first, x.first + x.rows, _rotary_rows(source, target, x.leaf)) for x in parts)
         tensors.append(OutputTensor(name, own_dtype, shapes[name], tuple(sources)))
     if any(_needs_numpy(x, part.source) for x in tensors for part in x.sources):
         require_numpy()
     return TensorPlan(tensors=(*tensors, *_extra_tensors(source, target, tensors)), dtype=main_dtype)
 
 
-def locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[StoredRows]]:
+def _locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[_StoredRows]]:
     """Return the stored tensors of a scheme, each with the weights that it is a concatenation of."""
-    found: dict[str, list[StoredRows]] = {}
+    found: dict[str, list[_StoredRows]] = {}
     for leaf in walk(source.model.tree):
         if leaf.weight.tied:
             continue
@@ -97,7 +97,7 @@ def locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[S
         name = fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices)
         before = found.setdefault(name, [])
         first = before[-1].first + before[-1].rows if before else 0
-        before.append(StoredRows(name, first, int(leaf.shape[0]), leaf))
+        before.append(_StoredRows(name, first, int(leaf.shape[0]), leaf))
     return found
 
 

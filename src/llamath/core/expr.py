@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-Atom = tuple[str, int]
-Monomial = tuple[Atom, ...]
+_Atom = tuple[str, int]
+Monomial = tuple[_Atom, ...]
 
 
 class Dim(int):
@@ -116,7 +116,7 @@ def _product(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monom
     return terms
 
 
-def _format(terms: Mapping[Monomial, int], show: Callable[[Atom], str]) -> str:
+def _format(terms: Mapping[Monomial, int], show: Callable[[_Atom], str]) -> str:
     text = ""
     for monomial, k in terms.items():
         factors = [show(atom) for atom in monomial]

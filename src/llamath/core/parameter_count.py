@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .blocks import Decoder
 
-GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
+_GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
 """Groups in display order; `--json` always has embedding, attention, mlp, norm and head."""
 
 
@@ -98,7 +98,7 @@ def count_parameters(tree: Decoder) -> Count:
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
     for x in folded:
         groups[x.group] = groups.get(x.group, 0) + int(x.weight.parameters) * int(x.copies)
-    groups = {name: groups[name] for name in (*GROUP_ORDER, *sorted(groups.keys() - set(GROUP_ORDER))) if name in groups}
+    groups = {name: groups[name] for name in (*_GROUP_ORDER, *sorted(groups.keys() - set(_GROUP_ORDER))) if name in groups}
     sections = tuple(_sections(tree))
     return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
 

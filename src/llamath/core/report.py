@@ -23,7 +23,7 @@ class Report(Record):
         return f"<{type(self).__name__}: {self.summary}>" if self.summary else f"<{type(self).__name__}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape_html(self.summary)}</p>{''.join(self.html_tables())}"
+        return f"<p>{_escape_html(self.summary)}</p>{''.join(self.html_tables())}"
 
 
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.5em 0"
@@ -41,11 +41,11 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], caption:
     bold = set(bold_rows)
     lines = [_html_row("th", header, right, bold=True)]
     lines += [_html_row("td", row, right, bold=i in bold) for i, row in enumerate(texts)]
-    title = f"<caption style='{_CAPTION}'>{escape_html(caption)}</caption>" if caption else ""
+    title = f"<caption style='{_CAPTION}'>{_escape_html(caption)}</caption>" if caption else ""
     return f"<table style='{_TABLE}'>{title}<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>"
 
 
-def escape_html(text: str) -> str:
+def _escape_html(text: str) -> str:
     """Return the text with the characters that mean something in HTML replaced."""
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;")):
         text = text.replace(char, entity)
@@ -55,7 +55,7 @@ def escape_html(text: str) -> str:
 def _html_row(tag: str, cells: Sequence[str], right: Sequence[bool], *, bold: bool) -> str:
     weight = "bold" if bold else "normal"
     styles = (f"{_CELL};text-align:{'right' if x else 'left'};font-weight:{weight}" for x in right)
-    filled = (f"<{tag} style='{style}'>{escape_html(cell)}</{tag}>" for style, cell in zip(styles, cells, strict=True))
+    filled = (f"<{tag} style='{style}'>{_escape_html(cell)}</{tag}>" for style, cell in zip(styles, cells, strict=True))
     return f"<tr>{''.join(filled)}</tr>"
 
 

@@ -215,7 +215,7 @@ class Leaf(NamedTuple):
 
 
 LETTERS = ("{l}", "{e}")
-Memo = dict[tuple[int, int], list[Leaf]]
+_Memo = dict[tuple[int, int], list[Leaf]]
 
 
 def fill_pattern(pattern: str, at: tuple[int, ...]) -> str:
@@ -227,11 +227,11 @@ def fill_pattern(pattern: str, at: tuple[int, ...]) -> str:
 
 def walk(block: Block) -> Iterator[Leaf]:
     """Yield every leaf in tensor order; blocks that occur often are expanded once."""
-    memo: Memo = {}
+    memo: _Memo = {}
     return (leaf for name, _ in block.children for leaf in walk_field(block, name, 0, memo))
 
 
-def walk_field(block: Block, name: str, depth: int = 0, memo: Memo | None = None) -> Iterator[Leaf]:
+def walk_field(block: Block, name: str, depth: int = 0, memo: _Memo | None = None) -> Iterator[Leaf]:
     """Yield the leaves under one field of a block."""
     memo = {} if memo is None else memo
     child: Weight | Block | Stack = getattr(block, name)
@@ -248,7 +248,7 @@ def walk_field(block: Block, name: str, depth: int = 0, memo: Memo | None = None
                 yield Leaf(pattern, (i, *at), weight, own)
 
 
-def _leaves_at(prefix: str, block: Block, group: tuple[str, str], depth: int, memo: Memo) -> list[Leaf]:
+def _leaves_at(prefix: str, block: Block, group: tuple[str, str], depth: int, memo: _Memo) -> list[Leaf]:
     if (key := (id(block), depth)) not in memo:
         memo[key] = [leaf for name, _ in block.children for leaf in walk_field(block, name, depth, memo)]
     return [Leaf(f"{prefix}.{x.pattern}", x.indices, x.weight, _resolve_group(x.group, group)) for x in memo[key]]

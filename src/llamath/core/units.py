@@ -12,19 +12,19 @@ from .record_type import Record
 DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 SIZES = {"B": 1, **{f"{x}B": n for x, n in (DECIMAL | BINARY).items()}}
-RATES = {f"{x}/s": n for x, n in SIZES.items()}
-BITS = {f"{x}bit/s": n for x, n in DECIMAL.items()}
-FLOPS = {f"{x}{end}": n for x, n in DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")}
+_RATES = {f"{x}/s": n for x, n in SIZES.items()}
+_BITS = {f"{x}bit/s": n for x, n in DECIMAL.items()}
+_FLOPS = {f"{x}{end}": n for x, n in DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")}
 TOKENS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
 COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
 NUMBER = r"(?P<whole>\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
-WRITTEN = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z/]*)\s*", re.ASCII)
+_WRITTEN = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z/]*)\s*", re.ASCII)
 LIMIT = 2**63
 """Upper limit of sizes, rates and numbers of tokens."""
 
 
-class Quantity(Record):
+class _Quantity(Record):
     """A count with its precision: `405B` is 405·10⁹ to three digits, `405853388800` is exact."""
 
     value: int
@@ -51,27 +51,27 @@ def tokens_note(text: str) -> str:
 def parse_bandwidth(text: str) -> int:
     """Parse bytes per second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
     hint = "use 3.35TB/s, 900GB/s or 400Gbit/s"
-    if (found := WRITTEN.fullmatch(text)) and found["unit"] in BITS:
-        return _bounded(text, "a bandwidth", _number(found) * BITS[found["unit"]] / 8, hint)
-    return _whole(text, "a bandwidth", RATES, hint)
+    if (found := _WRITTEN.fullmatch(text)) and found["unit"] in _BITS:
+        return _bounded(text, "a bandwidth", _number(found) * _BITS[found["unit"]] / 8, hint)
+    return _whole(text, "a bandwidth", _RATES, hint)
 
 
 def parse_flops(text: str) -> int:
     """Parse floating-point operations per second: `989TF`, `989TFLOPS`, `1.98PF`."""
-    return _whole(text, "a number of FLOP/s", FLOPS, "use 989TF or 1.98PF, without sparsity")
+    return _whole(text, "a number of FLOP/s", _FLOPS, "use 989TF or 1.98PF, without sparsity")
 
 
-def parse_quantity(text: str) -> Quantity:
+def parse_quantity(text: str) -> _Quantity:
     """Parse a count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
     hint = "use 405B, 1.5e9, 500M or 8030261248"
-    found = WRITTEN.fullmatch(text)
+    found = _WRITTEN.fullmatch(text)
     if not found or found["unit"].lower() not in COUNTS:
         raise _unread(text, "a count", hint)
     value = _number(found) * COUNTS[found["unit"].lower()]
     if value.denominator != 1 or not value:
         raise LlamathError(f"{safe(text, 60)} is not a positive whole number", hint=hint)
     digits = re.sub(r"\D", "", found["whole"] + (found["part"] or "")).lstrip("0")
-    return Quantity(value=int(value), digits=len(digits), exact=not (found["unit"] or found["ten"] or found["part"]))
+    return _Quantity(value=int(value), digits=len(digits), exact=not (found["unit"] or found["ten"] or found["part"]))
 
 
 def parse_count(text: str) -> int:
@@ -80,7 +80,7 @@ def parse_count(text: str) -> int:
 
 
 def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
-    found = WRITTEN.fullmatch(text)
+    found = _WRITTEN.fullmatch(text)
     if not found or found["unit"] not in units:
         raise _unread(text, what, hint)
     value = _number(found) * units[found["unit"]]
@@ -109,7 +109,7 @@ def _why(text: str) -> str:
     plain = text.strip()
     if plain.startswith(("-", "−")):
         return ": it is negative"
-    found = WRITTEN.fullmatch(plain)
+    found = _WRITTEN.fullmatch(plain)
     if not found:
         return ""
     unit = found["unit"]

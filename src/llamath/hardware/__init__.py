@@ -19,12 +19,12 @@ from ..core.report import Report, html_table
 from ..core.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
-DEFAULT_NETWORK = parse_bandwidth("100Gbit/s")
+_DEFAULT_NETWORK = parse_bandwidth("100Gbit/s")
 """The network of each device across nodes, if its vendor sells no system with another."""
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
-MAX_DEVICES = 10**7
+_MAX_DEVICES = 10**7
 """The largest number of devices."""
-VENDOR_WORDS = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
+_VENDOR_WORDS = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
 """Words of drivers' names that are not needed to tell devices apart."""
 COUNT = re.compile(r"\s*([0-9]{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
 HINT = "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
@@ -103,14 +103,14 @@ def find_device(name: str) -> Device:
     raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
 
 
-def parse_device_spec(text: str) -> Device:
+def _parse_device_spec(text: str) -> Device:
     """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100 mem=94GiB`), it changes that device."""
     words = re.split(r"[\s,]+", text.strip())
     base = find_device(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
     given: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if equals and (key not in READERS or key in given):
+        if equals and (key not in _READERS or key in given):
             raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in given else 'is not a property of a GPU'}", hint=HINT)
         given |= {key: value} if equals else {}
     return _made(safe(" ".join(words), 60), given, base)
@@ -118,7 +118,7 @@ def parse_device_spec(text: str) -> Device:
 
 def parse_device(text: str) -> Device:
     """Parse the name or the description of a device."""
-    return parse_device_spec(text) if "=" in text else find_device(text)
+    return _parse_device_spec(text) if "=" in text else find_device(text)
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
@@ -169,14 +169,14 @@ def _parse_counted(text: str) -> tuple[int, Device]:
     if not found:
         return 1, parse_device(text)
     n = int(found[1])
-    if not 1 <= n <= MAX_DEVICES:
-        raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {MAX_DEVICES:,}")
+    if not 1 <= n <= _MAX_DEVICES:
+        raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {_MAX_DEVICES:,}")
     return n, parse_device(found[2])
 
 
 def normalize_name(name: str) -> str:
     """Return a name without case, punctuation and vendors' words."""
-    words = VENDOR_WORDS.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
+    words = _VENDOR_WORDS.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
     return words.replace(" ", "") or name.lower()
 
 
@@ -205,7 +205,7 @@ def _entry(x: Mapping[str, Any], vendor: str) -> Device:
         flops={dtype: parse_flops(x["flops"][dtype]) for dtype in DTYPES if dtype in x["flops"]},
         link=parse_bandwidth(x["link"]) if "link" in x else 0,
         kind=x.get("kind", ""),
-        network=parse_bandwidth(x["network"]) if "network" in x else DEFAULT_NETWORK,
+        network=parse_bandwidth(x["network"]) if "network" in x else _DEFAULT_NETWORK,
         node=x["node"],
         source=x["source"],
     )
@@ -217,7 +217,7 @@ def _node(text: str) -> int:
     return int(text)
 
 
-READERS = {
+_READERS = {
     "mem": parse_bytes,
     "bw": parse_bandwidth,
     "link": parse_bandwidth,
@@ -228,14 +228,14 @@ READERS = {
 
 
 def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
-    read = {key: READERS[key](value) for key, value in given.items()}
+    read = {key: _READERS[key](value) for key, value in given.items()}
     if base is None:
         if "mem" not in read:
             raise LlamathError(f"{name!r} lacks mem", hint=HINT)
         blank: dict[str, Any] = {
             "link": 0,
             "kind": "",
-            "network": DEFAULT_NETWORK,
+            "network": _DEFAULT_NETWORK,
             "node": 8,
             "flops": {},
             "vendor": "",

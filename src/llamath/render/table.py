@@ -24,7 +24,7 @@ def unstyled() -> Iterator[None]:
         _unstyled.reset(before)
 
 
-def is_styled() -> bool:
+def _is_styled() -> bool:
     """Return whether output may be styled: on a terminal or with FORCE_COLOR, and not with NO_COLOR or TERM=dumb."""
     if _unstyled.get() or os.environ.get("NO_COLOR"):
         return False
@@ -35,12 +35,12 @@ def is_styled() -> bool:
 
 def bold(text: str) -> str:
     """Return bold text, where that is possible."""
-    return f"{_BOLD}{text}{_RESET}" if is_styled() else text
+    return f"{_BOLD}{text}{_RESET}" if _is_styled() else text
 
 
 def dim(text: str) -> str:
     """Return dimmed text, where that is possible."""
-    return f"{_DIM}{text}{_RESET}" if is_styled() else text
+    return f"{_DIM}{text}{_RESET}" if _is_styled() else text
 
 
 def terminal_width() -> int:

@@ -21,7 +21,7 @@ from .kv_cache import KVCache, LayerCache
 from .module import Module, local_tensor, module_for
 from .rope import RopeCosSin, apply_rope
 
-MIN_QUERIES_FOR_PADDED_VALUES = 64
+_MIN_QUERIES_FOR_PADDED_VALUES = 64
 """From this many queries on, values are padded to the length of keys, so that a kernel applies that does not store the scores."""
 
 
@@ -223,7 +223,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, scale: float) -> Te
         return F.scaled_dot_product_attention(group, k, v, block.mask, scale=scale).flatten(1, 2).unsqueeze(2)
     if q.shape[2] == 1 and q.dtype == torch.bfloat16 and q.device.type == "cpu":
         return _sdpa_in_float32(q, k, v, block, scale)
-    if q.shape[2] >= MIN_QUERIES_FOR_PADDED_VALUES and v_dim < q.shape[-1]:
+    if q.shape[2] >= _MIN_QUERIES_FOR_PADDED_VALUES and v_dim < q.shape[-1]:
         v = F.pad(v, (0, q.shape[-1] - v_dim))
     return F.scaled_dot_product_attention(q, k, v, block.mask, is_causal=block.causal, scale=scale, enable_gqa=grouped)[..., :v_dim]
 

@@ -15,14 +15,14 @@ from .moe import MoE  # noqa: F401  registers its module types
 from .recurrent_mixers import RecurrentMixer  # noqa: F401
 
 
-class HasTree(Protocol):
+class _HasTree(Protocol):
     """A model, as `llamath.load` returns it."""
 
     @property
     def tree(self) -> blocks.Decoder: ...
 
 
-def build(model: blocks.Decoder | HasTree, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Decoder:
+def build(model: blocks.Decoder | _HasTree, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Decoder:
     """Return the module of a model with uninitialized weights; on the meta device it takes no memory."""
     tree = model if isinstance(model, blocks.Decoder) else model.tree
     module = make_module(tree, TensorOptions(dtype, torch.device(device)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-REPLACEMENT = "\ufffd"
-MAX_PENDING = 16
+_REPLACEMENT = "\ufffd"
+_MAX_PENDING = 16
 """Tokens buffered at most: a character has at most four bytes, and bytes that are no text are emitted as replacement characters."""
 
 
@@ -29,7 +29,7 @@ class StreamingDetokenizer:
         """Return the text that this token completes."""
         self._pending.append(token)
         text = self._new_text()
-        if (not text or text.endswith(REPLACEMENT)) and len(self._pending) < MAX_PENDING:
+        if (not text or text.endswith(_REPLACEMENT)) and len(self._pending) < _MAX_PENDING:
             return ""
         self._context, self._pending = self._pending, []
         self._context_text = self._decoder.decode(self._context)

@@ -63,7 +63,7 @@ class GeneratedPiece(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class SequenceState:
+class _SequenceState:
     """The progress of one sequence."""
 
     def __init__(self, index: int, prompt: Sequence[int], limits: GenerationLimits) -> None:
@@ -132,7 +132,7 @@ class Generation:
     ) -> None:
         self._vocab_size = vocab_size(module)
         _check_prompts(prompts, self._vocab_size)
-        self.rows = [SequenceState(i, prompt, limits) for i, prompt in enumerate(prompts)]
+        self.rows = [_SequenceState(i, prompt, limits) for i, prompt in enumerate(prompts)]
         self.batch = Batch(
             module,
             prompts,

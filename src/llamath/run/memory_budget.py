@@ -16,25 +16,25 @@ from ..model import Model
 from .layers import Decoder
 from .module import TensorOptions
 
-COMPUTE_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+_COMPUTE_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 """Dtypes that models are computed in, by their names in `checkpoint.formats.dtypes`."""
 MEMORY_DTYPES = {torch.float32: "fp32", torch.float64: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 """Their names in a `MemoryRequest`."""
-CGROUP = "/sys/fs/cgroup/memory."
+_CGROUP = "/sys/fs/cgroup/memory."
 """Prefix of the files with a container's memory limit and use."""
-SINGLE_THREAD_PARAMETERS = 1 << 25
+_SINGLE_THREAD_PARAMETERS = 1 << 25
 """Models with fewer parameters run on one thread: on a busy machine, synchronizing two threads took 30 times as long as the products."""
 
 
 def limit_threads(module: nn.Module) -> None:
     """Run a small model on one thread, unless OMP_NUM_THREADS is set."""
-    if "OMP_NUM_THREADS" not in os.environ and sum(x.numel() for x in module.parameters()) < SINGLE_THREAD_PARAMETERS:
+    if "OMP_NUM_THREADS" not in os.environ and sum(x.numel() for x in module.parameters()) < _SINGLE_THREAD_PARAMETERS:
         torch.set_num_threads(1)
 
 
 def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """Return the torch dtype with this name, in any usual spelling."""
-    return dtype if isinstance(dtype, torch.dtype) else COMPUTE_DTYPES[dtypes.parse_dtype(dtype, COMPUTE_DTYPES, "computation").name]
+    return dtype if isinstance(dtype, torch.dtype) else _COMPUTE_DTYPES[dtypes.parse_dtype(dtype, _COMPUTE_DTYPES, "computation").name]
 
 
 def resolve_device(device: str | torch.device, dtype: torch.dtype) -> TensorOptions:
@@ -57,7 +57,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def free_bytes(device: torch.device, cgroup: str = CGROUP) -> int | None:
+def free_bytes(device: torch.device, cgroup: str = _CGROUP) -> int | None:
     """Return the bytes that can still be allocated; None where the device does not report them."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -23,7 +23,7 @@ class TensorOptions(NamedTuple):
     device: torch.device
 
 
-class FusedModule(Protocol):
+class _FusedModule(Protocol):
     """A faster implementation of a module's forward pass, installed by `optimize_for_cpu`."""
 
     def usable(self) -> bool: ...
@@ -38,7 +38,7 @@ class Module(nn.Module):
     """
 
     spec: Any
-    fused: FusedModule | None = None  # what `forward` runs instead where it is usable
+    fused: _FusedModule | None = None  # what `forward` runs instead where it is usable
 
     def __init__(self, spec: Block, options: TensorOptions) -> None:
         super().__init__()
@@ -82,14 +82,14 @@ def _format_shape(weight: Weight) -> str:
 
 
 M = TypeVar("M", bound=type[Module])
-MODULE_TYPES: dict[type[Block], type[Module]] = {}
+_MODULE_TYPES: dict[type[Block], type[Module]] = {}
 
 
 def module_for(kind: type[Block]) -> Callable[[M], M]:
     """Register the module class of this block type and of its subtypes that register none."""
 
     def register(module_type: M) -> M:
-        MODULE_TYPES[kind] = module_type
+        _MODULE_TYPES[kind] = module_type
         return module_type
 
     return register
@@ -97,7 +97,7 @@ def module_for(kind: type[Block]) -> Callable[[M], M]:
 
 def make_module(spec: Block, options: TensorOptions) -> Module:
     """Return the module of a block, chosen by the block's type."""
-    return next(MODULE_TYPES[kind] for kind in type(spec).__mro__ if kind in MODULE_TYPES)(spec, options)
+    return next(_MODULE_TYPES[kind] for kind in type(spec).__mro__ if kind in _MODULE_TYPES)(spec, options)
 
 
 def local_tensor(x: Tensor) -> Tensor:

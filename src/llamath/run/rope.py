@@ -44,55 +44,55 @@ def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]
 
 
 @singledispatch
-def inverse_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
+def _inverse_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
     """Return the angle of each pair per position, and the factor on cosines and sines."""
-    return base_frequencies(rope.theta, rope.dim), 1.0
+    return _base_frequencies(rope.theta, rope.dim), 1.0
 
 
 @lru_cache(maxsize=64)
 def _cached_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
     with torch.inference_mode(False), torch.device("cpu"):
-        return inverse_frequencies(rope, length)
+        return _inverse_frequencies(rope, length)
 
 
-def base_frequencies(theta: float, dim: int, denominator: int = 0) -> Tensor:
+def _base_frequencies(theta: float, dim: int, denominator: int = 0) -> Tensor:
     """θ^(−2i / denominator) for dim / 2 pairs; the denominator is dim by default (Su et al. 2021, arXiv:2104.09864)."""
     return 1.0 / theta ** (torch.arange(0, dim, 2).float() / (denominator or dim))
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: LinearRope, length: int) -> tuple[Tensor, float]:
-    return base_frequencies(rope.theta, rope.dim) / rope.factor, 1.0
+    return _base_frequencies(rope.theta, rope.dim) / rope.factor, 1.0
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: ProportionalRope, length: int) -> tuple[Tensor, float]:
     unrotated = torch.zeros((rope.head_dim - rope.dim) // 2)
-    return torch.cat((base_frequencies(rope.theta, rope.dim, rope.head_dim), unrotated)) / rope.factor, 1.0
+    return torch.cat((_base_frequencies(rope.theta, rope.dim, rope.head_dim), unrotated)) / rope.factor, 1.0
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: DynamicRope, length: int) -> tuple[Tensor, float]:
     stretch = rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1)
-    return base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
+    return _base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: QwenDynamicRope, length: int) -> tuple[Tensor, float]:
     stretch = 2 ** ceil(log2(length / rope.original_context) + 1) - 1 if length > rope.original_context else 1
-    return base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
+    return _base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: Llama3Rope, length: int) -> tuple[Tensor, float]:
-    frequencies = base_frequencies(rope.theta, rope.dim)
+    frequencies = _base_frequencies(rope.theta, rope.dim)
     kept = rope.kept_share(2 * pi / frequencies).clamp(0, 1)
     return (1 - kept) * frequencies / rope.factor + kept * frequencies, 1.0
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: YarnRope, length: int) -> tuple[Tensor, float]:
-    frequencies = base_frequencies(rope.theta, rope.dim)
+    frequencies = _base_frequencies(rope.theta, rope.dim)
     low, high = (
         rope.dim * log(rope.original_context / (rotations * 2 * pi)) / (2 * log(rope.theta))
         for rotations in (rope.beta_fast, rope.beta_slow)
@@ -116,7 +116,7 @@ def _yarn_attention_factor(rope: YarnRope) -> float:
     return mscale(1.0)
 
 
-@inverse_frequencies.register
+@_inverse_frequencies.register
 def _(rope: LongRope, length: int) -> tuple[Tensor, float]:
     long = length > rope.original_context
     factor = rope.context / rope.original_context if rope.factor is None else rope.factor
@@ -125,4 +125,4 @@ def _(rope: LongRope, length: int) -> tuple[Tensor, float]:
         scale = rope.mscales[long]
     if rope.attention_factor is not None:
         scale = rope.attention_factor
-    return base_frequencies(rope.theta, rope.dim) / torch.tensor(rope.long_factor if long else rope.short_factor), scale
+    return _base_frequencies(rope.theta, rope.dim) / torch.tensor(rope.long_factor if long else rope.short_factor), scale

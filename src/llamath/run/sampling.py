@@ -12,9 +12,9 @@ from torch import Tensor
 from ..core.errors import LlamathError
 from ..core.record_type import Record
 
-TOP_P_CANDIDATES = 1024
+_TOP_P_CANDIDATES = 1024
 """Tokens that top-p sorts at first; eight times as many while their probability does not suffice."""
-RANDOM_BLOCK = 64
+_RANDOM_BLOCK = 64
 """Random numbers that a row generates at once."""
 MAX_UNIFORM, MIN_TEMPERATURE = 1 - 2**-50, 1e-6
 """The largest random number; the temperature below which sampling is greedy."""
@@ -32,12 +32,12 @@ class Sampling(Record):
 
     def __init__(self, **values: float | None) -> None:
         super().__init__(**values)
-        for name, (low, high, expected) in RANGES.items():
+        for name, (low, high, expected) in _RANGES.items():
             x = getattr(self, name)
             if x is not None and not (math.isfinite(x) and low <= x <= high):
-                raise LlamathError(f"{name} must be {expected}, found {x}", hint=HINTS.get(name, ""))
+                raise LlamathError(f"{name} must be {expected}, found {x}", hint=_HINTS.get(name, ""))
         if self.repetition_penalty == 0:
-            raise LlamathError("repetition_penalty must be above 0, found 0", hint=HINTS["repetition_penalty"])
+            raise LlamathError("repetition_penalty must be above 0, found 0", hint=_HINTS["repetition_penalty"])
 
     @property
     def greedy(self) -> bool:
@@ -45,7 +45,7 @@ class Sampling(Record):
         return self.temperature < MIN_TEMPERATURE or self.top_k == 1
 
 
-RANGES: dict[str, tuple[float, float, str]] = {
+_RANGES: dict[str, tuple[float, float, str]] = {
     "temperature": (0, math.inf, "0 or more"),
     "top_k": (0, math.inf, "0 or more"),
     "top_p": (0, 1, "from 0 to 1"),
@@ -54,7 +54,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "seed": (0, 2**63 - 1, "from 0 to 2⁶³ − 1"),
 }
 """The range of each parameter, and its description."""
-HINTS = {
+_HINTS = {
     "temperature": "0 is greedy, 1 samples from the model's own distribution",
     "repetition_penalty": "1 applies no penalty, 1.1 is a usual value",
 }
@@ -74,7 +74,7 @@ def filter_top_k(logits: Tensor, k: int) -> Tensor:
 def filter_top_p(logits: Tensor, p: float) -> Tensor:
     """Keep the smallest set of most likely tokens with cumulative probability of at least p (Holtzman et al. 2020, arXiv:1904.09751)."""
     probs = logits.softmax(-1)
-    candidates, vocab = TOP_P_CANDIDATES, probs.shape[-1]
+    candidates, vocab = _TOP_P_CANDIDATES, probs.shape[-1]
     best = probs.topk(min(candidates, vocab)).values
     while candidates < vocab and bool((best.sum(-1) < p).any()):
         candidates *= 8
@@ -121,7 +121,7 @@ class Sampler:
         self.sampling, self.num_logprobs = sampling, num_logprobs
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.used: Tensor | None = None  # (B, V), with a repetition penalty
-        self._uniforms, self._next_column = torch.empty(0), RANDOM_BLOCK
+        self._uniforms, self._next_column = torch.empty(0), _RANDOM_BLOCK
 
     def note_prompts(self, prompts: Sequence[Sequence[int]], vocab: int, device: torch.device) -> None:
         """Mark the prompts' tokens as used."""
@@ -150,13 +150,13 @@ class Sampler:
         self.generators = [self.generators[i] for i in rows.tolist()]
         if self.used is not None:
             self.used = self.used[rows]
-        if self._next_column < RANDOM_BLOCK:
+        if self._next_column < _RANDOM_BLOCK:
             self._uniforms = self._uniforms[rows.cpu()]
 
     def _next_uniform(self) -> Tensor:
         """Return a random number from 0 to 1 for each row, `(B, 1)`."""
-        if self._next_column == RANDOM_BLOCK:
-            blocks = [torch.rand(RANDOM_BLOCK, generator=x, dtype=torch.float64) for x in self.generators]
+        if self._next_column == _RANDOM_BLOCK:
+            blocks = [torch.rand(_RANDOM_BLOCK, generator=x, dtype=torch.float64) for x in self.generators]
             self._uniforms = torch.stack(blocks).clamp(max=MAX_UNIFORM)
             self._next_column = 0
         self._next_column += 1

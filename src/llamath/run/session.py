@@ -34,7 +34,7 @@ DEFAULT_MAX_TOKENS = 256
 """Maximum number of new tokens by default."""
 
 
-class LimitOptions(TypedDict, total=False):
+class _LimitOptions(TypedDict, total=False):
     """The fields of `GenerationLimits` as keyword arguments; `max_tokens` is 256 by default."""
 
     max_tokens: int | None
@@ -132,21 +132,21 @@ class Llama:
         generation.batch.check_memory = partial(self._check_memory, generation.batch)
         return generation
 
-    def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]) -> Generation:
+    def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]) -> Generation:
         """Start a generation that continues a text."""
         ids = self.encode(prompt)
         return self.start([ids], sampling, _limits(limits)).attach_tokenizer(self.tokenizer, [ids])
 
     @overload
     def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str]; the first overload wins
-        self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]
+        self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]
     ) -> Completion: ...
 
     @overload
-    def generate(self, prompt: Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]) -> list[Completion]: ...
+    def generate(self, prompt: Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]) -> list[Completion]: ...
 
     def generate(
-        self, prompt: str | Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[LimitOptions]
+        self, prompt: str | Sequence[str], *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]
     ) -> Completion | list[Completion]:
         """Continue a text, or several texts in one batch."""
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
@@ -160,7 +160,7 @@ class Llama:
         *,
         chat_format: str = "",
         sampling: Sampling | None = None,
-        **limits: Unpack[LimitOptions],
+        **limits: Unpack[_LimitOptions],
     ) -> Completion:
         """Answer a conversation of (role, text) pairs or {"role", "content"} mappings."""
         parsed = [parse_message(x) for x in messages]
@@ -245,7 +245,7 @@ class ChatSession:
         return text
 
 
-def _limits(options: LimitOptions) -> GenerationLimits:
+def _limits(options: _LimitOptions) -> GenerationLimits:
     return GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS, **options})
 
 

@@ -12,7 +12,7 @@ from ..core.record_type import Record
 ROLES = ("system", "user", "assistant")
 
 
-class Delimiters(NamedTuple):
+class _Delimiters(NamedTuple):
     """The text before and after a message."""
 
     before: str
@@ -25,11 +25,11 @@ class ChatFormat(Record):
     name: str
     title: str
     prefix: str = ""
-    system: Delimiters | None = None  # None: the system prompt is part of a user message
-    user: Delimiters
-    assistant: Delimiters
+    system: _Delimiters | None = None  # None: the system prompt is part of a user message
+    user: _Delimiters
+    assistant: _Delimiters
     generation_prompt: str | None = None  # None: the text before an assistant message
-    system_in_user: Delimiters = Delimiters("", "\n\n")  # of the system prompt in a user message
+    system_in_user: _Delimiters = _Delimiters("", "\n\n")  # of the system prompt in a user message
     system_in_last_user: bool = False  # in the last user message, not in the first
     stripped_roles: tuple[str, ...] = ()  # roles whose messages are stripped
     system_preamble: str = ""  # put before the system prompt; there is a system message even without a system prompt
@@ -45,14 +45,14 @@ _DATES = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 class _RoleDelimiters(TypedDict):
     """The fields of a ChatFormat that hold delimiters of messages."""
 
-    system: Delimiters
-    user: Delimiters
-    assistant: Delimiters
+    system: _Delimiters
+    user: _Delimiters
+    assistant: _Delimiters
 
 
 def _role_delimiters(before: str, after: str) -> _RoleDelimiters:
     """Return the delimiters of all roles, with the role in place of `@`."""
-    system, user, assistant = (Delimiters(before.replace("@", role), after) for role in ROLES)
+    system, user, assistant = (_Delimiters(before.replace("@", role), after) for role in ROLES)
     return {"system": system, "user": user, "assistant": assistant}
 
 
@@ -73,10 +73,10 @@ _FORMATS = [
     ChatFormat(
         name="llama-2",
         title="Llama 2 Chat",
-        user=Delimiters("<s>[INST] ", " [/INST]"),
-        assistant=Delimiters(" ", " </s>"),
+        user=_Delimiters("<s>[INST] ", " [/INST]"),
+        assistant=_Delimiters(" ", " </s>"),
         generation_prompt="",
-        system_in_user=Delimiters("<<SYS>>\n", "\n<</SYS>>\n\n"),
+        system_in_user=_Delimiters("<<SYS>>\n", "\n<</SYS>>\n\n"),
         stripped_roles=("user", "assistant"),
         markers=("<<SYS>>",),
         stop_tokens=("</s>",),
@@ -103,8 +103,8 @@ _FORMATS = [
         name="mistral",
         title="Mistral Instruct 0.1 and 0.2, Mixtral Instruct 0.1",
         prefix="<s>",
-        user=Delimiters("[INST] ", " [/INST]"),
-        assistant=Delimiters(" ", "</s>"),
+        user=_Delimiters("[INST] ", " [/INST]"),
+        assistant=_Delimiters(" ", "</s>"),
         generation_prompt="",
         markers=(),
         stop_tokens=("</s>",),
@@ -114,8 +114,8 @@ _FORMATS = [
         system_in_last_user=True,
         title="Mistral Instruct 0.3, Mixtral 8x22B, Mistral Large 2",
         prefix="<s>",
-        user=Delimiters("[INST]", "[/INST]"),
-        assistant=Delimiters("", "</s>"),
+        user=_Delimiters("[INST]", "[/INST]"),
+        assistant=_Delimiters("", "</s>"),
         generation_prompt="",
         markers=("[INST]", "[/INST]"),
         stop_tokens=("</s>",),
@@ -124,9 +124,9 @@ _FORMATS = [
         name="mistral-v7",
         title="Mistral Small 3, Ministral and later, with Tekken's vocabulary",
         prefix="<s>",
-        system=Delimiters("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-        user=Delimiters("[INST]", "[/INST]"),
-        assistant=Delimiters("", "</s>"),
+        system=_Delimiters("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+        user=_Delimiters("[INST]", "[/INST]"),
+        assistant=_Delimiters("", "</s>"),
         generation_prompt="",
         markers=("[INST]", "[/INST]", "[SYSTEM_PROMPT]"),
         stop_tokens=("</s>",),
@@ -135,8 +135,8 @@ _FORMATS = [
         name="gemma",
         title="Gemma 1 to 3",
         prefix="<bos>",
-        user=Delimiters("<start_of_turn>user\n", "<end_of_turn>\n"),
-        assistant=Delimiters("<start_of_turn>model\n", "<end_of_turn>\n"),
+        user=_Delimiters("<start_of_turn>user\n", "<end_of_turn>\n"),
+        assistant=_Delimiters("<start_of_turn>model\n", "<end_of_turn>\n"),
         stripped_roles=("user", "assistant"),
         markers=("<start_of_turn>", "<end_of_turn>"),
         stop_tokens=("<end_of_turn>",),
@@ -166,9 +166,9 @@ _FORMATS = [
         name="deepseek-v2",
         title="DeepSeek LLM, V2 and V2.5",
         prefix="<｜begin▁of▁sentence｜>",
-        system=Delimiters("", "\n\n"),
-        user=Delimiters("User: ", "\n\n"),
-        assistant=Delimiters("Assistant: ", "<｜end▁of▁sentence｜>"),
+        system=_Delimiters("", "\n\n"),
+        user=_Delimiters("User: ", "\n\n"),
+        assistant=_Delimiters("Assistant: ", "<｜end▁of▁sentence｜>"),
         generation_prompt="Assistant:",
         markers=("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
         stop_tokens=("<｜end▁of▁sentence｜>",),
@@ -177,9 +177,9 @@ _FORMATS = [
         name="deepseek-v3",
         title="DeepSeek V3, R1 and their distillations",
         prefix="<｜begin▁of▁sentence｜>",
-        system=Delimiters("", ""),
-        user=Delimiters("<｜User｜>", ""),
-        assistant=Delimiters("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+        system=_Delimiters("", ""),
+        user=_Delimiters("<｜User｜>", ""),
+        assistant=_Delimiters("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
         markers=("<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
         stop_tokens=("<｜end▁of▁sentence｜>",),
     ),
@@ -187,9 +187,9 @@ _FORMATS = [
         name="command-r",
         title="Command R and Aya",
         prefix="<BOS_TOKEN>",
-        system=Delimiters(f"{_START_OF_TURN}<|SYSTEM_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
-        user=Delimiters(f"{_START_OF_TURN}<|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
-        assistant=Delimiters(f"{_START_OF_TURN}<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        system=_Delimiters(f"{_START_OF_TURN}<|SYSTEM_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        user=_Delimiters(f"{_START_OF_TURN}<|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+        assistant=_Delimiters(f"{_START_OF_TURN}<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
         stripped_roles=("user", "assistant"),
         markers=(_START_OF_TURN, "<|CHATBOT_TOKEN|>"),
         stop_tokens=("<|END_OF_TURN_TOKEN|>",),
@@ -205,9 +205,9 @@ _FORMATS = [
         name="olmo-2",
         title="OLMo 2 and Tülu 3",
         prefix="<|endoftext|>",
-        system=Delimiters("<|system|>\n", "\n"),
-        user=Delimiters("<|user|>\n", "\n"),
-        assistant=Delimiters("<|assistant|>\n", "<|endoftext|>\n"),
+        system=_Delimiters("<|system|>\n", "\n"),
+        user=_Delimiters("<|user|>\n", "\n"),
+        assistant=_Delimiters("<|assistant|>\n", "<|endoftext|>\n"),
         markers=(),
         stop_tokens=("<|endoftext|>",),
     ),

@@ -23,7 +23,7 @@ class ChatMessage(NamedTuple):
 
 def render_chat(chat_format: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
     """Return the conversation as text."""
-    check_messages(messages)
+    _check_messages(messages)
     form = chat_format
     system = "".join(x.content for x in messages if x.role == "system")
     parts = [form.prefix]
@@ -76,7 +76,7 @@ def chat_stop_ids(chat_format: ChatFormat, tokenizer: Tokenizer) -> frozenset[in
     return tokenizer.stop_ids.union(token for x in chat_format.stop_tokens if (token := tokenizer.token_id(x)) is not None)
 
 
-def check_messages(messages: Sequence[ChatMessage]) -> None:
+def _check_messages(messages: Sequence[ChatMessage]) -> None:
     """Check that roles are known, and that a system message, if any, is followed by alternating user and assistant messages."""
     roles = [x.role for x in messages]
     unknown = next((role for role in roles if role not in ROLES), None)

@@ -17,7 +17,7 @@ from ...model import Model
 
 MAX_LISTED_WEIGHTS = 2_000_000
 """More weights than this are not listed one by one; the folded table has no limit."""
-MAX_HTML_ROWS = 100
+_MAX_HTML_ROWS = 100
 SCHEMES = ("hf", "meta", "gguf")
 
 
@@ -105,7 +105,7 @@ class StoredNamesReport(Report):
 
     def html_tables(self) -> Iterable[str]:
         """The first tensors."""
-        rows = [(x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:MAX_HTML_ROWS]]
+        rows = [(x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:_MAX_HTML_ROWS]]
         more = len(self.tensors) - len(rows)
         yield html_table(("tensor", "shape"), [*rows, (f"… {more:,} more", "")] if more else rows)
 

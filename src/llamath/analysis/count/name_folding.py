@@ -29,7 +29,7 @@ Box = tuple[tuple[int, ...], ...]
 """The values of each number in a pattern, which stands for their product."""
 
 
-class FoldedNames(NamedTuple):
+class _FoldedNames(NamedTuple):
     """A pattern and the number of names that it stands for."""
 
     pattern: str
@@ -49,9 +49,9 @@ class NameGroup(NamedTuple):
         return ".".join(self.parts)
 
 
-def fold_names(names: Iterable[str]) -> list[FoldedNames]:
+def fold_names(names: Iterable[str]) -> list[_FoldedNames]:
     """Return the patterns of these names, in order of first appearance."""
-    return [FoldedNames(x.pattern, x.copies) for x in fold_groups(list(names))]
+    return [_FoldedNames(x.pattern, x.copies) for x in fold_groups(list(names))]
 
 
 def unfold_pattern(pattern: str) -> Iterator[str]:

@@ -12,10 +12,10 @@ from .design_search import FfnRange
 from .grid import Grid, OuterDims
 from .habits import INDIVISIBLE_COST, ROUNDNESS_COST, UNUSUAL_COST, Choice, Habits, divides, odd_bits
 
-HEADS_SCATTER = 0.15
+_HEADS_SCATTER = 0.15
 """The expected scatter of (heads × head_dim) / width, where that ratio is free."""
 
-MAX_COMPARED = 12
+_MAX_COMPARED = 12
 """Ranges of at most this many FFN widths are scored one by one; for longer ranges, all widths are sorted once."""
 
 
@@ -44,7 +44,7 @@ class HabitCosts:
         usual = x.K == x.H if known.multi_head else x.K in known.kv_heads.usual
         cost += 0.0 if usual else UNUSUAL_COST if x.K in known.kv_heads.known else 2 * UNUSUAL_COST
         if not known.square:
-            cost += 0.5 * ((log(x.H * x.h / x.d) - known.heads.value) / HEADS_SCATTER) ** 2
+            cost += 0.5 * ((log(x.H * x.h / x.d) - known.heads.value) / _HEADS_SCATTER) ** 2
         return cost + (INDIVISIBLE_COST if known.multiples_of_8 and not divides(8, x.d, x.H) else 0.0)
 
     def depth(self, d: int, layers: int) -> float:
@@ -96,7 +96,7 @@ def rank_best(found: Iterable[FfnRange], costs: HabitCosts, request: DesignReque
 
 def _by_habit(row: FfnRange, costs: HabitCosts, grid: Grid, base: float, request: DesignRequest) -> RankedDesign:
     d, (low, high) = row.outer.d, row.ffn
-    if (high - low) // grid.step < MAX_COMPARED:
+    if (high - low) // grid.step < _MAX_COMPARED:
         cost, ffn = min((costs.ffn(d, ffn), ffn) for ffn in range(low, high + 1, grid.step))
     else:
         cost, ffn = next(x for x in costs.in_order(d, grid) if low <= x[1] <= high)

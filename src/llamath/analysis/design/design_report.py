@@ -24,16 +24,16 @@ from .near_misses import BindingDemand, NearMisses, find_near_misses
 from .reasons import list_reasons
 from .series import Series, find_series
 
-MAX_TARGET = 10**13
+_MAX_TARGET = 10**13
 
-MAX_PLOTTED = 240
+_MAX_PLOTTED = 240
 """The number of ranked designs that are kept for the plot."""
 
-MOE_COUNTERPARTS = {"llama": "mixtral", "mistral": "mixtral"}
+_MOE_COUNTERPARTS = {"llama": "mixtral", "mistral": "mixtral"}
 """Model type → its MoE counterpart with the same config keys."""
 
 
-class NearestDesign(Record):
+class _NearestDesign(Record):
     """A design that misses the target by more than the tolerance."""
 
     parameters: int
@@ -46,7 +46,7 @@ class NearestDesign(Record):
     head_dim: int
 
 
-class DesignContrast(Record):
+class _DesignContrast(Record):
     """The best design with the habits of another series, and how it differs from the best one."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("like", "config", "parameters", "delta", "causes=causes_of_delta")
@@ -93,7 +93,7 @@ class DesignReport(Report):
     misses: NearMisses | None = None  # the nearest designs, if there is no candidate
     notes: tuple[str, ...] = ()
     budget: TrainingBudget | None = None  # the training compute of the best design, if a law, tokens or FLOPs are given
-    contrast: DesignContrast | None = None
+    contrast: _DesignContrast | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -106,7 +106,7 @@ class DesignReport(Report):
         return "error" if self.request.by_error else "habits"
 
     @property
-    def nearest(self) -> tuple[NearestDesign, ...]:
+    def nearest(self) -> tuple[_NearestDesign, ...]:
         """The designs that come nearest to the target, if there is no candidate."""
         return tuple(_nearest(x, self.request.target) for x in self.misses.nearest) if self.misses else ()
 
@@ -150,12 +150,12 @@ def with_contrast(report: DesignReport, against: str | None) -> DesignReport:
     other = design(DesignRequest(target=report.request.target, like=like, limit=1)).candidates
     if not other:
         return report
-    found = DesignContrast(like=like, config=other[0].config, other=other[0].model, difference=diff(best, other[0].model))
+    found = _DesignContrast(like=like, config=other[0].config, other=other[0].model, difference=diff(best, other[0].model))
     return report.replace(contrast=found)
 
 
-def _nearest(x: RankedDesign, target: int) -> NearestDesign:
-    return NearestDesign(
+def _nearest(x: RankedDesign, target: int) -> _NearestDesign:
+    return _NearestDesign(
         parameters=x.total,
         error_ppm=round((x.total - target) * 10**6 / target, 1),
         layers=x.layers,
@@ -169,8 +169,10 @@ def _nearest(x: RankedDesign, target: int) -> NearestDesign:
 
 def design(request: DesignRequest) -> DesignReport:
     """Search the grid, rank the designs, and build the best ones through their family."""
-    if not 1 <= request.target <= MAX_TARGET:
-        raise LlamathError(f"the target {request.target:.3g} exceeds the limit of {MAX_TARGET:.0e} parameters", hint="such as 405B or 500M")
+    if not 1 <= request.target <= _MAX_TARGET:
+        raise LlamathError(
+            f"the target {request.target:.3g} exceeds the limit of {_MAX_TARGET:.0e} parameters", hint="such as 405B or 500M"
+        )
     like, made = prepare(request)
     known = learn_habits(like.members, _habit_size(request, like), made.ffn)
     admissible = build_grid(request, made, known)
@@ -179,7 +181,7 @@ def design(request: DesignRequest) -> DesignReport:
         raise LlamathError(f"the vocabulary size {v:,} is not divisible by {n}", hint=f"vocab {-(-v // n) * n}")
     tally, costs = SearchStats(), HabitCosts(known)
     found = rank_best(
-        find_ranges(search_space(request, made, admissible), tally), costs, request, admissible, max(MAX_PLOTTED, request.limit)
+        find_ranges(search_space(request, made, admissible), tally), costs, request, admissible, max(_MAX_PLOTTED, request.limit)
     )
     return DesignReport(
         request=request,
@@ -219,7 +221,7 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
 
 
 def _with_experts(template: Model, fixed: FixedDims) -> dict[str, Any]:
-    kind = MOE_COUNTERPARTS.get(template.family.name)
+    kind = _MOE_COUNTERPARTS.get(template.family.name)
     if kind is None or fixed.experts is None:
         hint = "like mixtral, or another MoE series" if kind is None else "give their number, such as experts 8 and top_k 2"
         raise LlamathError(f"{template.name} has no experts", hint=hint)

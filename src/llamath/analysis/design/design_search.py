@@ -30,7 +30,7 @@ class FfnRange(NamedTuple):
     slope: int
 
 
-class SearchSpace(Record):
+class _SearchSpace(Record):
     """One search: the grid, and the range of totals to meet."""
 
     request: DesignRequest
@@ -49,33 +49,33 @@ class SearchStats:
         self.within = 0  # grid points that meet every constraint
 
 
-def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> SearchSpace:
+def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> _SearchSpace:
     """Return the search space: the totals within the tolerance and the memory limit."""
     slack = int(request.target * request.tolerance)
     low, high = request.target - slack, request.target + slack
     if request.bounds.max_memory is not None:
         high = min(high, request.bounds.max_memory // BF16_BYTES)
-    return SearchSpace(request=request, shape=shape, grid=grid, low=low, high=high)
+    return _SearchSpace(request=request, shape=shape, grid=grid, low=low, high=high)
 
 
-def find_ranges(where: SearchSpace, tally: SearchStats) -> Iterator[FfnRange]:
+def find_ranges(where: _SearchSpace, tally: SearchStats) -> Iterator[FfnRange]:
     """Yield every range of FFN widths that contains a design."""
-    for d, planes in possible_widths(where):
+    for d, planes in _possible_widths(where):
         ffn = where.grid.ffn(d)
         for outer, total in planes:
             yield from _ranges_of(where, outer, total, ffn, tally)
 
 
-def possible_widths(where: SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
+def _possible_widths(where: _SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
     """Yield the widths at which some depth and FFN width meet the target, with the other dimensions and the total as a plane."""
     grid, step = where.grid, where.grid.width_step
     first, last = grid.fixed.width or (step, where.high)
     d = step * -(-first // step)
     while d <= last:
         (least, most), (low, high) = grid.layers(d), grid.ffn(d)
-        if not grid.one_width and plane_of(where.shape, OuterDims(d, 1, 1, 1)).at(least, low) > where.high:
+        if not grid.one_width and _plane_of(where.shape, OuterDims(d, 1, 1, 1)).at(least, low) > where.high:
             return
-        planes = [(x, plane_of(where.shape, x)) for x in grid.outer(d)] if low <= high and least <= most else []
+        planes = [(x, _plane_of(where.shape, x)) for x in grid.outer(d)] if low <= high and least <= most else []
         if planes and not grid.one_width and min(x.at(least, low) for _, x in planes) > where.high:
             return
         if grid.one_width or any(x.at(most, high) >= where.low for _, x in planes):
@@ -83,7 +83,7 @@ def possible_widths(where: SearchSpace) -> Iterator[tuple[int, list[tuple[OuterD
         d += step
 
 
-def plane_of(shape: FamilyShape, outer: OuterDims) -> Plane:
+def _plane_of(shape: FamilyShape, outer: OuterDims) -> Plane:
     """Return the total as a function of layers and FFN width."""
     return shape.total.plane(_values(shape, outer), shape.ffn)
 
@@ -100,7 +100,7 @@ def dense_ffn_width(shape: FamilyShape, d: int) -> int:
     return max(64 * round(shape.sizes["F"] * d / shape.sizes["d"] / 64), 64)
 
 
-def _ranges_of(where: SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, tally: SearchStats) -> Iterator[FfnRange]:
+def _ranges_of(where: _SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, tally: SearchStats) -> Iterator[FfnRange]:
     step = where.grid.step
     least, most = where.grid.layers(outer.d)
     most = min(most, _max_depth(where, outer))
@@ -124,13 +124,13 @@ def _ranges_of(where: SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange
             yield FfnRange(outer, layers, (low, high), start, slope)
 
 
-def _active_plane(where: SearchSpace, outer: OuterDims) -> Plane | None:
+def _active_plane(where: _SearchSpace, outer: OuterDims) -> Plane | None:
     if where.request.bounds.active is None:
         return None
     return where.shape.active.plane(_values(where.shape, outer), where.shape.ffn)
 
 
-def _max_depth(where: SearchSpace, outer: OuterDims) -> int:
+def _max_depth(where: _SearchSpace, outer: OuterDims) -> int:
     """The largest depth within the limit on KV-cache bytes per token."""
     most = where.request.bounds.max_kv_per_token
     if most is None:

@@ -12,9 +12,9 @@ from ...model import Model
 from ..inference.cache_bytes import cache_specs
 from .polynomial import Polynomial, active_polynomial, total_polynomial
 
-DIM_LETTERS = ("L", "d", "H", "K", "h", "F", "Fe")
-REQUIRED_LETTERS = ("L", "d", "H")
-LAYER_ORDER_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
+_DIM_LETTERS = ("L", "d", "H", "K", "h", "F", "Fe")
+_REQUIRED_LETTERS = ("L", "d", "H")
+_LAYER_ORDER_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
 """Config keys that list the layers one by one; without them, the family's own order applies to any depth."""
 
 
@@ -54,18 +54,18 @@ class FamilyShape(Record):
 
 def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
     """Return the shape of a model's family with some keys changed; an error if the total is not a searchable polynomial."""
-    data = {**{key: value for key, value in model.config.data.items() if key not in LAYER_ORDER_KEYS}, **changes}
+    data = {**{key: value for key, value in model.config.data.items() if key not in _LAYER_ORDER_KEYS}, **changes}
     base = _load_base(model, data)
     letters = base.count.formula.letters
     keys = {
         letter: key
         for letter, key in base.config.key_by_symbol.items()
-        if letter in (*DIM_LETTERS, "V", "E", "k") and (letter in letters or letter == "k")
+        if letter in (*_DIM_LETTERS, "V", "E", "k") and (letter in letters or letter == "k")
     }
     ffn = "Fe" if "Fe" in keys else "F"
-    if any(x not in keys for x in (*REQUIRED_LETTERS, ffn)):
+    if any(x not in keys for x in (*_REQUIRED_LETTERS, ffn)):
         raise _unsearchable(base)
-    free = {letter for letter in DIM_LETTERS if letter in letters}
+    free = {letter for letter in _DIM_LETTERS if letter in letters}
     made = FamilyShape(
         data=data,
         keys=keys,
@@ -83,7 +83,7 @@ def _load_base(model: Model, data: Mapping[str, Any]) -> Model:
     try:
         return load(data)
     except ConfigError:
-        if any(key in model.config.data for key in LAYER_ORDER_KEYS):
+        if any(key in model.config.data for key in _LAYER_ORDER_KEYS):
             raise _unsearchable(model) from None
         raise
 
@@ -92,7 +92,7 @@ def _check_against_tree(found: FamilyShape, base: Model) -> None:
     """Check the polynomial against the tree at several points."""
     if not (found.total.linear(found.ffn) and found.active.linear(found.ffn)):
         raise _unsearchable(base)
-    v = {letter: found.sizes[letter] for letter in DIM_LETTERS if letter in found.sizes}
+    v = {letter: found.sizes[letter] for letter in _DIM_LETTERS if letter in found.sizes}
     for sizes in (v, v | {"L": v["L"] + 12}, v | {found.ffn: 3 * v[found.ffn]}, _doubled(v)):
         try:
             model = load(found.config(sizes))

@@ -15,7 +15,7 @@ ASPECT_MARGIN, FFN_MARGIN, HEADS_MARGIN = 2.0, 1.5, 1.25
 """The default margins around the published range of a series: half to twice the aspect ratio, and so on."""
 
 MAX_DIM, MAX_HEAD_DIM = 2**40, 1024
-MAX_FFN_STEP = 256
+_MAX_FFN_STEP = 256
 """The FFN width is a multiple of this, or of a smaller power of two for small widths."""
 
 
@@ -144,7 +144,7 @@ def _typical_width(target: int, known: Habits) -> float:
 
 def _ffn_step(target: int, known: Habits) -> int:
     """A power of two of at most an eighth of the width."""
-    return min(MAX_FFN_STEP, 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 3, 0))
+    return min(_MAX_FFN_STEP, 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 3, 0))
 
 
 def _width_step(fixed: FixedDims, dims: tuple[int, ...], known: Habits, target: int) -> int:

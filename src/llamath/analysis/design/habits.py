@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...core.record_type import Record
 from .series import Member
 
-MIN_SCATTER = 0.1
+_MIN_SCATTER = 0.1
 """The smallest scatter that is assumed of a series (10 %)."""
 
 ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
@@ -24,7 +24,7 @@ ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
 Points = Sequence[tuple[float, float]]
 
 
-class Trend(Record):
+class _Trend(Record):
     """A ratio as a function of model size, with the scatter of the members around it."""
 
     points: tuple[tuple[float, float], ...]  # (ln parameters, ln ratio)
@@ -34,13 +34,13 @@ class Trend(Record):
         """Return the logarithm of the expected ratio."""
         return _interpolate(self.points, log(parameters))
 
-    def at(self, parameters: int) -> Expected:
+    def at(self, parameters: int) -> _Expected:
         """Return the expected ratio at a size, with the scatter and the range of the members."""
         values = [y for _, y in self.points]
-        return Expected(self.expected(parameters), self.scatter, (min(values), max(values)))
+        return _Expected(self.expected(parameters), self.scatter, (min(values), max(values)))
 
 
-class Expected(NamedTuple):
+class _Expected(NamedTuple):
     """The expected value of a ratio at a size, in logarithms."""
 
     value: float
@@ -63,9 +63,9 @@ class Choice(NamedTuple):
 class Habits(Record):
     """The habits of a series at the target's size."""
 
-    aspect: Expected  # width / layers
-    ffn: Expected  # feed-forward width / width
-    heads: Expected  # heads × head_dim / width
+    aspect: _Expected  # width / layers
+    ffn: _Expected  # feed-forward width / width
+    heads: _Expected  # heads × head_dim / width
     square: bool  # heads × head_dim = width
     head_dims: Choice
     kv_heads: Choice
@@ -103,14 +103,14 @@ def ffn_width(letters: dict[str, int], ffn: str) -> int:
     return letters.get(ffn) or letters.get("F") or letters["Fe"]
 
 
-def trend(points: Iterable[tuple[int, float]]) -> Trend:
+def trend(points: Iterable[tuple[int, float]]) -> _Trend:
     """Fit the trend of the members; members of the same size are averaged."""
     by_size: dict[float, list[float]] = {}
     for n, ratio in points:
         by_size.setdefault(log(n), []).append(log(ratio))
     made = tuple((x, _mean(ys)) for x, ys in sorted(by_size.items()))
     missed = [y - _interpolate([p for p in made if p[0] != x], x) for x, y in made] if len(made) > 2 else []
-    return Trend(points=made, scatter=max(MIN_SCATTER, sqrt(_mean(m * m for m in missed)) if missed else 0.0))
+    return _Trend(points=made, scatter=max(_MIN_SCATTER, sqrt(_mean(m * m for m in missed)) if missed else 0.0))
 
 
 def odd_bits(n: int) -> float:

@@ -14,7 +14,7 @@ from .family_shape import FamilyShape
 from .grid import build_grid
 from .habits import Habits
 
-MAX_TOLERANCE = Fraction(16)
+_MAX_TOLERANCE = Fraction(16)
 
 
 class BindingDemand(Record):
@@ -34,7 +34,7 @@ class NearMisses(Record):
 def find_near_misses(request: DesignRequest, shape: FamilyShape, known: Habits, most: int = 3) -> NearMisses:
     """Find the nearest totals under the same constraints, and the constraints that bind."""
     tolerance, nearest = request.tolerance, list[RankedDesign]()
-    while not nearest and tolerance < MAX_TOLERANCE:
+    while not nearest and tolerance < _MAX_TOLERANCE:
         tolerance = max(4 * tolerance, Fraction(1, 1000))
         nearest = _search(request.replace(tolerance=tolerance, by_error=True), shape, known, most)[0]
     return NearMisses(nearest=tuple(nearest), binding=tuple(_binding(request, shape, known)))

@@ -9,7 +9,7 @@ from .design_ranking import RankedDesign
 from .habits import Choice, Habits, divides
 from .series import Member
 
-AS_EXPECTED = 0.03
+_AS_EXPECTED = 0.03
 """Ratios within this relative difference count as expected."""
 
 
@@ -48,7 +48,7 @@ def _same(one: RankedDesign, member: Member) -> bool:
 
 def _ratio(what: str, found: float, expected: float, digits: int) -> str:
     off = found / expected - 1
-    if abs(off) < AS_EXPECTED:
+    if abs(off) < _AS_EXPECTED:
         return f"{what} {found:.{digits}f} as expected"
     return f"{what} {found:.{digits}f}, {abs(off):.0%} {'above' if off > 0 else 'below'} {expected:.{digits}f}"
 

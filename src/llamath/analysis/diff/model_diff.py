@@ -31,7 +31,7 @@ class WeightEntry(Record):
         return self.shape, self.copies, self.parameters
 
 
-class Sides(NamedTuple):
+class _Sides(NamedTuple):
     """A value of each model."""
 
     a: Any
@@ -54,24 +54,24 @@ class WeightPair(Record):
         return (self.b.parameters if self.b else 0) - (self.a.parameters if self.a else 0)
 
     @property
-    def dims(self) -> Sides:
+    def dims(self) -> _Sides:
         """The shapes in letters."""
-        return Sides(self.a and self.a.dims, self.b and self.b.dims)
+        return _Sides(self.a and self.a.dims, self.b and self.b.dims)
 
     @property
-    def copies(self) -> Sides:
+    def copies(self) -> _Sides:
         """The numbers of copies."""
-        return Sides(self.a.copies if self.a else 0, self.b.copies if self.b else 0)
+        return _Sides(self.a.copies if self.a else 0, self.b.copies if self.b else 0)
 
     @property
-    def parameters(self) -> Sides:
+    def parameters(self) -> _Sides:
         """The parameters of all copies."""
-        return Sides(self.a.parameters if self.a else 0, self.b.parameters if self.b else 0)
+        return _Sides(self.a.parameters if self.a else 0, self.b.parameters if self.b else 0)
 
     @property
-    def tied(self) -> Sides:
+    def tied(self) -> _Sides:
         """Whether the weights are tied."""
-        return Sides(bool(self.a and self.a.tied), bool(self.b and self.b.tied))
+        return _Sides(bool(self.a and self.a.tied), bool(self.b and self.b.tied))
 
 
 class ConfigDifference(Record):
@@ -81,8 +81,8 @@ class ConfigDifference(Record):
     a: Any
     b: Any
     moves: str  # what the key changes: weights, cache, compute
-    default: Sides = Sides(False, False)
-    known: Sides = Sides(True, True)  # whether the family has the key at all
+    default: _Sides = _Sides(False, False)
+    known: _Sides = _Sides(True, True)  # whether the family has the key at all
 
     json_fields: ClassVar[tuple[str, ...]] = ("key", "a", "b", "moves", "default")
 
@@ -95,7 +95,7 @@ class Totals(NamedTuple):
     delta: int
 
 
-class Unchanged(Record):
+class _Unchanged(Record):
     """The weights that both models share."""
 
     weights: tuple[str, ...]  # paths
@@ -111,7 +111,7 @@ class DiffReport(Report):
     total: Totals
     causes: tuple[Cause, ...]
     weights: tuple[WeightPair, ...]
-    same: Unchanged
+    same: _Unchanged
     config: tuple[ConfigDifference, ...]
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -147,7 +147,7 @@ class DiffReport(Report):
         yield html_table(("weight", self.a.name, self.b.name, "difference"), rows)
 
 
-class ModelTotal(Record):
+class _ModelTotal(Record):
     """A model of a comparison, with its difference to the first."""
 
     name: str
@@ -168,11 +168,11 @@ class MultiDiffReport(Report):
         return self.differences[0].a.name
 
     @property
-    def models(self) -> tuple[ModelTotal, ...]:
+    def models(self) -> tuple[_ModelTotal, ...]:
         """All models with their parameters."""
         first = self.differences[0]
-        others = (ModelTotal(name=x.b.name, parameters=x.total.b, delta=x.delta) for x in self.differences)
-        return (ModelTotal(name=first.a.name, parameters=first.total.a, delta=0), *others)
+        others = (_ModelTotal(name=x.b.name, parameters=x.total.b, delta=x.delta) for x in self.differences)
+        return (_ModelTotal(name=first.a.name, parameters=first.total.a, delta=0), *others)
 
     @property
     def summary(self) -> str:
@@ -198,7 +198,7 @@ def diff(a: Model, b: Model) -> DiffReport:
         total=Totals(*totals, totals[1] - totals[0]),
         causes=explain_difference(ours, theirs),
         weights=changed,
-        same=Unchanged(
+        same=_Unchanged(
             weights=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
             parameters=sum(x.a.parameters for x in pairs if x.a and _same(x)),
             config=tuple(_common_name(x.key) for (x, y), found in keys if found is None and x and y),
@@ -317,6 +317,6 @@ def _key_difference(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifferenc
         a=a.value if a else None,
         b=b.value if b else None,
         moves=min((x.group for x in (a, b) if x), key=GROUPS.index),
-        default=Sides(a is not None and a.absent, b is not None and b.absent),
-        known=Sides(a is not None, b is not None),
+        default=_Sides(a is not None and a.absent, b is not None and b.absent),
+        known=_Sides(a is not None, b is not None),
     )

@@ -16,7 +16,7 @@ from ..training.lora_adapters import LinearMatrix, list_matrices
 
 LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
 """The kinds of matrices that quantization packs: all linear layers except routers."""
-MATRIX_KINDS = (*LINEAR_KINDS, "router", "kv_bias", "norm", "buffer", "rest")
+_MATRIX_KINDS = (*LINEAR_KINDS, "router", "kv_bias", "norm", "buffer", "rest")
 """Every parameter of a layer belongs to one of these kinds."""
 
 
@@ -38,7 +38,7 @@ class LayerKind(NamedTuple):
 
     def elements(self, name: str) -> int:
         """The elements of one kind in one layer."""
-        return self.sums[MATRIX_KINDS.index(name)]
+        return self.sums[_MATRIX_KINDS.index(name)]
 
 
 class BaseModel(Record):
@@ -155,7 +155,7 @@ def _outside_kind(x: Folded) -> str:
 
 
 def _layer_kind(block: Block, times: int) -> LayerKind:
-    sums, idle = dict.fromkeys(MATRIX_KINDS, 0), 0
+    sums, idle = dict.fromkeys(_MATRIX_KINDS, 0), 0
     for x in fold(block):
         size = int(x.weight.parameters)
         sums[_matrix_kind(x)] += size * int(x.copies)
@@ -176,4 +176,4 @@ def _matrix_kind(x: Folded) -> str:
         return "kv_bias" if key else "rest"
     if key:
         return "kv"
-    return {"mixer": "attention", "mtp": "attention"}.get(x.group, x.group if x.group in MATRIX_KINDS else "rest")
+    return {"mixer": "attention", "mtp": "attention"}.get(x.group, x.group if x.group in _MATRIX_KINDS else "rest")

@@ -9,14 +9,14 @@ from .explain_base import BaseModel
 from .hypotheses import Hypothesis, HypothesisSpace
 from .moves import Move
 
-TP_BITS = {1: 1.5, 2: 1.0, 4: 1.0, 8: 1.0, 16: 2.0}
+_TP_BITS = {1: 1.5, 2: 1.0, 4: 1.0, 8: 1.0, 16: 2.0}
 """Tensor-parallel degrees (1: a pipeline) and the bits of each."""
 
 
 def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield the parameters of single ranks, for the layouts that could give the number."""
     base = space.base
-    for tp, bits in TP_BITS.items():
+    for tp, bits in _TP_BITS.items():
         for pp in (1,) if tp > 1 else (2, 4, 8):
             layout = Layout(tp=tp, pp=pp)
             if 3 + bits > space.bits or not _could_match(base, number, layout) or layout_problems(base.tree, layout):

@@ -24,7 +24,7 @@ MIN_BITS_SAVED = 6.0
 """An explanation must be this many bits shorter than the number."""
 LISTED_BITS = 7.0
 """Candidates more than this many bits longer than the shortest are counted, not listed."""
-TRUNCATION_BITS = 1.5
+_TRUNCATION_BITS = 1.5
 """The cost of a truncated instead of a rounded number, such as 405B for 405.85 billion."""
 MAX_LISTED, MAX_NEAREST = 8, 3
 
@@ -129,7 +129,7 @@ def explain_name(name: RoundedNumber, bases: Sequence[BaseModel], models: int, m
     for base in bases:
         for way in all_hypotheses(HypothesisSpace(base=base, known_vocab_sizes={}, bits=12.0 if base.named else 6.0), 2):
             if not way.shape.moves and _needs_every_move(way, name):
-                bits = way.bits + _model_bits(base, models) + TRUNCATION_BITS * (not name.rounds(way.value))
+                bits = way.bits + _model_bits(base, models) + _TRUNCATION_BITS * (not name.rounds(way.value))
                 (found if name.low <= way.value < name.high else near).append(way._replace(bits=bits))
     report = Explanation(
         number=name.value, name=name.text, bounds=(name.low, name.high), like=_named_model(bases), models=models, candidates=()

@@ -26,7 +26,7 @@ from .moves import (
 MAX_MOVES = 3
 
 
-class LayerShape(NamedTuple):
+class _LayerShape(NamedTuple):
     """The layers after some moves."""
 
     moves: tuple[Move, ...]
@@ -39,7 +39,7 @@ class Hypothesis(NamedTuple):
     """One way to a number: a shape, a packing, and further changes."""
 
     base: BaseModel
-    shape: LayerShape
+    shape: _LayerShape
     packing: Packing = UNPACKED
     moves: tuple[Move, ...] = ()
     vocabulary: int | None = None
@@ -64,12 +64,12 @@ class HypothesisSpace(Record):
     bits: float  # the limit of a hypothesis, without the bits of the model's name
 
     @cached_property
-    def base_shape(self) -> LayerShape:
+    def base_shape(self) -> _LayerShape:
         """The unchanged base."""
-        return LayerShape((), tuple((kind, kind.times) for kind in self.base.kinds), self.base.total, 0.0)
+        return _LayerShape((), tuple((kind, kind.times) for kind in self.base.kinds), self.base.total, 0.0)
 
     @cached_property
-    def shapes(self) -> tuple[LayerShape, ...]:
+    def shapes(self) -> tuple[_LayerShape, ...]:
         """The base with its own or other KV heads, and a few layers more or less."""
         found = []
         for depth, kinds in depth_moves(self.base):
@@ -78,7 +78,7 @@ class HypothesisSpace(Record):
                 moves = tuple(x for x in (depth, move) if x is not None)
                 bits = sum(x.bits for x in moves)
                 if bits <= self.bits:
-                    found.append(LayerShape(moves, kinds, value + (move.value if move else 0), bits))
+                    found.append(_LayerShape(moves, kinds, value + (move.value if move else 0), bits))
         return tuple(found)
 
     @cached_property
@@ -106,7 +106,7 @@ class HypothesisSpace(Record):
         """The sets of adapters."""
         return tuple(adapter_sets(self.base))
 
-    def saved(self, shape: LayerShape, packing: Packing) -> int | None:
+    def saved(self, shape: _LayerShape, packing: Packing) -> int | None:
         """The elements that packing saves (negative if FP8 adds scales); None if the elements do not divide evenly."""
         if packing is UNPACKED:
             return 0
@@ -119,7 +119,7 @@ class HypothesisSpace(Record):
             whole += self.base.vocabulary * self.base.outside_layers["head_row"]
         return whole - whole // packing.divisor - more if whole and whole % packing.divisor == 0 else None
 
-    def stored_counts(self) -> Iterator[tuple[LayerShape, Packing, int, float]]:
+    def stored_counts(self) -> Iterator[tuple[_LayerShape, Packing, int, float]]:
         """Yield every shape in every packing, with its count and its bits."""
         for shape in self.shapes:
             for packing in self.packings:
@@ -130,7 +130,7 @@ class HypothesisSpace(Record):
                 if saved is not None:
                     yield shape, packing, shape.value - saved, bits
 
-    def compatible_moves(self, shape: LayerShape, packing: Packing) -> list[Move]:
+    def compatible_moves(self, shape: _LayerShape, packing: Packing) -> list[Move]:
         """The moves that can be combined with a shape and its packing."""
         room = self.bits - shape.bits - packing.bits
         found = [x for x in (*self.moves, *self._norms(shape.kinds)) if x.bits <= room]

@@ -75,7 +75,7 @@ class FlopsRow(Record):
         return 3 * self.forward
 
 
-class ConventionCount(Record):
+class _ConventionCount(Record):
     """The FLOPs of a training step as one convention counts them."""
 
     title: str
@@ -146,10 +146,10 @@ class FlopsReport(Report):
         return plain_number(self.per_token)
 
     @property
-    def convention_counts(self) -> Mapping[str, ConventionCount]:
+    def convention_counts(self) -> Mapping[str, _ConventionCount]:
         """The training step by each convention."""
         return {
-            x.name: ConventionCount(
+            x.name: _ConventionCount(
                 title=x.title,
                 formula=x.train.symbol,
                 per_token=int(x.train),

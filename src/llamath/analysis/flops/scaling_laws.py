@@ -13,17 +13,17 @@ from typing import ClassVar
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 
-PF_DAY = 8.64e19
-CHINCHILLA = "Hoffmann et al. 2022, arXiv:2203.15556"
-CHINCHILLA_DATA = "fitted to over 400 models of 70M to 16B parameters and 5B to 500B tokens"
+_PF_DAY = 8.64e19
+_CHINCHILLA = "Hoffmann et al. 2022, arXiv:2203.15556"
+_CHINCHILLA_DATA = "fitted to over 400 models of 70M to 16B parameters and 5B to 500B tokens"
 
-APPROACH_1 = (
+_APPROACH_1 = (
     (400e6, 1.92e19), (1e9, 1.21e20), (10e9, 1.23e22), (67e9, 5.76e23), (175e9, 3.85e24),
     (280e9, 9.90e24), (520e9, 3.43e25), (1e12, 1.27e26), (10e12, 1.30e28),
 )  # fmt: skip
 """Parameters and training FLOPs as table 3 of Hoffmann et al. prints them."""
 
-APPROACH_2 = (
+_APPROACH_2 = (
     (400e6, 1.84e19), (1e9, 1.20e20), (10e9, 1.32e22), (67e9, 6.88e23), (175e9, 4.54e24),
     (280e9, 1.18e25), (520e9, 4.19e25), (1e12, 1.59e26), (10e12, 1.75e28),
 )  # fmt: skip
@@ -64,7 +64,7 @@ class ScalingLaw(Record):
         return exp(low)
 
 
-def interpolate_table(rows: tuple[tuple[float, float], ...]) -> Callable[[float], float]:
+def _interpolate_table(rows: tuple[tuple[float, float], ...]) -> Callable[[float], float]:
     """Straight lines between the logarithms of a printed table; outside of it on with its mean slope."""
     points = [(log(n), log(c / (6 * n))) for n, c in rows]
     (x0, y0), (x1, y1) = points[0], points[-1]
@@ -87,7 +87,7 @@ def parametric(A: float, B: float, alpha: float, beta: float) -> Callable[[float
 
 def _kaplan(x: float) -> float:
     """N = 1.3e9 · C_min^0.73 with C_min in PF-days; a batch of the critical size takes C = 2·C_min (their sections 5.1 and 6.1)."""
-    return log(2 * PF_DAY) + (x - log(1.3e9)) / 0.73 - log(6) - x
+    return log(2 * _PF_DAY) + (x - log(1.3e9)) / 0.73 - log(6) - x
 
 
 LAWS = {
@@ -96,24 +96,24 @@ LAWS = {
         ScalingLaw(
             name="hoffmann-1",
             says="minima of training curves (N ∝ C^0.50), through the printed table 3",
-            source=CHINCHILLA,
-            trained=CHINCHILLA_DATA,
+            source=_CHINCHILLA,
+            trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=interpolate_table(APPROACH_1),
+            curve=_interpolate_table(_APPROACH_1),
         ),
         ScalingLaw(
             name="hoffmann-2",
             says="profiles of equal FLOPs (N ∝ C^0.49), through the printed table A3",
-            source=CHINCHILLA,
-            trained=CHINCHILLA_DATA,
+            source=_CHINCHILLA,
+            trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=interpolate_table(APPROACH_2),
+            curve=_interpolate_table(_APPROACH_2),
         ),
         ScalingLaw(
             name="hoffmann-3",
             says="parametric loss (N ∝ C^0.46), unrounded: A 406.401, B 410.723, α 0.339171, β 0.284908; 6 to 19 % above their table A3",
-            source=f"{CHINCHILLA}; the unrounded values are those of its TeX source, quoted by arXiv:2404.10102",
-            trained=CHINCHILLA_DATA,
+            source=f"{_CHINCHILLA}; the unrounded values are those of its TeX source, quoted by arXiv:2404.10102",
+            trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
             curve=parametric(406.401018, 410.722827, 0.33917084, 0.2849083),
         ),

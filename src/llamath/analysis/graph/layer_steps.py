@@ -12,7 +12,7 @@ from .graph_builder import GraphBuilder
 from .mlp_steps import mlp_steps, per_layer_input_steps
 from .state_space_steps import gated_delta_net, mamba2, short_conv
 
-MIXERS: dict[type[Block], Callable[..., str]] = {
+_MIXERS: dict[type[Block], Callable[..., str]] = {
     Attention: attention_steps,
     LatentAttention: latent_attention,
     GatedDeltaNet: gated_delta_net,
@@ -32,7 +32,7 @@ def layer_steps(t: GraphBuilder, block: Layer, x: str) -> str:
 def _attn_branch(t: GraphBuilder, block: Layer, x: str) -> str:
     """Add the attention branch, in which tokens mix."""
     assert block.attn is not None
-    steps = next(steps for kind, steps in MIXERS.items() if isinstance(block.attn, kind))
+    steps = next(steps for kind, steps in _MIXERS.items() if isinstance(block.attn, kind))
     return t.norm("attn_out_norm", block.attn_out_norm, steps(t, "attn", block.attn, x))
 
 

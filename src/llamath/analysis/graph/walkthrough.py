@@ -99,7 +99,7 @@ def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | Non
     return Walkthrough(at=at, batch=batch, stages=stages)
 
 
-def block_steps(block: Layer, width: int, at: ForwardPass, batch: int = 1) -> tuple[Operation, ...]:
+def _block_steps(block: Layer, width: int, at: ForwardPass, batch: int = 1) -> tuple[Operation, ...]:
     """Return the steps of one layer."""
     trail = GraphBuilder(block, at, batch, width)
     layer_steps(trail, block, HIDDEN_STATES)
@@ -111,7 +111,7 @@ def _layer_stages(tree: Decoder, at: ForwardPass, batch: int, shown: int | None)
     made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
     for block, n in tree.layers.distinct():
         assert isinstance(block, Layer)
-        steps = block_steps(block, tree.width, at, batch)
+        steps = _block_steps(block, tree.width, at, batch)
         first, ids, times = made.get(key := tuple(x.key for x in steps), (steps, set(), 0))
         made[key] = (first, ids | {id(block)}, times + int(n))
     for steps, ids, times in made.values():

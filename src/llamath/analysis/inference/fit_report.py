@@ -22,15 +22,15 @@ from .speed_limits import SpeedLimits, speed_limits
 if TYPE_CHECKING:
     from ...model import Model
 
-SMALLER_DTYPES = ("fp8", "mxfp4", "awq", "q4_k_m", "q2_k")
+_SMALLER_DTYPES = ("fp8", "mxfp4", "awq", "q4_k_m", "q2_k")
 """Smaller dtypes that are tried, from large to small; MXFP4 packs only the experts of a mixture."""
-GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
+_GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 """Numbers of GPUs that are tried if fewer are too few."""
 MAX_TP, MAX_PP = 256, 1024
 """The largest tensor and pipeline parallelism that is tried."""
 
 
-class FitAlternative(Record):
+class _FitAlternative(Record):
     """One change with which the model would fit, and the memory of the most loaded GPU with it."""
 
     change: str  # as an option of the command line
@@ -38,7 +38,7 @@ class FitAlternative(Record):
     total: int
 
 
-class GPUMemory(Record):
+class _GPUMemory(Record):
     """The memory of one GPU, in bytes."""
 
     gpu: int
@@ -70,7 +70,7 @@ class FitReport(Report):
     max_context: int | None  # None: any
     max_batch: int | None
     ceilings: SpeedLimits | None  # None: the bandwidth is unknown
-    instead: tuple[FitAlternative, ...] = ()
+    instead: tuple[_FitAlternative, ...] = ()
     notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -90,12 +90,12 @@ class FitReport(Report):
         return self.total <= self.gpu.memory
 
     @property
-    def per_gpu(self) -> Iterator[GPUMemory]:
+    def per_gpu(self) -> Iterator[_GPUMemory]:
         """The memory of every GPU."""
         parts = ("weights", "kv_cache", "activations", "logits", "overhead", "total")
         for x in self.stages:
             for rank in range(x.gpus):
-                yield GPUMemory(
+                yield _GPUMemory(
                     gpu=x.stage * x.gpus + rank,
                     stage=x.stage,
                     rank=rank,
@@ -222,24 +222,24 @@ def _layout_notes(shards: ShardedModel, context: int) -> Iterator[str]:
         yield f"TP {layout.tp} keeps {all_ranks / one_copy:.3g} copies of the KV cache, which cannot be split over as many ranks"
 
 
-def _alternatives(calculator: MemoryCalculator, gpu: Device, count: int, max_context: int | None) -> Iterator[FitAlternative]:
+def _alternatives(calculator: MemoryCalculator, gpu: Device, count: int, max_context: int | None) -> Iterator[_FitAlternative]:
     """Yield single changes with which the model fits: a smaller dtype, a shorter context, a smaller cache, other GPUs."""
     yield from _smaller_dtypes(calculator, gpu, count)
     if max_context and (total := _max_memory(calculator, gpu, count, max_context)):
         what = f"{format_count(max_context, 'token')} instead of {calculator.context:,}"
-        yield FitAlternative(change=f"--context {max_context}", what=what, total=total)
+        yield _FitAlternative(change=f"--context {max_context}", what=what, total=total)
     if calculator.kv_dtype not in ("fp8", "int8"):
         smaller = MemoryCalculator(calculator.model, calculator.request.replace(kv_dtype="fp8"), calculator.stored)
         if (total := _max_memory(smaller, gpu, count)) and total <= gpu.memory:
-            yield FitAlternative(change="--kv-dtype fp8", what="the KV cache in 8 bits", total=total)
+            yield _FitAlternative(change="--kv-dtype fp8", what="the KV cache in 8 bits", total=total)
     yield from _other_gpus(calculator, gpu, count)
 
 
-def _smaller_dtypes(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[FitAlternative]:
+def _smaller_dtypes(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[_FitAlternative]:
     """Yield the two largest of the smaller dtypes that fit."""
     found, before = 0, sum(x.bytes for x in calculator.weights)
     has_experts = any(x.num_experts for x in fold(calculator.tree))
-    for name in SMALLER_DTYPES if has_experts else [x for x in SMALLER_DTYPES if x != "mxfp4"]:
+    for name in _SMALLER_DTYPES if has_experts else [x for x in _SMALLER_DTYPES if x != "mxfp4"]:
         smaller = MemoryCalculator(calculator.model, calculator.request.replace(dtype=name))
         try:
             weights, total = sum(x.bytes for x in smaller.weights), _max_memory(smaller, gpu, count)
@@ -247,20 +247,20 @@ def _smaller_dtypes(calculator: MemoryCalculator, gpu: Device, count: int) -> It
             continue
         if weights < before and total and total <= gpu.memory and found < 2:
             found += 1
-            yield FitAlternative(change=f"--dtype {name}", what=f"weights of {weights / 1e9:,.1f} GB in all", total=total)
+            yield _FitAlternative(change=f"--dtype {name}", what=f"weights of {weights / 1e9:,.1f} GB in all", total=total)
 
 
-def _other_gpus(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[FitAlternative]:
+def _other_gpus(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[_FitAlternative]:
     """Yield the smallest larger number of the same GPU, and the smallest larger GPU in the same number."""
-    for n in GPU_COUNTS:
+    for n in _GPU_COUNTS:
         full_nodes = n <= gpu.node or n % gpu.node == 0
         if n > count and full_nodes and (total := _max_memory(calculator, gpu, n)) and total <= gpu.memory:
-            yield FitAlternative(change=f"--on {gpus_option(n, gpu)}", what="more of these GPUs", total=total)
+            yield _FitAlternative(change=f"--on {gpus_option(n, gpu)}", what="more of these GPUs", total=total)
             break
     for other in sorted(devices(), key=lambda x: x.memory):
         if other.memory > gpu.memory and (total := _max_memory(calculator, other, count)) and total <= other.memory:
             what = f"the smallest that fits, {other.memory / 2**30:.1f} GiB each"
-            yield FitAlternative(change=f"--on {gpus_option(count, other)}", what=what, total=total)
+            yield _FitAlternative(change=f"--on {gpus_option(count, other)}", what=what, total=total)
             break
 
 

@@ -45,7 +45,7 @@ class MemoryRequest(Record):
     imatrix: bool | None = None  # GGUF types chosen with an importance matrix; None: where the type needs one
 
 
-class ContextMemory(Record):
+class _ContextMemory(Record):
     """The memory at one context, in bytes."""
 
     dtype: str
@@ -93,17 +93,17 @@ class MemoryLimit(Record):
     fits: bool  # whether the request does
 
 
-class MemoryReport(ContextMemory, Report):
+class MemoryReport(_ContextMemory, Report):
     """The memory at the longest of the requested contexts, the totals at all of them, and what fits within a limit."""
 
     model: Model
-    contexts: tuple[ContextMemory, ...]
+    contexts: tuple[_ContextMemory, ...]
     limit: MemoryLimit | None = None
     notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source"),
-        *(*ContextMemory.json_fields, "lines", "letters", "contexts", "*limit", "notes"),
+        *(*_ContextMemory.json_fields, "lines", "letters", "contexts", "*limit", "notes"),
     )
 
     @property
@@ -206,7 +206,7 @@ class MemoryCalculator:
         """The model's notes, and those of the checkpoint that its weights are from."""
         return (*self.model.notes, *(self.stored.notes if self.stored else ()))
 
-    def at(self, context: int, batch: int) -> ContextMemory:
+    def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
         weights = sum(x.bytes for x in self.weights)
         cache, size = kv_cache_size(self.tree, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
@@ -218,7 +218,7 @@ class MemoryCalculator:
             MemoryLine(what="logits", bytes=logits, formula=f"B·V·4 = {batch:,}·{vocab:,}·4, of the last position, in fp32"),
         ]
         overhead = overhead_line(sum(x.bytes for x in dynamic), "everything but the weights")
-        return ContextMemory(
+        return _ContextMemory(
             dtype=self.packer.name if self.stored is None else AS_STORED,
             kv_dtype=self.kv_dtype,
             context=context,

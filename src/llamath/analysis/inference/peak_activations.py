@@ -35,10 +35,10 @@ def _branches(layers: Stack) -> Iterator[tuple[str, Dim]]:
     for layer, _ in layers.distinct():
         for name, child in layer.children:
             if isinstance(child, Block):
-                yield name, branch_activations(child)
+                yield name, _branch_activations(child)
 
 
-def branch_activations(block: Block) -> Dim:
+def _branch_activations(block: Block) -> Dim:
     """Return the elements that a branch holds for each token besides the rows of the model's width."""
     if isinstance(block, MoE):
         return _mixture(block)
@@ -54,8 +54,8 @@ def _mixture(block: MoE) -> Dim:
     live = block.experts.active or 1
     ((expert, _), *_) = block.experts.distinct()
     reads = next(_linears(expert)).weight.shape[1]
-    routed = total((product((live, total((reads, branch_activations(expert))))), block.router.weight.shape[0]))
-    shared = branch_activations(block.shared) if block.shared is not None else Dim.const(0)
+    routed = total((product((live, total((reads, _branch_activations(expert))))), block.router.weight.shape[0]))
+    shared = _branch_activations(block.shared) if block.shared is not None else Dim.const(0)
     return routed if routed >= shared else shared
 
 

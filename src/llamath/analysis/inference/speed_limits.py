@@ -17,7 +17,7 @@ from ..flops.flop_count import forward_flops
 from .gpu_shards import ShardedModel
 
 Bound = Literal["memory", "compute"]
-ASSUMPTIONS = (
+_ASSUMPTIONS = (
     "the data sheet's bandwidth and dense FLOP/s, every byte read once",
     "no time for communication, kernel launches, softmax, norms or sampling",
 )
@@ -45,7 +45,7 @@ class SpeedLimit(Record):
         return self.flops / self.bytes
 
 
-class Roof(NamedTuple):
+class _Roof(NamedTuple):
     """The bounds of a device: bytes per second, and FLOP/s in the dtype of the matrix products; None if no rate is published."""
 
     bandwidth: int
@@ -56,7 +56,7 @@ class Roof(NamedTuple):
 class SpeedLimits(Record):
     """The bounds of one layout on one device."""
 
-    roof: Roof
+    roof: _Roof
     decode: SpeedLimit
     prefill: SpeedLimit | None  # None: the vendor publishes no FLOP/s
     assumptions: tuple[str, ...]
@@ -64,10 +64,10 @@ class SpeedLimits(Record):
     json_fields: ClassVar[tuple[str, ...]] = ("decode", "prefill", "peak=roof.peak", "peak_dtype=roof.dtype", "assumptions")
 
 
-def find_roof(device: Device, scheme: str, compute: str) -> Roof:
+def find_roof(device: Device, scheme: str, compute: str) -> _Roof:
     """Return the roof of a device for weights in a scheme."""
     found = next((x for x in compute_dtypes(scheme, compute) if x in device.flops), "")
-    return Roof(device.bandwidth, device.flops.get(found), found)
+    return _Roof(device.bandwidth, device.flops.get(found), found)
 
 
 def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
 def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int) -> SpeedLimits:
     """Return the bounds of decode at a context with a batch, and of prefill of prompts of that length."""
     over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
-    assumed = [*ASSUMPTIONS, _computed(over)]
+    assumed = [*_ASSUMPTIONS, _computed(over)]
     if shards.layout.pp > 1:
         assumed.append("decode: one batch in flight, so stages take turns; prefill: chunks keep all stages busy")
     if any(x.num_experts for x in shards.leaves):
@@ -87,12 +87,12 @@ def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int)
     return SpeedLimits(
         roof=over,
         decode=decode_limit(shards, over, context, batch),
-        prefill=prefill_limit(shards, over, context, batch) if over.peak else None,
+        prefill=_prefill_limit(shards, over, context, batch) if over.peak else None,
         assumptions=tuple(assumed),
     )
 
 
-def decode_limit(shards: ShardedModel, over: Roof, context: int, batch: int) -> SpeedLimit:
+def decode_limit(shards: ShardedModel, over: _Roof, context: int, batch: int) -> SpeedLimit:
     """Return the bound of decode: each stage reads the weights of the tokens and the whole cache, one stage after another."""
     weights = sum(shards.weight_reads(batch))
     cache = sum(shards.kv_cache(i, context, batch) for i in range(len(shards.stages)))
@@ -100,18 +100,18 @@ def decode_limit(shards: ShardedModel, over: Roof, context: int, batch: int) -> 
     return _speed(batch, weights + cache, work, over)
 
 
-def prefill_limit(shards: ShardedModel, over: Roof, context: int, batch: int) -> SpeedLimit:
+def _prefill_limit(shards: ShardedModel, over: _Roof, context: int, batch: int) -> SpeedLimit:
     """Return the bound of prefill: all stages work at once, and the weights are read once."""
     layout = shards.layout
     work = forward_flops(shards.tree, ForwardPass.prefill(context, last=True), batch).total
     return _speed(batch * context, max(shards.weight_reads(batch * context)), work // (layout.tp * layout.pp), over)
 
 
-def _speed(tokens: int, read: int, work: int, over: Roof) -> SpeedLimit:
+def _speed(tokens: int, read: int, work: int, over: _Roof) -> SpeedLimit:
     reading, working = read / over.bandwidth, work / over.peak if over.peak else 0.0
     bound: Bound = "memory" if reading >= working else "compute"
     return SpeedLimit(tokens=tokens, bytes=read, flops=work, seconds=max(reading, working), bound=bound)
 
 
-def _computed(over: Roof) -> str:
+def _computed(over: _Roof) -> str:
     return f"products at the {over.dtype} rate, {over.peak / 1e12:,.0f} TFLOP/s" if over.peak else "no FLOP/s are published"

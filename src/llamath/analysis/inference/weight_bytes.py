@@ -35,7 +35,7 @@ MAX_LAYERS = 100_000
 """The most layers, and experts of a layer, that get GGUF types one by one."""
 
 
-class StoredWeight(NamedTuple):
+class _StoredWeight(NamedTuple):
     """A folded weight with its codec and the bytes of one copy."""
 
     leaf: Folded
@@ -49,7 +49,7 @@ class StoredWeight(NamedTuple):
         return self.bytes * int(self.leaf.copies)
 
 
-class CodecTotal(NamedTuple):
+class _CodecTotal(NamedTuple):
     """All weights with one codec."""
 
     codec: str
@@ -62,7 +62,7 @@ class WeightStorage(Record):
     """The weights in one dtype or scheme."""
 
     packer: WeightFormat
-    weights: tuple[StoredWeight, ...]
+    weights: tuple[_StoredWeight, ...]
 
     @property
     def bytes(self) -> int:
@@ -79,13 +79,13 @@ class WeightStorage(Record):
         """Bits per weight, on average."""
         return 8 * self.bytes / (self.elements or 1)
 
-    def sums(self) -> list[CodecTotal]:
+    def sums(self) -> list[_CodecTotal]:
         """Return the totals by codec, largest first."""
-        found: dict[str, CodecTotal] = {}
+        found: dict[str, _CodecTotal] = {}
         for x in self.weights:
-            old, copies = found.get(x.codec, CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
+            old, copies = found.get(x.codec, _CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
             size = int(x.leaf.weight.parameters) * copies
-            found[x.codec] = CodecTotal(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
+            found[x.codec] = _CodecTotal(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
         return sorted(found.values(), key=lambda x: -x.bytes)
 
 
@@ -154,11 +154,11 @@ def _packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
 
 
-def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:
+def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> _StoredWeight:
     if packed and packer.matrix_bytes is not None:
         out, into = leaf.weight.shape
-        return StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
-    return StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))
+        return _StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
+    return _StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))
 
 
 class _TensorWeights(NamedTuple):
@@ -168,10 +168,10 @@ class _TensorWeights(NamedTuple):
     leaves: tuple[Folded, ...]
 
 
-def _gguf_mix(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
+def _gguf_mix(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[_StoredWeight]:
     parts = gguf_tensors(tree, gguf.names)
     leaves = {x.tensor: x.leaves for x in parts}
-    merged: dict[tuple[str, int, str], StoredWeight] = {}
+    merged: dict[tuple[str, int, str], _StoredWeight] = {}
     layers: dict[tuple[str, int, str], list[int]] = {}
     for tensor, dtype in assign_types(
         packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.is_pure
@@ -180,7 +180,7 @@ def _gguf_mix(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bo
             size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
             key = (leaf.pattern, id(leaf.weight), dtype)
             old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
-            merged[key] = StoredWeight(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
+            merged[key] = _StoredWeight(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
             layers.setdefault(key, []).append(tensor.layer)
     for key, x in merged.items():
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))

@@ -53,7 +53,7 @@ def sum_costs(parts: Iterable[ForwardCost]) -> ForwardCost:
     return ForwardCost(*map(sum, zip(*parts, strict=True)))
 
 
-class AchievedRates(NamedTuple):
+class _AchievedRates(NamedTuple):
     """The FLOP/s and bytes/s that a GPU reaches in practice."""
 
     matmul: float
@@ -61,16 +61,16 @@ class AchievedRates(NamedTuple):
     memory: float
 
 
-def achieved_rates(device: Device, dtype: str, compute: str) -> AchievedRates | None:
+def achieved_rates(device: Device, dtype: str, compute: str) -> _AchievedRates | None:
     """Return the rates of a device; None where no FLOP/s figure is published."""
     over = find_roof(device, dtype, compute)
-    return AchievedRates(MATMUL_EFFICIENCY * over.peak, ATTENTION_EFFICIENCY * over.peak, over.bandwidth) if over.peak else None
+    return _AchievedRates(MATMUL_EFFICIENCY * over.peak, ATTENTION_EFFICIENCY * over.peak, over.bandwidth) if over.peak else None
 
 
 class MicrobatchCosts:
     """The costs of a model's parts on one kind of GPU; each part is computed once per layout."""
 
-    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: AchievedRates) -> None:
+    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: _AchievedRates) -> None:
         self.tree, self.context, self.kernels, self.rates = tree, context, kernels, rates
         self._costs: dict[tuple[object, ...], ForwardCost] = {}
         self._folded: dict[int, list[Folded]] = {}

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
 """The default batch: DEFAULT_BATCH_TOKENS, or MIN_BATCH_TOKENS_PER_GPU for each GPU if that is more."""
-DEFAULT_TOP = 10
-MAX_BATCH_TOKENS = 2**40
-MAX_VARIANTS = 20_000
+_DEFAULT_TOP = 10
+_MAX_BATCH_TOKENS = 2**40
+_MAX_VARIANTS = 20_000
 """The search ends after this many variants, even with fewer plans than were asked for."""
 
 
@@ -39,7 +39,7 @@ class PlanRequest(Record):
     batch_tokens: int | None = None  # of a step
     flash: bool = True
     fixed: Mapping[str, int] = MappingProxyType({})  # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
-    top: int = DEFAULT_TOP
+    top: int = _DEFAULT_TOP
     tokens: int | None = None  # of the whole training
 
 
@@ -189,7 +189,7 @@ class _Search:
         """Yield the fastest variant of each layout that fits, fastest layout first."""
         found, tries = 0, 0
         too_large: dict[int, list[Layout]] = {}
-        while queue and found < self.request.top and tries < MAX_VARIANTS:
+        while queue and found < self.request.top and tries < _MAX_VARIANTS:
             _, i, timed = heapq.heappop(queue)
             layout, tries = timed.pop()[2], tries + 1
             if self._fits(layout, too_large.setdefault(i, [])):
@@ -249,7 +249,7 @@ def _padded_vocab(model: Model, layout: Layout) -> int | None:
 def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int:
     """Return the sequences per step: as asked, or else a number near the default batch that the GPUs divide evenly."""
     if batch_tokens is not None:
-        if batch_tokens % context or not 0 < batch_tokens < MAX_BATCH_TOKENS:
+        if batch_tokens % context or not 0 < batch_tokens < _MAX_BATCH_TOKENS:
             near = max(batch_tokens // context, 1) * context
             raise LlamathError(
                 f"a batch of {batch_tokens:,} tokens is not a multiple of the sequence length {context:,}", hint=f"batch_tokens {near:,}"

@@ -24,13 +24,13 @@ from .layout_space import MAX_TP, Rejected, divisors
 if TYPE_CHECKING:
     from ...model import Model
 
-MAX_LISTED_STAGES = 8
+_MAX_LISTED_STAGES = 8
 """Stages are listed one by one up to this number."""
 MAX_BATCH = 2**20
 """The largest number of concurrent sequences of a replica."""
 
 
-class ServePlan(Record):
+class _ServePlan(Record):
     """One way to split the model over the GPUs of a replica."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -67,7 +67,7 @@ class ServeReport(Report):
     latency: float | None
     dtype: str
     kv_dtype: str
-    plans: tuple[ServePlan, ...]
+    plans: tuple[_ServePlan, ...]
     rejected: tuple[Rejected, ...]
     too_large: tuple[Rejected, ...]  # splits that do not fit one sequence per stage, or miss the latency
     notes: tuple[str, ...]
@@ -118,10 +118,10 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
         raise LlamathError("the latency should be positive", hint="latency 50ms")
     rejected: list[Rejected] = []
     short: list[Rejected] = []
-    found: list[ServePlan] = []
+    found: list[_ServePlan] = []
     for layout in _possible_splits(model, gpus, device, rejected):
         one = _best_batch(ShardedModel(sizes, layout), on, latency)
-        if isinstance(one, ServePlan):
+        if isinstance(one, _ServePlan):
             found.append(one)
         else:
             short.append(one)
@@ -140,10 +140,10 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
     )
 
 
-def _notes(model: Model, found: list[ServePlan], rejected: list[Rejected]) -> Iterator[str]:
+def _notes(model: Model, found: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
     """Note how the pipeline splits the layers, and the possible TP degrees if some are rejected."""
     best = max(found, key=lambda x: x.rate, default=None)
-    if best is not None and 1 < best.layout.pp <= MAX_LISTED_STAGES:
+    if best is not None and 1 < best.layout.pp <= _MAX_LISTED_STAGES:
         yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
         yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
@@ -170,7 +170,7 @@ def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rej
     yield from (Layout(tp=tp, pp=pp) for tp in tensor for pp in pipeline if gpus % (tp * pp) == 0)
 
 
-def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> ServePlan | Rejected:
+def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> _ServePlan | Rejected:
     """Return the plan with the largest batch that fits and meets the latency, or the reason why none does."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
     over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
@@ -190,7 +190,7 @@ def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | N
         return Rejected(what=name, why=f"at least {decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms per token")
     each = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
     speed = decode_limit(shards, over, context, each)
-    return ServePlan(
+    return _ServePlan(
         layout=layout,
         replicas=gpus // (layout.tp * layout.pp),
         batch=each * layout.pp,

@@ -35,7 +35,7 @@ Times = tuple[float, float, float, float]
 """Seconds of compute, and of tensor-, context- and expert-parallel communication."""
 
 
-class BytesSent(NamedTuple):
+class _BytesSent(NamedTuple):
     """Bytes that one GPU communicates in a step, by kind of parallelism: whole buffers, before they are divided among ranks."""
 
     tensor: float
@@ -60,7 +60,7 @@ class StepTime(Record):
     bubble: float
     data: float  # not overlapped
     update: float
-    sent: BytesSent
+    sent: _BytesSent
 
     @property
     def step(self) -> float:
@@ -207,10 +207,10 @@ class _Step:
         """Seconds of compute available for overlap: one microbatch under ZeRO-0 and 1, otherwise all."""
         return microbatch * (self.layout.count if self.layout.zero >= 2 else 1)
 
-    def _bytes_sent(self, x: ForwardCost) -> BytesSent:
+    def _bytes_sent(self, x: ForwardCost) -> _BytesSent:
         layout, m = self.layout, self.layout.count
         again = layout.recompute == "full"
-        return BytesSent(
+        return _BytesSent(
             tensor=m * (2 + again) * x.tensor,
             context=m * (3 + again) * x.context,
             expert=m * (2 + again) * x.expert,

@@ -13,7 +13,7 @@ from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ...core.tree import Folded, fold
 
-TARGET_SETS = {
+_TARGET_SETS = {
     "qv": ("q", "v"),
     "attention": ("q", "k", "v", "o"),
     "mlp": ("gate", "up", "down"),
@@ -71,7 +71,7 @@ def build_adapters(
     ours, theirs = list_matrices(tree), list_matrices(tree, scheme)
     chosen = [x for target in targets for x in _matching(target, ours, theirs)]
     if not chosen:
-        raise LlamathError("adapters need at least one target", hint=f"sets of targets: {', '.join(TARGET_SETS)}")
+        raise LlamathError("adapters need at least one target", hint=f"sets of targets: {', '.join(_TARGET_SETS)}")
     whole = [x for target in saved for x in _matching(target, ours, theirs)]
     return LoraAdapters(rank=rank, targets=_unique(chosen), modules_to_save=_unique(whole))
 
@@ -127,7 +127,7 @@ def _unique(found: Iterable[LinearMatrix]) -> tuple[LinearMatrix, ...]:
 
 def _matching(target: str, ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[LinearMatrix]:
     """Return the matrices that a target names."""
-    if target in TARGET_SETS:
+    if target in _TARGET_SETS:
         found = [x for x in theirs if _in_set(target, x)]
     else:
         found = [x for x in ours if _ends_with(x.name, target)] or [x for x in theirs if _ends_with(x.name, target)]
@@ -143,7 +143,7 @@ def _matching(target: str, ours: Sequence[LinearMatrix], theirs: Sequence[Linear
 def _in_set(name: str, x: LinearMatrix) -> bool:
     inside = x.paths[0].startswith("layers.") and x.group != "router"
     return inside and (
-        not TARGET_SETS[name] or any(path.rpartition(".")[2] in TARGET_SETS[name] and _belongs(name, path) for path in x.paths)
+        not _TARGET_SETS[name] or any(path.rpartition(".")[2] in _TARGET_SETS[name] and _belongs(name, path) for path in x.paths)
     )
 
 
@@ -158,7 +158,7 @@ def _ends_with(name: str, target: str) -> bool:
 
 def _target_names(ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[str]:
     """The possible names of targets: the last parts of all names, and the sets."""
-    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *TARGET_SETS)))
+    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *_TARGET_SETS)))
 
 
 def split_targets(names: Iterable[str]) -> Iterator[str]:

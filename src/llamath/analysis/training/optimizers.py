@@ -44,10 +44,10 @@ def _adafactor(x: WeightShard, size: int) -> int:
 
 
 def _muon(x: WeightShard, size: int) -> int:
-    return _momentum(x, size) if is_muon_matrix(x) else _adamw(x, size)
+    return _momentum(x, size) if _is_muon_matrix(x) else _adamw(x, size)
 
 
-def is_muon_matrix(x: WeightShard) -> bool:
+def _is_muon_matrix(x: WeightShard) -> bool:
     """Whether Muon updates a weight: matrices inside the layers, except convolutions."""
     return x.role == "matmul" and len(x.shape) == 2 and x.group != "head" and not x.pattern.endswith("conv.weight")
 

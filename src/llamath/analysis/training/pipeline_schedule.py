@@ -24,7 +24,7 @@ from .saved_activations import (
     saved_by_loss,
 )
 
-UNEVEN_UNDER_EP = ("experts", "inputs of experts", "outputs of experts")
+_UNEVEN_UNDER_EP = ("experts", "inputs of experts", "outputs of experts")
 """Activations whose size depends on how many tokens are routed to the experts of a rank."""
 
 
@@ -118,7 +118,7 @@ def activation_lines(shares: Iterable[SavedCopies], layout: Layout, context: int
         groups.setdefault(x.saved.what, []).append(x)
     for what, same in groups.items():
         if size := total_bytes(same, layout, context):
-            uneven = layout.ep > 1 and what in UNEVEN_UNDER_EP
+            uneven = layout.ep > 1 and what in _UNEVEN_UNDER_EP
             formula = _formula(same, layout, context) + (", with tokens spread evenly over experts" if uneven else "")
             yield MemoryLine(what=what, bytes=size, formula=formula, exact=not uneven and not any(x.saved.estimated for x in same))
 

@@ -34,9 +34,9 @@ from ...core.tree import Block, Stack, fold
 
 FP32, INDEX, MASK = 4, 8, 1
 """Bytes of an element that is saved in float32 regardless of the dtype, of an index, and of a dropout mask."""
-OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu"})
+_OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu"})
 """Activation functions whose derivative needs only the output."""
-DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
+_DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
 """Activation functions that transformers composes of several operations, with the number of tensors saved in between."""
 
 
@@ -68,13 +68,13 @@ class SavedTensor(NamedTuple):
 
 
 @singledispatch
-def saved_by_block(block: Block, k: Kernels) -> list[SavedTensor]:
+def _saved_by_block(block: Block, k: Kernels) -> list[SavedTensor]:
     """Return what a mixer or MLP saves besides its input; without a specific rule, the inputs and outputs of its linear layers."""
     linears = [x for _, x in block.children if isinstance(x, Linear)]
     return [SavedTensor("mixer states", _out(x) if x is not linears[-1] else 2 * _in(x), k.width, estimated=True) for x in linears]
 
 
-def saved_by_norm(block: Block | Stack | None, n: int, k: Kernels, heads: int = 1) -> list[SavedTensor]:
+def _saved_by_norm(block: Block | Stack | None, n: int, k: Kernels, heads: int = 1) -> list[SavedTensor]:
     """Return what a norm over n elements saves, applied to `heads` vectors per token."""
     one = next(iter(block), None) if isinstance(block, Stack) else block
     if not isinstance(one, Norm):
@@ -99,14 +99,14 @@ def _in(x: Linear) -> Dim:
     return x.weight.shape[1]
 
 
-@saved_by_block.register
+@_saved_by_block.register
 def _(block: Attention, k: Kernels) -> list[SavedTensor]:
     H, K, h = Dim.const(block.heads), Dim.const(block.kv_heads), Dim.const(block.head_dim)
     whole = (1, H * h, K * h) if block.qk_preprocess.across_heads else (0, h, h)
-    made = saved_by_norm(block.q_norm, whole[1], k, whole[0] or H)
+    made = _saved_by_norm(block.q_norm, whole[1], k, whole[0] or H)
     kv = (H * h, 0) if not (k.fused or k.flash) else (K * h, int(K))
     if block.k is not None:
-        made += saved_by_norm(block.k_norm, whole[2], k, whole[0] or K) + saved_by_norm(block.v_norm, h, k, K)
+        made += _saved_by_norm(block.k_norm, whole[2], k, whole[0] or K) + _saved_by_norm(block.v_norm, h, k, K)
         made += [SavedTensor("keys", kv[0], k.width, max_parts=kv[1]), SavedTensor("values", kv[0], k.width, max_parts=kv[1])]
     if k.fused_qkv and k.flash and not k.fused and block.rope is not None:
         made.append(SavedTensor("values, as part of q, k and v", (H + K) * h, k.width))
@@ -116,16 +116,16 @@ def _(block: Attention, k: Kernels) -> list[SavedTensor]:
     return [*made, SavedTensor("output of attention", H * h, k.width, for_weight_gradient=not k.flash or block.gate is not None)]
 
 
-@saved_by_block.register
+@_saved_by_block.register
 def _(block: LatentAttention, k: Kernels) -> list[SavedTensor]:
     H, n, p, v, r = (Dim.const(x) for x in (block.heads, block.nope_dim, block.rope_dim, block.v_dim, block.kv_lora_rank))
     made: list[SavedTensor] = []
     if block.q_down is not None:
         made += [
-            *saved_by_norm(block.q_norm, _out(block.q_down), k),
+            *_saved_by_norm(block.q_norm, _out(block.q_down), k),
             SavedTensor("latents", _out(block.q_down), k.width, "sequence", for_weight_gradient=True),
         ]
-    made += saved_by_norm(block.kv_norm, r, k)
+    made += _saved_by_norm(block.kv_norm, r, k)
     if k.fused or k.width == FP32:  # the norm's input is a part of what holds the rotary key too
         made.append(SavedTensor("latents", p, k.width, "sequence"))
     made.append(SavedTensor("latents", r, k.width, "sequence", for_weight_gradient=True))
@@ -149,17 +149,17 @@ def _scores(H: Dim, k: Kernels, softcap: float | None) -> Iterator[SavedTensor]:
         yield SavedTensor("softmax after dropout", each, k.width, is_score=True)
 
 
-@saved_by_block.register
+@_saved_by_block.register
 def _(block: MLP, k: Kernels) -> list[SavedTensor]:
     F = _out(block.up)
-    if block.gate is None and block.activation in OUTPUT_ONLY_ACTIVATIONS:
+    if block.gate is None and block.activation in _OUTPUT_ONLY_ACTIVATIONS:
         return [SavedTensor("MLP", F, k.width)]
     before = F if block.gate is None else 2 * F if k.fused else 3 * F
-    before = before if k.fused else before + DECOMPOSED_ACTIVATIONS.get(block.activation, 0) * F
+    before = before if k.fused else before + _DECOMPOSED_ACTIVATIONS.get(block.activation, 0) * F
     return [SavedTensor("MLP", before, k.width), SavedTensor("input of down", F, k.width, for_weight_gradient=True)]
 
 
-@saved_by_block.register
+@_saved_by_block.register
 def _(block: MoE, k: Kernels) -> list[SavedTensor]:
     top, expert = Dim.const(block.top_k), next(iter(block.experts))
     assert isinstance(expert, MLP)
@@ -169,36 +169,36 @@ def _(block: MoE, k: Kernels) -> list[SavedTensor]:
         made.append(SavedTensor("router", _in(block.router), FP32, "sequence"))
     made.append(SavedTensor("inputs of experts", top * d, k.width, "gathered", for_weight_gradient=True))
     made.append(SavedTensor("outputs of experts", top * d, k.width, "gathered"))
-    made += [x._replace(what="experts", elements=top * x.elements) for x in saved_by_block(expert, k)]
+    made += [x._replace(what="experts", elements=top * x.elements) for x in _saved_by_block(expert, k)]
     if isinstance(block, LatentMoE):
         made.append(SavedTensor("latents of experts", 2 * _out(block.latent_down), k.width, "sequence", for_weight_gradient=True))
     if isinstance(block, ScaledMoE):
-        made += saved_by_norm(block.router_norm, _in(block.router), k) + saved_by_norm(block.expert_norm, d, k)
+        made += _saved_by_norm(block.router_norm, _in(block.router), k) + _saved_by_norm(block.expert_norm, d, k)
         made.append(SavedTensor("inputs of linear maps", d, k.width, "sequence", for_weight_gradient=True))
     if block.shared is not None:
-        made += [x._replace(what="shared expert") for x in saved_by_block(block.shared, k)]
+        made += [x._replace(what="shared expert") for x in _saved_by_block(block.shared, k)]
         if block.shared_gate is not None:
             made.append(SavedTensor("shared expert", d, k.width, "sequence"))
     return made
 
 
-@saved_by_block.register
+@_saved_by_block.register
 def _(block: DenseAndMoE, k: Kernels) -> list[SavedTensor]:
     d = _in(block.dense.up)
-    norms = [x for one in (block.dense_norm, block.dense_out_norm, block.moe_out_norm) for x in saved_by_norm(one, d, k)]
+    norms = [x for one in (block.dense_norm, block.dense_out_norm, block.moe_out_norm) for x in _saved_by_norm(one, d, k)]
     return [
         *norms,
         SavedTensor("inputs of linear maps", d, k.width, "sequence", for_weight_gradient=True),
-        *saved_by_block(block.dense, k),
-        *saved_by_block(block.moe, k),
+        *_saved_by_block(block.dense, k),
+        *_saved_by_block(block.moe, k),
     ]
 
 
-@saved_by_block.register
+@_saved_by_block.register
 def _(block: PerLayerInput, k: Kernels) -> list[SavedTensor]:
     d, p = _in(block.gate), _out(block.gate)
     read = SavedTensor("inputs of linear maps", d, k.width, "sequence", for_weight_gradient=True)
-    return [read, SavedTensor("MLP", 4 * p, k.width, "sequence"), *saved_by_norm(block.norm, d, k)]
+    return [read, SavedTensor("MLP", 4 * p, k.width, "sequence"), *_saved_by_norm(block.norm, d, k)]
 
 
 def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
@@ -208,7 +208,7 @@ def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
     read = 0
     for one in norms:
         after = one is not None and one in (block.attn_out_norm, block.mlp_out_norm)
-        kept = saved_by_norm(one, d, k)
+        kept = _saved_by_norm(one, d, k)
         shared = block.parallel and not after and read > 0
         made += [x for x in kept if not (shared and x.what == "inputs of norms")]
         read += not after
@@ -219,16 +219,16 @@ def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
     made.append(SavedTensor("inputs of linear maps", Dim.const(inputs) * d, k.width, "sequence", for_weight_gradient=True))
     for branch in own:
         if branch is not None:
-            made += saved_by_block(branch, k)
+            made += _saved_by_block(branch, k)
             made += [SavedTensor("dropout masks", d, MASK, "sequence")] * k.dropout
     extra = getattr(block, "per_layer", None)
-    return made + (saved_by_block(extra, k) if extra is not None else [])
+    return made + (_saved_by_block(extra, k) if extra is not None else [])
 
 
 def saved_by_embedding(tree: Decoder, k: Kernels) -> list[SavedTensor]:
     """Return what the embedding saves."""
     d = Dim.const(tree.width)
-    made = [SavedTensor("token ids", Dim.const(1), INDEX, "sequence", for_weight_gradient=True), *saved_by_norm(tree.embed_norm, d, k)]
+    made = [SavedTensor("token ids", Dim.const(1), INDEX, "sequence", for_weight_gradient=True), *_saved_by_norm(tree.embed_norm, d, k)]
     return made + [SavedTensor("dropout masks", d, MASK, "sequence")] * k.dropout
 
 
@@ -243,7 +243,7 @@ def rotary_tables(tree: Decoder, k: Kernels) -> list[SavedTensor]:
 def saved_by_head(tree: Decoder, k: Kernels) -> list[SavedTensor]:
     """Return what the final norm and the head save."""
     d = Dim.const(tree.width)
-    made = saved_by_norm(tree.norm, d, k)
+    made = _saved_by_norm(tree.norm, d, k)
     if tree.head is None:
         return made
     labels = SavedTensor("token ids", Dim.const(1), INDEX, "sequence")

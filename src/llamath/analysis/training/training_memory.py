@@ -102,7 +102,7 @@ class AdapterTotals(Record):
         return tuple(x.name for x in self.lora.targets)
 
 
-class TrainingLimit(Record):
+class _TrainingLimit(Record):
     """The largest microbatch and sequence length that fit in the memory of a GPU."""
 
     within: int  # bytes
@@ -132,7 +132,7 @@ class TrainReport(Report):
     parameters: int
     stages: tuple[StageReport, ...]
     adapter_totals: AdapterTotals | None = None
-    limit: TrainingLimit | None = None
+    limit: _TrainingLimit | None = None
 
     @property
     def kv_cache(self) -> int:
@@ -203,13 +203,13 @@ class TrainingJob:
         job.weight_sizes = self.weight_sizes
         return job
 
-    def limit(self, within: int, total: int) -> TrainingLimit:
+    def limit(self, within: int, total: int) -> _TrainingLimit:
         """Return whether `total` bytes fit within the memory of a GPU, and the largest batch on each GPU that does."""
 
         def fits(n: int) -> bool:
             return self.with_layout(self.layout.replace(microbatch=n)).report(every=False).total <= within
 
-        return TrainingLimit(within=within, fits=total <= within, max_batch=largest_fitting(fits, MAX_BATCH))
+        return _TrainingLimit(within=within, fits=total <= within, max_batch=largest_fitting(fits, MAX_BATCH))
 
     def report(self, every: bool = True) -> TrainReport:
         """Return the report of all stages, or with `every=False` only of the stages that can be the largest."""

@@ -11,7 +11,7 @@ from ..parallel_layout import Layout, WeightShard
 from .lora_adapters import LinearMatrix, LoraAdapters
 from .optimizers import Optimizer
 
-MASTER_BYTES = 4
+_MASTER_BYTES = 4
 ADAPTER_BYTES = 4
 """Bytes per adapter parameter: peft keeps adapters in float32, even for a 16-bit model."""
 
@@ -45,7 +45,9 @@ def persistent_lines(held: PersistentState, layout: Layout) -> dict[str, list[Me
     return {
         "weights": weights,
         "gradients": [each("gradients", trained, lambda x: held.gradient_bytes * prod(x.shape), f"N·{held.gradient_bytes}", 2)],
-        "master": [each("master weights", trained, lambda x: MASTER_BYTES * prod(x.shape), f"N·{MASTER_BYTES}", 1)] if held.master else [],
+        "master": [each("master weights", trained, lambda x: _MASTER_BYTES * prod(x.shape), f"N·{_MASTER_BYTES}", 1)]
+        if held.master
+        else [],
         "optimizer": [each(f"optimizer states, {title}", trained, lambda x: held.optimizer.states(x, held.state_bytes), moments, 1)],
     }
 

@@ -31,7 +31,7 @@ class Expectation(NamedTuple):
     is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
 
 
-class Diagnosis(NamedTuple):
+class _Diagnosis(NamedTuple):
     """One cause and the tensors that it explains."""
 
     code: str
@@ -40,7 +40,7 @@ class Diagnosis(NamedTuple):
     tensors: tuple[str, ...]
 
 
-class ShapeMismatch(NamedTuple):
+class _ShapeMismatch(NamedTuple):
     """Tensors of one kind with the same wrong shape."""
 
     kind: str
@@ -61,10 +61,10 @@ def diagnose(
     expected: Mapping[str, StoredTensor],
     found: Mapping[str, Shape],
     wrong: Mapping[str, StoredTensor],
-) -> list[Diagnosis]:
+) -> list[_Diagnosis]:
     """Return the causes of the wrong shapes of the tensors in `wrong`; those that explain most tensors come first."""
     groups = list(_groups(wrong, found))
-    causes: list[Diagnosis] = []
+    causes: list[_Diagnosis] = []
     changes: dict[str, int] = {}  # keys that are already found wrong, with the values that the file has
     while groups:
         best = _rank_shard(expectation.tree, groups, expected, found) or _wrong_key(expectation, scheme, groups, found, changes)
@@ -76,12 +76,12 @@ def diagnose(
     return causes + [_unexplained(x) for x in groups]
 
 
-def _groups(wrong: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[ShapeMismatch]:
+def _groups(wrong: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[_ShapeMismatch]:
     made: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
     for name, x in wrong.items():
         made.setdefault((tuple(part.pattern for part in x.parts), found[name]), []).append(name)
     for (_, shape), names in made.items():
-        yield ShapeMismatch(kind=_short_name(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
+        yield _ShapeMismatch(kind=_short_name(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
 
 
 def _short_name(name: str) -> str:
@@ -91,8 +91,8 @@ def _short_name(name: str) -> str:
 
 
 def _rank_shard(
-    tree: Decoder, groups: Sequence[ShapeMismatch], expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
-) -> tuple[Diagnosis, set[str]] | None:
+    tree: Decoder, groups: Sequence[_ShapeMismatch], expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
+) -> tuple[_Diagnosis, set[str]] | None:
     """Return the diagnosis of one rank's shard: all wrong tensors are an nth along the axes that tensor parallelism splits."""
     parts = {group: _nth_part(group) for group in groups}
     counts = {n for n, _ in parts.values()}
@@ -110,7 +110,7 @@ def _rank_shard(
         descriptions.append(f"{safe(group.kind)} has {group.found[axis]:,} {rows} = one of {n} shards of {int(group.shape[axis]):,}")
     hint = f"this is one rank of a tensor-parallel run over {n} ranks: merge the {n} shards, or load it with {n} ranks"
     names = tuple(name for group in groups for name in group.names)
-    return Diagnosis("shard", "; ".join(descriptions), hint, names), set(names)
+    return _Diagnosis("shard", "; ".join(descriptions), hint, names), set(names)
 
 
 def _split_matrices(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
@@ -119,7 +119,7 @@ def _split_matrices(tree: Decoder, n: int) -> tuple[set[str], set[str]]:
     return ends, {x.pattern for x in fold(tree) if x.split and len(x.weight.shape) > 1 and not x.split.parts % n} - ends
 
 
-def _nth_part(group: ShapeMismatch) -> tuple[int, int]:
+def _nth_part(group: _ShapeMismatch) -> tuple[int, int]:
     """Return (n, axis) if the found shape is an nth of the expected one along a single axis, else (0, 0)."""
     axes = [i for i, (a, b) in enumerate(zip(group.found, group.shape, strict=False)) if a != b]
     if len(group.found) != len(group.shape) or len(axes) != 1 or not group.found[axes[0]]:
@@ -129,8 +129,8 @@ def _nth_part(group: ShapeMismatch) -> tuple[int, int]:
 
 
 def _wrong_key(
-    expectation: Expectation, scheme: Scheme, groups: Sequence[ShapeMismatch], found: Mapping[str, Shape], changes: dict[str, int]
-) -> tuple[Diagnosis, set[str]] | None:
+    expectation: Expectation, scheme: Scheme, groups: Sequence[_ShapeMismatch], found: Mapping[str, Shape], changes: dict[str, int]
+) -> tuple[_Diagnosis, set[str]] | None:
     """Return the diagnosis of the config key whose other value corrects most tensors and breaks none."""
     wrong = {name for group in groups for name in group.names}
     best: tuple[int, str, int, set[str]] | None = None
@@ -153,12 +153,12 @@ def _wrong_key(
     where = " and ".join(dict.fromkeys(safe(x.kind) for x in mine))
     message = f"{where}{_layers(expectation.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
     names = tuple(name for group in mine for name in group.names)
-    return Diagnosis(
+    return _Diagnosis(
         "shape", message, f"either the config or the file belongs to another model; {key}={value} describes this file", names
     ), set(names)
 
 
-def _candidates(letters: Mapping[str, str], groups: Sequence[ShapeMismatch]) -> Iterator[tuple[str, int]]:
+def _candidates(letters: Mapping[str, str], groups: Sequence[_ShapeMismatch]) -> Iterator[tuple[str, int]]:
     """Yield every (key, value) that would correct one wrong dimension."""
     for group in groups:
         for is_, should in zip(group.found, group.shape, strict=False):
@@ -181,13 +181,13 @@ def _solve(dim: Dim, letter: str, value: int) -> int:
     return result if result > 0 and not rest else 0
 
 
-def _layers(tree: Decoder, groups: Sequence[ShapeMismatch]) -> str:
+def _layers(tree: Decoder, groups: Sequence[_ShapeMismatch]) -> str:
     n = max(len(x.names) for x in groups)
     return f" of all {n} layers" if n > 1 and n == int(tree.layers.n) else f" of {n} layers" if n > 1 else ""
 
 
-def _unexplained(group: ShapeMismatch) -> Diagnosis:
+def _unexplained(group: _ShapeMismatch) -> _Diagnosis:
     """Return a diagnosis of shapes that no cause explains."""
     transposed = "; it is stored transposed" if group.found == tuple(reversed(group.shape)) and group.found != group.shape else ""
     many = f" ({len(group.names)} tensors)" if len(group.names) > 1 else ""
-    return Diagnosis("shape", f"{safe(group.names[0])}{many} is {group.text}{transposed}", "", group.names)
+    return _Diagnosis("shape", f"{safe(group.names[0])}{many} is {group.text}{transposed}", "", group.names)

@@ -68,7 +68,7 @@ class TensorTotals(NamedTuple):
         return TensorTotals(*map(add, self, other))
 
 
-class FileTotal(Record):
+class _FileTotal(Record):
     """One file: its size, and the bytes of its header and of its tensors."""
 
     path: str
@@ -85,7 +85,7 @@ class FileTotal(Record):
         return self.path.rpartition("/")[2] or self.path
 
 
-class SharedStorage(NamedTuple):
+class _SharedStorage(NamedTuple):
     """Tensors of a torch checkpoint that share storage, in file order."""
 
     names: tuple[str, ...]
@@ -93,7 +93,7 @@ class SharedStorage(NamedTuple):
     same: bool  # whether they are equal (a tied head); else they are views of the same bytes
 
 
-class TensorEntries(Record):
+class _TensorEntries(Record):
     """The tensors of a listing as JSON; of up to 45,000 tensors, so what they have in common is encoded once."""
 
     listing: Listing
@@ -124,10 +124,10 @@ class Listing(Report):
     tied: frozenset[int]  # indices of the tensors that are tied to an earlier one
     total: TensorTotals
     dtypes: Mapping[str, TensorTotals]
-    files: tuple[FileTotal, ...]
+    files: tuple[_FileTotal, ...]
     codecs: Mapping[str, TensorTotals]  # by kind, scales and the like included
     companions: int = 0  # elements of scales and the like
-    shared: tuple[SharedStorage, ...] = ()
+    shared: tuple[_SharedStorage, ...] = ()
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
 
@@ -143,9 +143,9 @@ class Listing(Report):
         return self.files[0].name if len(self.files) == 1 else path.rpartition("/")[0].rpartition("/")[2]
 
     @property
-    def tensors(self) -> TensorEntries:
+    def tensors(self) -> _TensorEntries:
         """Every tensor with its file and offset, in file order."""
-        return TensorEntries(listing=self)
+        return _TensorEntries(listing=self)
 
     @property
     def summary(self) -> str:
@@ -210,7 +210,7 @@ def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = N
     return find_packings(manifest.tensors, quantization)
 
 
-def stored_elements(x: Tensor) -> int:
+def _stored_elements(x: Tensor) -> int:
     """Return the number of elements of a plain tensor: with strides, no more than its bytes hold."""
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
@@ -228,7 +228,7 @@ def _rows(manifest: Manifest, columns: TensorColumns, packed: Mapping[str, Packi
 
 
 def _row(parts: tuple[str, ...], copies: int, x: Tensor, code: Packing | None, tied: bool) -> TensorRow:
-    kind, role, parameters, known = (code.kind, code.role, code.elements, code.known) if code else ("", "", stored_elements(x), True)
+    kind, role, parameters, known = (code.kind, code.role, code.elements, code.known) if code else ("", "", _stored_elements(x), True)
     counts = (x.elements, 0, 0) if tied else (x.elements, x.bytes, parameters)
     return TensorRow(parts, x.dtype, x.shape, copies, *counts, kind, role, known, tied)
 
@@ -254,7 +254,7 @@ def _totals(rows: Sequence[TensorRow], keys: Sequence[str]) -> dict[str, TensorT
     return found
 
 
-def _files(manifest: Manifest, columns: TensorColumns, again: frozenset[int]) -> Iterator[FileTotal]:
+def _files(manifest: Manifest, columns: TensorColumns, again: frozenset[int]) -> Iterator[_FileTotal]:
     tensors, sizes = Counter(columns.file), [0] * len(manifest.files)
     at = 0
     for i, n in tensors.items():  # the tensors of a file are contiguous
@@ -263,7 +263,7 @@ def _files(manifest: Manifest, columns: TensorColumns, again: frozenset[int]) ->
     for x in (manifest.tensors[i] for i in again):
         sizes[x.file] -= x.bytes
     for i, file in enumerate(manifest.files):
-        yield FileTotal(path=file.name, size=file.size, header=file.header_bytes, tensors=tensors[i], bytes=sizes[i])
+        yield _FileTotal(path=file.name, size=file.size, header=file.header_bytes, tensors=tensors[i], bytes=sizes[i])
 
 
 def _metadata(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -295,19 +295,19 @@ def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]
         yield f"{format_count(n, 'integer matrix', 'integer matrices')} of no known packing ({plain[0].pattern}, …): elements are counted"
 
 
-def _find_shared_storage(tensors: Sequence[Tensor]) -> tuple[tuple[SharedStorage, ...], frozenset[int]]:
+def _find_shared_storage(tensors: Sequence[Tensor]) -> tuple[tuple[_SharedStorage, ...], frozenset[int]]:
     """Return the storages with more than one tensor, and the indices of the tensors that are equal to an earlier one."""
     storages: dict[tuple[int, str], list[int]] = {}
     for i, x in enumerate(tensors):
         if x.storage:
             storages.setdefault((x.file, x.storage), []).append(i)
-    found: list[SharedStorage] = []
+    found: list[_SharedStorage] = []
     again: list[int] = []
     for places in storages.values():
         if len(places) > 1:
             ties = list(_tied_to_earlier(tensors, places))
             first, last = min(tensors[i].start for i in places), max(tensors[i].end for i in places)
-            found.append(SharedStorage(tuple(tensors[i].name for i in places), last - first, len(ties) == len(places) - 1))
+            found.append(_SharedStorage(tuple(tensors[i].name for i in places), last - first, len(ties) == len(places) - 1))
             again += ties
     return tuple(found), frozenset(again)
 

@@ -118,17 +118,17 @@ def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
     return tuple(found.values())
 
 
-IGNORED_FIELDS = frozenset(("context",))
+_IGNORED_FIELDS = frozenset(("context",))
 """Fields that do not affect logits."""
-Seen = dict[tuple[int, int], list[tuple[str, object, object]]]
+_Seen = dict[tuple[int, int], list[tuple[str, object, object]]]
 
 
-def _differences(a: Record, b: Record, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
+def _differences(a: Record, b: Record, prefix: str, seen: _Seen) -> Iterator[tuple[str, object, object]]:
     if type(a) is not type(b):
         yield prefix.rstrip(".") or "model", type(a).__name__, type(b).__name__
         return
     for name in a.fields:
-        if name in IGNORED_FIELDS:
+        if name in _IGNORED_FIELDS:
             continue
         x, y = getattr(a, name), getattr(b, name)
         if isinstance(x, Stack) and isinstance(y, Stack):
@@ -147,7 +147,7 @@ def _display_value(x: object) -> object:
     return type(x).__name__ if isinstance(x, (Record, Stack)) else x
 
 
-def _stack_differences(a: Stack, b: Stack, prefix: str, seen: Seen) -> Iterator[tuple[str, object, object]]:
+def _stack_differences(a: Stack, b: Stack, prefix: str, seen: _Seen) -> Iterator[tuple[str, object, object]]:
     if len(a) != len(b):
         yield prefix.rstrip("."), len(a), len(b)
     for x, y in zip(a, b, strict=False):

@@ -13,7 +13,7 @@ from ...core.report import Report, html_table
 from ...core.tree import Block, sequence, walk
 from ...model import Model
 
-LAYOUT_DESCRIPTIONS = {
+_LAYOUT_DESCRIPTIONS = {
     "flip": "transposed: stored [in, out]",
     "rotary": "rows of each head reordered from halves to neighboring pairs",
     "heads": "interleaved by key/value head",
@@ -34,7 +34,7 @@ WHY_ROTARY = (
 )
 
 
-class StoredName(Record):
+class _StoredName(Record):
     """A weight's name in one kind of file."""
 
     name: str
@@ -42,7 +42,7 @@ class StoredName(Record):
     transform: str  # empty: none
 
 
-class WeightNames(Record):
+class _WeightNames(Record):
     """A weight and its names, by naming scheme."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("path=pattern", "shape", "dims", "layers", "names")
@@ -50,7 +50,7 @@ class WeightNames(Record):
     pattern: str
     shape: tuple[Dim, ...]
     layers: int
-    names: Mapping[str, StoredName]
+    names: Mapping[str, _StoredName]
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class NamesReport(Report):
     json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "weights")
 
     model: Model
-    weights: tuple[WeightNames, ...]
+    weights: tuple[_WeightNames, ...]
 
     @property
     def summary(self) -> str:
@@ -86,13 +86,13 @@ def weight_names(model: Model) -> NamesReport:
     return NamesReport(model=model, weights=_weight_names(model.tree, tuple(model.family.schemes.values())))
 
 
-def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames, ...]:
+def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[_WeightNames, ...]:
     """Return every distinct weight of the tree, in tree order; the layers of one kind together."""
     stack = tree.layers
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
     times = [int(n) for _, n in stack.distinct()]
     made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
-    found: dict[tuple[str, tuple[Dim, ...]], WeightNames] = {}
+    found: dict[tuple[str, tuple[Dim, ...]], _WeightNames] = {}
     for leaf in walk(sample):
         if leaf.weight.tied:
             continue
@@ -102,11 +102,11 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames
             found[key] = same if leaf.indices[1:] != (0,) and leaf.indices[1:] else same.replace(layers=same.layers + count)
             continue
         named = {name: x for name, table in made.items() if (x := table.get((leaf.pattern, layer))) is not None}
-        found[key] = WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
+        found[key] = _WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
     return tuple(found.values())
 
 
-def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], StoredName]]:
+def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], _StoredName]]:
     """Yield (pattern, layer) and the stored name, for one layer of each kind."""
     start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     try:
@@ -119,7 +119,7 @@ def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], St
             for part in stored.parts:
                 yield (
                     (part.pattern, layer),
-                    StoredName(name=_with_expert_letter(name, part.indices), shape=stored.shape, transform=_describe_transform(stored)),
+                    _StoredName(name=_with_expert_letter(name, part.indices), shape=stored.shape, transform=_describe_transform(stored)),
                 )
     except UnnamedWeight:
         return
@@ -136,7 +136,7 @@ def _describe_transform(stored: StoredTensor) -> str:
     patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
     if len(patterns) > 1:
         parts.append(f"joined: {' + '.join(x.removeprefix('layers.{l}.').removesuffix('.weight') for x in patterns)}")
-    parts += [LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
+    parts += [_LAYOUT_DESCRIPTIONS[word] for word in stored.layout.split()]
     if len({part.indices for part in stored.parts}) > 1:
         parts.append(f"all {len({part.indices for part in stored.parts})} experts stacked")
     return ", ".join(parts)

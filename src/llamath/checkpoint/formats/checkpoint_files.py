@@ -50,13 +50,13 @@ def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
 
 def read_file(path: str) -> Manifest:
     """Read one local file."""
-    return read_source(LocalFile(path))
+    return _read_source(LocalFile(path))
 
 
-def read_source(source: Source) -> Manifest:
+def _read_source(source: Source) -> Manifest:
     """Read one file in the format that its first bytes tell, and close it."""
     with source:
-        return _reader(detect_format(source))(source)
+        return _reader(_detect_format(source))(source)
 
 
 @cache
@@ -65,7 +65,7 @@ def _reader(kind: str) -> Callable[[Source], Manifest]:
     return read
 
 
-def detect_format(source: Source) -> str:
+def _detect_format(source: Source) -> str:
     """Return the format of a file, which its first bytes tell, not its name."""
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
@@ -101,7 +101,7 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
         raise FormatError("no_checkpoint", f"{safe(folder.name)} contains no checkpoint", hint=f"expected {', '.join(EXTENSIONS)}")
     parts = split_parts(found[0])
     if not set(found) <= set(parts):
-        named = f"{safe(folder.name)} contains {len(found)} checkpoint files without an index: {list_names(found)}"
+        named = f"{safe(folder.name)} contains {len(found)} checkpoint files without an index: {_list_names(found)}"
         raise FormatError("ambiguous", named, hint="name one of them")
     return read_files(folder, parts, problems)
 
@@ -135,8 +135,10 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     """Read files of a folder that together are one checkpoint."""
     found = _read(folder, names, problems)
     if found.missing:
-        raise FormatError("unreadable", f"{list_names(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}")
-    return join_set(found.manifests) if len(found.manifests) == len(names) else merge(found.manifests)
+        raise FormatError(
+            "unreadable", f"{_list_names(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
+        )
+    return _join_set(found.manifests) if len(found.manifests) == len(names) else merge(found.manifests)
 
 
 class _ReadFiles(NamedTuple):
@@ -153,7 +155,7 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
     def one(name: str) -> Manifest | FormatError | None:
         try:
             source = folder.open(name)
-            return None if source is None else read_source(source)
+            return None if source is None else _read_source(source)
         except FormatError as error:
             if problems is None:
                 raise
@@ -176,7 +178,7 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
     return _ReadFiles(present, missing, unreadable)
 
 
-def join_set(manifests: Sequence[Manifest]) -> Manifest:
+def _join_set(manifests: Sequence[Manifest]) -> Manifest:
     """Merge the manifests of a set of files; parts of a split GGUF file must declare that they belong together."""
     if len(manifests) == 1:
         return manifests[0]
@@ -208,7 +210,7 @@ def split_parts(path: str) -> list[str]:
     return list(siblings(path))
 
 
-def list_names(names: Iterable[str], most: int = 4) -> str:
+def _list_names(names: Iterable[str], most: int = 4) -> str:
     """Return the first names, escaped, and the number of the others."""
     found = list(names)
     return ", ".join(safe(x, 80) for x in found[:most]) + (f" and {len(found) - most:,} more" if len(found) > most else "")

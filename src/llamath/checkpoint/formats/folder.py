@@ -64,11 +64,11 @@ class LocalFolder(Folder):
             return None
         if not stat.S_ISLNK(found.st_mode):
             return LocalFile(path, found)
-        return LocalFile(path) if os.path.exists(resolve_inside(self.name, name)) else None
+        return LocalFile(path) if os.path.exists(_resolve_inside(self.name, name)) else None
 
     def json(self, name: str) -> dict[str, Any]:
         """Read the JSON object strictly."""
-        return read_json(resolve_inside(self.name, name))
+        return read_json(_resolve_inside(self.name, name))
 
     def path(self, name: str) -> str:
         """Return the local path."""
@@ -86,7 +86,7 @@ def check_file_name(name: str) -> str:
     return name
 
 
-def resolve_inside(folder: str, name: str) -> str:
+def _resolve_inside(folder: str, name: str) -> str:
     """Return the path of a file in a folder; raise if it is a link out of the folder and out of the Hub cache around it."""
     path = os.path.join(folder, check_file_name(name))
     if os.path.islink(path):

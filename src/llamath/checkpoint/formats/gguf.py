@@ -18,9 +18,9 @@ from .gguf_values import ARRAY, INT32, KINDS, STRING, UINT16, UINT32, Array, Kin
 from .manifest import CheckpointFile, Manifest, Tensor
 from .source import SHORTER, Cursor, Source
 
-__all__ = ["Array", "Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
+__all__ = ["Array", "_Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
 
-ALIGNMENT = 32
+_ALIGNMENT = 32
 MAX_DIMS, MAX_NAME, MAX_KEY, MAX_TEXT, MAX_ARRAY = 4, 63, 65_535, 1 << 16, 1 << 30
 MAX_KEYS, MAX_TENSORS, MAX_STRINGS, MAX_HEADER = 1 << 16, 1 << 18, 1 << 22, 1 << 30
 """Limits of a header; the largest published ones have about a hundred keys, thousands of tensors and 800,000 strings in 30 MB."""
@@ -29,14 +29,14 @@ MAX_KEPT_BYTES, MAX_KEPT_VALUES, MAX_KEPT_STRING, BYTES_PER_VALUE = 16 << 20, 51
 SMALLEST_KEY, SMALLEST_TENSOR = 8 + 1 + 4 + 1, 8 + 4 + 4 + 8
 REQUIRED_TYPES = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
 """Keys needed to read the file, with the type that llama.cpp requires."""
-HINTS_BY_MAGIC = {
+_HINTS_BY_MAGIC = {
     b"vers": "this is a Git LFS pointer: fetch the file with `git lfs pull`",
     b"PK\x03\x04": "this is a ZIP archive: is it a PyTorch checkpoint?",
     b"tjgg": "this is a GGML file from before August 2023: convert the model again with a current llama.cpp",
 }
 
 
-class Preamble(NamedTuple):
+class _Preamble(NamedTuple):
     """The first 24 bytes of a file; `order` is struct's `<` or `>` and applies to tensors, too."""
 
     version: int
@@ -49,7 +49,7 @@ def read(source: Source) -> Manifest:
     """Read the header of one file; the error of a truncated file carries the manifest."""
     reader = _HeaderReader(source, preamble(source))
     metadata = reader.metadata()
-    tensors = reader.tensors(metadata.get("general.alignment", ALIGNMENT))
+    tensors = reader.tensors(metadata.get("general.alignment", _ALIGNMENT))
     end = max(source.size, tensors[-1].end if tensors else 0)
     file = CheckpointFile(source.name, source.size, end - sum(tensor.bytes for tensor in tensors))
     manifest = Manifest(format="gguf", files=(file,), tensors=tensors, metadata=metadata)
@@ -61,12 +61,12 @@ def read(source: Source) -> Manifest:
     return manifest
 
 
-def preamble(source: Source) -> Preamble:
+def preamble(source: Source) -> _Preamble:
     """Read the magic, the version and the counts."""
     name, data = safe(source.name), source.read(0, min(source.size, 24))
     if data[:4] != b"GGUF":
         found = f"expected a file that begins with b'GGUF', found {data[:4]!r}"
-        raise FormatError("magic", f"{name}: {found}", hint=HINTS_BY_MAGIC.get(data[:4], ""))
+        raise FormatError("magic", f"{name}: {found}", hint=_HINTS_BY_MAGIC.get(data[:4], ""))
     if len(data) < 24:
         raise source.truncated_error(0, 24)
     order = ">" if data[4:6] == b"\0\0" else "<"
@@ -81,7 +81,7 @@ def preamble(source: Source) -> Preamble:
     if keys > MAX_KEYS or tensors > MAX_TENSORS:
         limits = f"at most {MAX_TENSORS:,} tensors and {MAX_KEYS:,} keys"
         raise FormatError("too_large", f"{name}: expected {limits}, found {tensors:,} and {keys:,}, at byte 8")
-    return Preamble(version, order, tensors, keys)
+    return _Preamble(version, order, tensors, keys)
 
 
 def siblings(path: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _part_error(code: str, shards: Sequence[Manifest], index: int, broken: str) 
 class _HeaderReader:
     """Parses one header within the limits."""
 
-    def __init__(self, source: Source, head: Preamble) -> None:
+    def __init__(self, source: Source, head: _Preamble) -> None:
         self.source, self.head = source, head
         self.cursor = Cursor(source, 24, MAX_HEADER)
         self.u32, self.u64 = struct.Struct(head.order + "I"), struct.Struct(head.order + "Q")

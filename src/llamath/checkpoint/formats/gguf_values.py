@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...core.errors import FormatError, safe
 from .source import Cursor, Source
 
-MAX_VALUE = 16 << 20
+_MAX_VALUE = 16 << 20
 """Maximum bytes of a string that `values` returns."""
 CHUNK = 4096
 
@@ -48,8 +48,8 @@ def values(source: Source, array: Array) -> Iterator[Any]:
         length = struct.Struct(array.order + "Q")
         for _ in range(array.count):
             size: int = cursor.unpack(length)[0]
-            if size > MAX_VALUE:
-                raise FormatError("too_large", f"{safe(source.name)}: expected a string of at most {MAX_VALUE:,} bytes, found {size:,}")
+            if size > _MAX_VALUE:
+                raise FormatError("too_large", f"{safe(source.name)}: expected a string of at most {_MAX_VALUE:,} bytes, found {size:,}")
             yield cursor.take(size).decode("utf-8", "surrogateescape")
     else:
         for done in range(0, array.count, CHUNK):

@@ -14,9 +14,9 @@ from typing import Any
 from ...core.errors import FormatError, safe
 from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, named, put, stored
 
-MAX_OPCODES = 1 << 22
+_MAX_OPCODES = 1 << 22
 """Maximum opcodes in a stream, enough for 127,000 tensors; as a container takes at least one, this bounds memory, too."""
-MAX_MARKS = 1000
+_MAX_MARKS = 1000
 """Maximum nesting of marks."""
 MAX_NAME = 200
 """Maximum length of a module or a name."""
@@ -60,7 +60,7 @@ class PickleInterpreter:
         """Execute the opcodes up to STOP; the five most frequent are inlined for speed."""
         data, memo, steps, stack = self.data, self.memo, STEPS, self.stack
         try:
-            for _ in range(MAX_OPCODES):
+            for _ in range(_MAX_OPCODES):
                 code = data[at]
                 if code == 0x72:  # LONG_BINPUT
                     index = _U4(data, at + 1)[0]
@@ -82,7 +82,7 @@ class PickleInterpreter:
                 else:
                     at = steps[code](self, at + 1)
                     stack = self.stack
-            raise FormatError("limit", f"more than {MAX_OPCODES:,} opcodes")
+            raise FormatError("limit", f"more than {_MAX_OPCODES:,} opcodes")
         finally:
             self.at = at
 
@@ -110,7 +110,7 @@ class PickleInterpreter:
         return at + length
 
 
-Step = Callable[[PickleInterpreter, int], int]
+_Step = Callable[[PickleInterpreter, int], int]
 """Executes an opcode whose argument begins at this byte; returns the position of the next opcode."""
 
 _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
@@ -130,7 +130,7 @@ def _protocol(machine: PickleInterpreter, at: int) -> int:
     return at + 1
 
 
-def _push(value: Any) -> Step:
+def _push(value: Any) -> _Step:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(value)
         return at
@@ -138,7 +138,7 @@ def _push(value: Any) -> Step:
     return step
 
 
-def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Step:
+def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> _Step:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(unpack(machine.data, at)[0])
         return at + width
@@ -159,7 +159,7 @@ def _text(machine: PickleInterpreter, at: int) -> int:
     return end
 
 
-def _push_new(kind: type) -> Step:
+def _push_new(kind: type) -> _Step:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(kind())
         return at
@@ -168,8 +168,8 @@ def _push_new(kind: type) -> Step:
 
 
 def _mark(machine: PickleInterpreter, at: int) -> int:
-    if len(machine.marks) >= MAX_MARKS:
-        raise FormatError("depth", f"more than {MAX_MARKS:,} open marks")
+    if len(machine.marks) >= _MAX_MARKS:
+        raise FormatError("depth", f"more than {_MAX_MARKS:,} open marks")
     machine.marks.append(machine.stack)
     machine.stack = []
     return at
@@ -182,7 +182,7 @@ def _tuple(machine: PickleInterpreter, at: int) -> int:
     return at
 
 
-def _tuple_of(length: int) -> Step:
+def _tuple_of(length: int) -> _Step:
     def step(machine: PickleInterpreter, at: int) -> int:
         if len(machine.stack) < length:
             raise IndexError
@@ -277,7 +277,7 @@ def _build(machine: PickleInterpreter, at: int) -> int:
     return at
 
 
-_KNOWN: dict[bytes, Step] = {
+_KNOWN: dict[bytes, _Step] = {
     b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
     b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
     b"]": _push_new(list), b"a": _append, b"e": _extend, b"}": _push_new(dict), b"s": _set_one, b"u": _set_many,
@@ -285,5 +285,5 @@ _KNOWN: dict[bytes, Step] = {
     b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
     b"X": _text, b"U": _text, b"q": _put,
 }  # fmt: skip
-STEPS: list[Step] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
+STEPS: list[_Step] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
 """The other opcodes, by byte."""

@@ -16,7 +16,7 @@ MAX_TENSORS, MAX_IRREGULAR, MAX_STRINGS, MAX_DIMENSIONS, MAX_NAME, MAX_CACHED_KI
 
 INTEGER = "(?:0|[1-9][0-9]{0,19})"
 SPACE = re.compile(r"[ \t\n\r]*")
-SURROGATE = r"[\ud800-\udfff]"
+_SURROGATE = r"[\ud800-\udfff]"
 ARRAY = rf"\[~((?:I(?:~,~I){{0,{MAX_DIMENSIONS - 1}}})?)~\]"
 
 
@@ -156,7 +156,7 @@ class HeaderParser:
             text, end = scanstring(self.text, self.at, True)
         except JSONDecodeError:
             self.fail("a whole string")
-        if not text.isascii() and re.search(SURROGATE, text):
+        if not text.isascii() and re.search(_SURROGATE, text):
             self.fail("a string without lone surrogates")
         self.at = end
         return str(text)

@@ -23,7 +23,7 @@ _LENGTHS = {1: 8, 5: 4}
 """Wire type → bytes of a value."""
 _LENGTH_DELIMITED = 2
 
-FieldValue = int | bytes
+_FieldValue = int | bytes
 
 
 class SentencePiece(NamedTuple):
@@ -34,7 +34,7 @@ class SentencePiece(NamedTuple):
     type: int
 
 
-class SentencePieceModel(Record):
+class _SentencePieceModel(Record):
     """The contents of a `tokenizer.model`."""
 
     pieces: tuple[SentencePiece, ...]
@@ -45,11 +45,11 @@ class SentencePieceModel(Record):
     charsmap: bytes  # a precompiled normalization
 
 
-def parse_sentencepiece(data: bytes, source: str) -> SentencePieceModel:
+def parse_sentencepiece(data: bytes, source: str) -> _SentencePieceModel:
     """Parse a `tokenizer.model`."""
     pieces: list[SentencePiece] = []
-    trainer: dict[int, FieldValue] = {}
-    normalizer: dict[int, FieldValue] = {}
+    trainer: dict[int, _FieldValue] = {}
+    normalizer: dict[int, _FieldValue] = {}
     for number, value in _fields(data, source):
         if number == 1 and isinstance(value, bytes):
             pieces.append(_parse_piece(value, source))
@@ -59,7 +59,7 @@ def parse_sentencepiece(data: bytes, source: str) -> SentencePieceModel:
             normalizer = dict(_fields(value, source))
     model_type, charsmap = trainer.get(3, UNIGRAM), normalizer.get(2, b"")
     ids = {name: _signed(trainer.get(field, default)) for name, (field, default) in _SPECIAL_IDS.items()}
-    return SentencePieceModel(
+    return _SentencePieceModel(
         pieces=tuple(pieces),
         model_type=model_type if isinstance(model_type, int) else 0,
         special_ids={name: x for name, x in ids.items() if 0 <= x < len(pieces)},
@@ -92,14 +92,14 @@ def _parse_piece(data: bytes, source: str) -> SentencePiece:
     return SentencePiece(text, struct.unpack("<f", score)[0], kind)  # type: ignore[arg-type]
 
 
-def _signed(value: FieldValue) -> int:
+def _signed(value: _FieldValue) -> int:
     """Return an id; -1 is stored as 2⁶⁴ - 1."""
     if not isinstance(value, int):
         return -1
     return value - (1 << 64) if value >> 63 else value
 
 
-def _fields(data: bytes, source: str) -> Iterator[tuple[int, FieldValue]]:
+def _fields(data: bytes, source: str) -> Iterator[tuple[int, _FieldValue]]:
     """Yield the number and the value of each field of a protobuf message: an int, or the bytes of any other type."""
     at = 0
     while at < len(data):

@@ -11,7 +11,7 @@ from .source import LocalFile
 
 LIMIT, REGION, VALUES = 48 << 20, 20 << 20, 1 << 20
 """Maximum bytes of a file, bytes of its vocabulary and values in it; the largest published vocabularies have 260,000 tokens."""
-RESERVED = 256
+_RESERVED = 256
 """Special tokens that Llama 3's reference code adds to those in the file."""
 
 
@@ -22,7 +22,7 @@ def count_model_tokens(path: str) -> int:
         if file.size > LIMIT:
             raise FormatError("too_large", f"{name} has {file.size:,} bytes; at most {LIMIT:,} are read")
         data = file.read(0, file.size)
-    return _lines(data, name) + RESERVED if data[:2].isalnum() else count_pieces(data, path, limit=VALUES // 2)
+    return _lines(data, name) + _RESERVED if data[:2].isalnum() else count_pieces(data, path, limit=VALUES // 2)
 
 
 def _lines(data: bytes, name: str) -> int:

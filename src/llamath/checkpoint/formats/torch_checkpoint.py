@@ -22,10 +22,10 @@ STREAM = 64 << 20
 """Maximum bytes of a pickle stream."""
 WINDOW = 1 << 20
 """Bytes of a legacy file that are read at first; eight times as much if its streams are longer."""
-MAX_DEPTH = 64
+_MAX_DEPTH = 64
 """Maximum nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-VERSIONS = range(1, 11)
+_VERSIONS = range(1, 11)
 _PART = r"(consolidated\.)([0-9]{2})(\.pth)"
 
 
@@ -78,7 +78,7 @@ def _zip_metadata(archive: Archive) -> dict[str, Any]:
     if ".data/version" in archive.members:
         raise FormatError("version", "it has a .data/version, as packages do and checkpoints do not")
     version = archive.read("version", 64).removesuffix(b"\n")
-    if not version.isdigit() or int(version) not in VERSIONS:
+    if not version.isdigit() or int(version) not in _VERSIONS:
         raise FormatError("version", f"expected a version from 1 to 10, found {safe(repr(version))}")
     order = archive.read("byteorder", 64) if "byteorder" in archive.members else b"little"
     if order != b"little":
@@ -198,8 +198,8 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
                 continue
             if id(value) in active:
                 raise FormatError("cycle", f"{safe(name)} contains itself")
-            if len(path) >= MAX_DEPTH:
-                raise FormatError("depth", f"{safe(name)} is nested more than {MAX_DEPTH} levels deep")
+            if len(path) >= _MAX_DEPTH:
+                raise FormatError("depth", f"{safe(name)} is nested more than {_MAX_DEPTH} levels deep")
             active.add(id(value))
             path.append((id(value), f"{name}.", isinstance(value, dict), _items(value)))
             break

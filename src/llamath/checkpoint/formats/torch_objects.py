@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...core.errors import FormatError, safe
 from .dtypes import PLAIN
 
-MAX_SIZE = 1 << 63
+_MAX_SIZE = 1 << 63
 """Sizes, strides, offsets and counts must be less than this, as in torch."""
 DIMENSIONS = 64
 
@@ -77,7 +77,7 @@ class TensorRecord(NamedTuple):
     end: int
 
 
-class PlainValue(NamedTuple):
+class _PlainValue(NamedTuple):
     """A plain value that is not needed: bytes, a set, a device, a layout."""
 
     kind: str
@@ -120,7 +120,7 @@ def stored(pid: Any, fields: int) -> Storage:
     _, kind, key, location, elements, *view = pid
     if type(kind) is not Global or kind.name not in STORAGES or (view and not STORAGES[kind.name]):
         raise FormatError("storage", "a storage of an unknown kind")
-    if type(key) is not str or type(location) is not str or type(elements) is not int or not 0 <= elements < MAX_SIZE:
+    if type(key) is not str or type(location) is not str or type(elements) is not int or not 0 <= elements < _MAX_SIZE:
         raise FormatError("storage", "a storage's key and place are strings, and its size is a number")
     if view and view[0] is not None:
         raise FormatError("storage", f"storage {safe(key)} is a view of another", hint="torch before 0.4 wrote such; save it again")
@@ -156,48 +156,48 @@ def _tally(args: tuple[Any, ...], spend: Charge) -> CounterRecord:
     return CounterRecord(*args)
 
 
-def _bytes(args: tuple[Any, ...], spend: Charge) -> PlainValue:
+def _bytes(args: tuple[Any, ...], spend: Charge) -> _PlainValue:
     _expect("encode", len(args) == 2 and type(args[0]) is str and type(args[1]) is str and args[1] == "latin1")
     spend(len(args[0]))
     _expect("encode", args[0].isascii() or max(args[0]) < "\u0100")
-    return PlainValue("bytes")
+    return _PlainValue("bytes")
 
 
-def _bytearray(args: tuple[Any, ...], spend: Charge) -> PlainValue:
+def _bytearray(args: tuple[Any, ...], spend: Charge) -> _PlainValue:
     spend(len(args))
-    _expect("bytearray", not args or (len(args) == 1 and type(args[0]) is PlainValue and args[0].kind == "bytes"))
-    return PlainValue("bytearray")
+    _expect("bytearray", not args or (len(args) == 1 and type(args[0]) is _PlainValue and args[0].kind == "bytes"))
+    return _PlainValue("bytearray")
 
 
-def _set(args: tuple[Any, ...], spend: Charge) -> PlainValue:
+def _set(args: tuple[Any, ...], spend: Charge) -> _PlainValue:
     _expect("set", len(args) == 1 and type(args[0]) is list)
     spend(len(args[0]))
     _expect("set", all(type(item) in (str, int, float, bool, type(None)) for item in args[0]))
-    return PlainValue("set")
+    return _PlainValue("set")
 
 
-def _complex(args: tuple[Any, ...], _: Charge) -> PlainValue:
+def _complex(args: tuple[Any, ...], _: Charge) -> _PlainValue:
     _expect("complex", len(args) == 2 and type(args[0]) is type(args[1]) is float)
-    return PlainValue("complex")
+    return _PlainValue("complex")
 
 
 def _size(args: tuple[Any, ...], spend: Charge) -> tuple[int, ...]:
     _expect("Size", len(args) == 1 and type(args[0]) is tuple)
     spend(len(args[0]))
-    _expect("Size", all(type(size) is int and 0 <= size < MAX_SIZE for size in args[0]))
+    _expect("Size", all(type(size) is int and 0 <= size < _MAX_SIZE for size in args[0]))
     return tuple(args[0])
 
 
-def _device(args: tuple[Any, ...], _: Charge) -> PlainValue:
+def _device(args: tuple[Any, ...], _: Charge) -> _PlainValue:
     _expect("device", 0 < len(args) < 3 and type(args[0]) is str)
     found = re.fullmatch(_DEVICE, args[0])
     _expect("device", found and (len(args) == 1 or (not found[1] and type(args[1]) is int and 0 <= args[1] < 100)))
-    return PlainValue("device")
+    return _PlainValue("device")
 
 
-def _layout(args: tuple[Any, ...], _: Charge) -> PlainValue:
+def _layout(args: tuple[Any, ...], _: Charge) -> _PlainValue:
     _expect("_get_layout", len(args) == 1 and type(args[0]) is str and args[0] == "torch.strided")
-    return PlainValue("layout")
+    return _PlainValue("layout")
 
 
 def _tensor(args: tuple[Any, ...], _: Charge) -> TensorRecord:
@@ -250,12 +250,12 @@ def _strided(args: tuple[Any, ...], dtype: str | None) -> TensorRecord:
         raise FormatError("tensor", f"a tensor has {len(shape)} sizes and {len(strides)} strides; at most {DIMENSIONS} are read")
     dense, last, elements = True, 0, 1
     for size, stride in zip((1, *shape)[::-1], (offset, *strides)[::-1], strict=True):
-        if type(size) is not int or type(stride) is not int or not (0 <= size < MAX_SIZE and 0 <= stride < MAX_SIZE):
+        if type(size) is not int or type(stride) is not int or not (0 <= size < _MAX_SIZE and 0 <= stride < _MAX_SIZE):
             raise FormatError("tensor", "an offset, a size or a stride is not a number from 0 to 2**63 - 1")
         dense = dense and (size == 1 or stride == elements)
         last += (size - 1) * stride
         elements *= size or 1
-    if elements >= MAX_SIZE:
+    if elements >= _MAX_SIZE:
         raise FormatError("tensor", "a tensor has 2**63 elements or more")
     dtype = dtype or storage.dtype or "U8"
     width, empty = PLAIN[dtype].bytes, 0 in shape

@@ -25,7 +25,7 @@ _AFTER, _AFTER64 = Struct("<4s3L"), Struct("<4sL2Q")
 _MOST, _MOST64 = 0xFFFF, 0xFFFFFFFF
 _SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
 _LONGEST = 511  # maximum bytes of a name; torch truncates longer ones
-MAX_DIRECTORY_BYTES = 64 << 20
+_MAX_DIRECTORY_BYTES = 64 << 20
 """Maximum bytes of the directory, about 900,000 members."""
 
 
@@ -95,8 +95,8 @@ def _read_directory(source: Source) -> tuple[bytes, int, int]:
         raise FormatError("multi_disk", "the archive spans several disks")
     if start + size != source.size - records:
         raise FormatError("end_record", f"the directory of {size:,} bytes at {start:,} does not end where the end records begin")
-    if size > MAX_DIRECTORY_BYTES or count * _ENTRY.size > size:
-        raise FormatError("directory", f"{count:,} entries in {size:,} bytes: more than fit, or more than {MAX_DIRECTORY_BYTES:,} bytes")
+    if size > _MAX_DIRECTORY_BYTES or count * _ENTRY.size > size:
+        raise FormatError("directory", f"{count:,} entries in {size:,} bytes: more than fit, or more than {_MAX_DIRECTORY_BYTES:,} bytes")
     return source.read(start, size), count, start
 
 

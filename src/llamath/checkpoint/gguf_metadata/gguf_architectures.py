@@ -14,7 +14,7 @@ from .gguf_header import GGUFHeader
 from .gguf_keys import fused_attention_heads_kv, head_dim, rms_norm_eps, sliding_layer_types
 from .gguf_rope import read_proportional, read_rope_parameters, read_rope_scaling, rope_theta
 
-ConfigKeys = dict[str, Any]
+_ConfigKeys = dict[str, Any]
 
 
 class Architecture(Record):
@@ -24,7 +24,7 @@ class Architecture(Record):
     model_type: str
     keys: str  # names in KEY_MAPPINGS; `key=name` if the family's key has another name; a final `?` writes null for a missing value
     constants: Mapping[str, Any] = {}  # keys that are fixed in llama.cpp and not in the family
-    extra: Callable[[GGUFHeader], ConfigKeys] | None = None  # keys that follow from several metadata keys or tensors
+    extra: Callable[[GGUFHeader], _ConfigKeys] | None = None  # keys that follow from several metadata keys or tensors
     applies: Callable[[GGUFHeader], bool] | None = None  # None: to every header
     unstated: str = ""  # what the metadata lack although it changes results
 
@@ -35,15 +35,15 @@ _MAVERICK_EXPERTS = 128
 """Llama 4 with this many experts (Maverick) has no norms on queries and keys; llama.cpp recognizes it by that number."""
 
 
-def _minicpm(h: GGUFHeader) -> ConfigKeys:
+def _minicpm(h: GGUFHeader) -> _ConfigKeys:
     """Return the scales under MiniCPM's names and in its units."""
     residual, logits, width = h.real("residual_scale"), h.real("logit_scale"), h.required("embedding_length")
-    found: ConfigKeys = {"scale_depth": float(f"{residual * sqrt(h.layers):.6g}")} if residual else {}
+    found: _ConfigKeys = {"scale_depth": float(f"{residual * sqrt(h.layers):.6g}")} if residual else {}
     found["num_experts"] = h.uniform_integer("expert_count") or 0
     return found | ({"dim_model_base": max(1, round(width / logits))} if logits else {})
 
 
-def _ministral_rope(h: GGUFHeader) -> ConfigKeys:
+def _ministral_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return the positions of Ministral and Mistral 4: YaRN, with a temperature that grows with the position."""
     found = read_rope_parameters(h)
     if found["rope_type"] == "yarn":
@@ -55,42 +55,42 @@ def _ministral_rope(h: GGUFHeader) -> ConfigKeys:
     return {"rope_parameters": {key: x for key, x in found.items() if x is not None}}
 
 
-def _mla_rope(h: GGUFHeader) -> ConfigKeys:
+def _mla_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return DeepSeek's positions, whose scaling also scales the scores."""
     scaling = read_rope_scaling(h)
     return {"rope_theta": rope_theta(h)} | ({"rope_scaling": scaling | _mscale(h)} if scaling else {})
 
 
-def _mscale(h: GGUFHeader) -> ConfigKeys:
+def _mscale(h: GGUFHeader) -> _ConfigKeys:
     """Return DeepSeek's two multipliers, which are equal in every published model: llama.cpp stores a tenth of them as one number."""
     value = h.real("rope.scaling.yarn_log_multiplier")
     return {} if value is None else dict.fromkeys(("mscale", "mscale_all_dim"), float(f"{value / 0.1:.6g}"))
 
 
-def _gpt_oss_rope(h: GGUFHeader) -> ConfigKeys:
+def _gpt_oss_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return YaRN without truncation of its range; the family's default would be a scaling of its own."""
     found = read_rope_parameters(h)
     return {"rope_parameters": found | ({"truncate": False} if found["rope_type"] == "yarn" else {})}
 
 
-def _query_scale(h: GGUFHeader) -> ConfigKeys:
+def _query_scale(h: GGUFHeader) -> _ConfigKeys:
     """Return the square of what Gemma's scores are divided by."""
     width, heads = h.required("embedding_length"), h.required("attention.head_count")
     size = width // heads if h.layers == _UNSCALED_LAYERS[h.arch] else head_dim(h)
     return {"query_pre_attn_scalar": size} if size else {}
 
 
-def _llama4(h: GGUFHeader) -> ConfigKeys:
+def _llama4(h: GGUFHeader) -> _ConfigKeys:
     """Return norms and layer types: with a window of 0, all layers have full attention and rotary positions."""
     if not h.uniform_integer("expert_count"):
         raise h.unsupported("no experts")
-    found: ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
+    found: _ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
     if h.uniform_integer("attention.sliding_window") == 0:
         found |= {"layer_types": ["full_attention"] * h.layers, "no_rope_layers": [1] * h.layers}
     return found
 
 
-def _gemma4(h: GGUFHeader) -> ConfigKeys:
+def _gemma4(h: GGUFHeader) -> _ConfigKeys:
     """Return two kinds of layers with different heads, shared keys, and the optional experts and per-layer embeddings."""
     types = sliding_layer_types(h)
     sliding_dim, full_dim = h.uniform_integer("attention.key_length_swa"), h.uniform_integer("attention.key_length")
@@ -120,8 +120,8 @@ def _gemma4(h: GGUFHeader) -> ConfigKeys:
     }
 
 
-def _gemma4_experts_and_embeddings(h: GGUFHeader) -> ConfigKeys:
-    found: ConfigKeys = {"hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0}
+def _gemma4_experts_and_embeddings(h: GGUFHeader) -> _ConfigKeys:
+    found: _ConfigKeys = {"hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0}
     if rows := h.rows("per_layer_token_embd.weight"):
         found["vocab_size_per_layer_input"] = rows
     if h.has_tensor(".ffn_gate_inp.weight"):
@@ -131,13 +131,13 @@ def _gemma4_experts_and_embeddings(h: GGUFHeader) -> ConfigKeys:
     return found
 
 
-def _olmo3_rope(h: GGUFHeader) -> ConfigKeys:
+def _olmo3_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return OLMo 3's positions, scaled only in the full-attention layers."""
     sliding = {"rope_type": "default", "rope_theta": h.real("rope.freq_base_swa") or rope_theta(h)}
     return {"rope_parameters": {"full_attention": read_rope_parameters(h), "sliding_attention": sliding}}
 
 
-def _nemotron_h(h: GGUFHeader) -> ConfigKeys:
+def _nemotron_h(h: GGUFHeader) -> _ConfigKeys:
     """Return the kind of each layer, by its tensors, the sizes of Mamba 2, and the width of a plain MLP."""
     kinds = zip(h.layers_with(".ssm_in.weight"), h.layers_with(".attn_q.weight"), h.layers_with(".ffn_gate_inp.weight"), strict=True)
     heads, inner = h.uniform_integer("ssm.time_step_rank"), h.uniform_integer("ssm.inner_size")
@@ -159,11 +159,11 @@ def _nemotron_h(h: GGUFHeader) -> ConfigKeys:
     }
 
 
-def _multi_query(h: GGUFHeader) -> ConfigKeys:
+def _multi_query(h: GGUFHeader) -> _ConfigKeys:
     return {"multi_query": fused_attention_heads_kv(h) == 1}
 
 
-def _falcon(h: GGUFHeader) -> ConfigKeys:
+def _falcon(h: GGUFHeader) -> _ConfigKeys:
     """Return which of the three Falcons it is, by key/value heads and norms. ALiBi is not in GGUF; llama.cpp uses rotary positions."""
     heads, kv = h.uniform_integer("attention.head_count"), fused_attention_heads_kv(h)
     has_two_norms = h.has_tensor(".attn_norm_2.weight")
@@ -177,14 +177,14 @@ def _falcon(h: GGUFHeader) -> ConfigKeys:
     }
 
 
-def _mpt(h: GGUFHeader) -> ConfigKeys:
+def _mpt(h: GGUFHeader) -> _ConfigKeys:
     """Return the `attn_config`, the feed-forward width as a multiple, and whether positions are learned or by ALiBi."""
     heads, kv = h.required("attention.head_count"), fused_attention_heads_kv(h)
     width, inner, slope = h.required("embedding_length"), h.required("feed_forward_length"), h.real("attention.max_alibi_bias") or 0.0
     if inner % width:
         raise h.unsupported(f"a feed-forward width of {inner} with an embedding length of {width}")
     kinds = {heads: "multihead_attention", 1: "multiquery_attention"}
-    attention: ConfigKeys = {
+    attention: _ConfigKeys = {
         "alibi": slope > 0,
         "attn_type": kinds.get(kv or heads, "grouped_query_attention"),
         "qk_ln": h.has_tensor(".attn_q_norm.weight"),

@@ -24,7 +24,7 @@ class MetadataValue(NamedTuple):
     array: bool = False
 
 
-class KeyMapping(Record):
+class _KeyMapping(Record):
     """A config key and how GGUF expresses it: by metadata keys, or by which tensors exist.
 
     Without `read`, the value is that of the first metadata key, or whether one of the tensors exists.
@@ -58,7 +58,7 @@ _READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
 }
 
 
-def attention_heads_kv(h: GGUFHeader) -> int | None:
+def _attention_heads_kv(h: GGUFHeader) -> int | None:
     """Return the number of key/value heads of the layers that have any; absent, it is the number of query heads."""
     found = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
     if len(found) > 1:
@@ -69,7 +69,7 @@ def attention_heads_kv(h: GGUFHeader) -> int | None:
 def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
     """Return the number of key/value heads by the rows of `attn_qkv`: converters of such models have written other numbers."""
     rows, heads, width = h.rows(".attn_qkv.weight"), h.required("attention.head_count"), h.required("embedding_length")
-    stated = attention_heads_kv(h)
+    stated = _attention_heads_kv(h)
     if not rows or not heads or not (size := width // heads) or rows % size or (rows // size - heads) % 2 or rows // size <= heads:
         return stated
     found = (rows // size - heads) // 2
@@ -182,20 +182,20 @@ def _linear_value_head_dim(h: GGUFHeader) -> int | None:
     return inner // heads if inner and heads and inner % heads == 0 else None
 
 
-def _count(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> KeyMapping:
-    return KeyMapping(config=config, gguf=gguf, read=read)
+def _count(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> _KeyMapping:
+    return _KeyMapping(config=config, gguf=gguf, read=read)
 
 
-def _real(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> KeyMapping:
-    return KeyMapping(config=config, gguf=gguf, kind=FLOAT32, read=read)
+def _real(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> _KeyMapping:
+    return _KeyMapping(config=config, gguf=gguf, kind=FLOAT32, read=read)
 
 
-def _tensor(config: str, *tensors: str) -> KeyMapping:
-    return KeyMapping(config=config, tensors=tensors)
+def _tensor(config: str, *tensors: str) -> _KeyMapping:
+    return _KeyMapping(config=config, tensors=tensors)
 
 
-def _computed(config: str, read: Callable[[GGUFHeader], Any]) -> KeyMapping:
-    return KeyMapping(config=config, read=read)
+def _computed(config: str, read: Callable[[GGUFHeader], Any]) -> _KeyMapping:
+    return _KeyMapping(config=config, read=read)
 
 
 ROPE_SCALING = (
@@ -217,7 +217,7 @@ _TABLE = (
     _computed("tie_word_embeddings", lambda h: not h.has_tensor("output.weight")),
     # attention
     _count("num_attention_heads", "attention.head_count"),
-    _count("num_key_value_heads", "attention.head_count_kv", read=attention_heads_kv),
+    _count("num_key_value_heads", "attention.head_count_kv", read=_attention_heads_kv),
     _count("head_dim", "attention.key_length", "attention.value_length", read=head_dim),
     _count("sliding_window", "attention.sliding_window", read=lambda h: h.uniform_integer("attention.sliding_window") or None),
     _computed("sliding_layer_types", sliding_layer_types),
@@ -243,7 +243,7 @@ _TABLE = (
     # feed-forward layers and experts
     _tensor("mlp_bias", ".ffn_gate.bias", ".ffn_up.bias", ".ffn_up_shexp.bias"),
     _computed("no_mlp_norm", lambda h: not h.has_tensor(".ffn_norm.weight")),
-    KeyMapping(config="use_parallel_residual", gguf=("use_parallel_residual",), kind=BOOL),
+    _KeyMapping(config="use_parallel_residual", gguf=("use_parallel_residual",), kind=BOOL),
     _count("num_experts", "expert_count"),
     _count("num_experts_per_tok", "expert_used_count"),
     _count("moe_intermediate_size", "expert_feed_forward_length"),
@@ -282,7 +282,7 @@ _TABLE = (
     _tensor("lm_head_bias", "output.bias"),
 )
 
-KEY_MAPPINGS: Mapping[str, KeyMapping] = {x.config: x for x in _TABLE}
+KEY_MAPPINGS: Mapping[str, _KeyMapping] = {x.config: x for x in _TABLE}
 """Config key → its expression in GGUF. Names that are no config keys of any family are values that families read under other names."""
 
 

@@ -20,10 +20,10 @@ from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, Repo, WebFolder, new_session, parse_repo
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "RemoteCheckpoint", "Repo", "Session", "parse_repo", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "Repo", "Session", "_RemoteCheckpoint", "parse_repo", "read_config", "read_remote"]
 
 
-class RemoteCheckpoint(NamedTuple):
+class _RemoteCheckpoint(NamedTuple):
     """The header of a remote checkpoint, and the commit that its revision stands for."""
 
     manifest: Manifest
@@ -38,7 +38,7 @@ class _OpenedFolder(NamedTuple):
     revision: str = ""
 
 
-def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> RemoteCheckpoint:
+def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> _RemoteCheckpoint:
     """Read the header of the checkpoint at `hf://org/name[@revision][/file]`, `org/name`, `https://…` or `s3://…`."""
     with _open_folder(text, limits) as found:
         folder, file = found.folder, found.file
@@ -48,7 +48,7 @@ def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limi
             manifest = checkpoint.read_index(folder, file, problems)
         else:
             manifest = checkpoint.read_files(folder, checkpoint.split_parts(file), problems)
-        return RemoteCheckpoint(manifest, found.revision)
+        return _RemoteCheckpoint(manifest, found.revision)
 
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:

@@ -33,7 +33,7 @@ _IN_EXTRA = frozenset(("s3fs", "gcsfs"))
 """Packages in the extra `hub`."""
 
 
-class BucketFile(Source):
+class _BucketFile(Source):
     """An object, read by ranges."""
 
     def __init__(self, store: Any, path: str, name: str) -> None:
@@ -54,7 +54,7 @@ class BucketFile(Source):
         return data
 
 
-class BucketFolder(RemoteFolder):
+class _BucketFolder(RemoteFolder):
     """The objects under a prefix."""
 
     def __init__(self, store: Any, path: str, name: str) -> None:
@@ -68,7 +68,7 @@ class BucketFolder(RemoteFolder):
     def open(self, name: str) -> Source | None:
         """Open an object; None if there is none."""
         try:
-            return BucketFile(self._store, posixpath.join(self._path, check_file_name(name)), self.path(name))
+            return _BucketFile(self._store, posixpath.join(self._path, check_file_name(name)), self.path(name))
         except RemoteError as error:
             if error.code != "missing":
                 raise
@@ -87,7 +87,7 @@ class BucketFolder(RemoteFolder):
             raise RemoteError("json", str(error)) from None
 
 
-def open_bucket(text: str) -> tuple[BucketFolder, str]:
+def open_bucket(text: str) -> tuple[_BucketFolder, str]:
     """Return the folder at an address, or that of the object there, and the object's name or an empty string."""
     scheme, _, rest = text.partition("://")
     if scheme not in _IMPLEMENTATIONS or "::" in text or "@" in rest.partition("/")[0]:
@@ -105,8 +105,8 @@ def open_bucket(text: str) -> tuple[BucketFolder, str]:
             f"{scheme}:// needs {_IMPLEMENTATIONS[scheme]}, which is not installed", hint=f"pip install {_IMPLEMENTATIONS[scheme]}"
         ) from None
     if _call_store(text, lambda: store.isdir(path)):
-        return BucketFolder(store, path, text), ""
-    return BucketFolder(store, posixpath.dirname(path), posixpath.dirname(text)), posixpath.basename(path)
+        return _BucketFolder(store, path, text), ""
+    return _BucketFolder(store, posixpath.dirname(path), posixpath.dirname(text)), posixpath.basename(path)
 
 
 def _call_store(name: str, question: Callable[[], T]) -> T:

@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 from ...core.errors import RemoteError, safe
 from .urls import Url, parse_url
 
-REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 MAX_OVERHEAD, CHUNK = 256 << 10, 1 << 20
 """Maximum bytes of a response besides its body; bytes of body that are read at once."""
 
@@ -135,7 +135,7 @@ class Session:
         start = there
         for _ in range(self.limits.redirects + 1):
             reply = self._send_with_retry(there, ask, end)
-            if reply.status not in REDIRECT_STATUSES:
+            if reply.status not in _REDIRECT_STATUSES:
                 return reply
             there = there.redirected_to(reply.headers.get("Location", ""))
         raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
@@ -178,7 +178,7 @@ class Session:
         target, headers = self._target_and_headers(there, ask)
         link.request("GET", target, headers=headers)
         with link.getresponse() as answer:
-            if answer.status in REDIRECT_STATUSES:
+            if answer.status in _REDIRECT_STATUSES:
                 body = _read_body(answer, answer.length if answer.length and answer.length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, there)
             elif answer.status in (200, 206, 416):
                 body = _read_body(answer, ask.check(there, answer), ask.max_bytes, there)

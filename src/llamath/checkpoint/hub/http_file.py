@@ -16,7 +16,7 @@ from ..formats.source import Source
 from .http_client import Session
 from .urls import Url
 
-FIRST_BYTES = 24
+_FIRST_BYTES = 24
 """Bytes of the first request, which tell the format; the response tells the file size."""
 BUDGET = 128 << 20
 """Maximum bytes read from one file; the largest published header has about 30 million."""
@@ -85,7 +85,7 @@ class HttpFile(Source):
         try:
             there = self._session.parse_url(url)
             self.name = name or there.site + there.path
-            reply = self._session.get(there, _RangeRequest(0, FIRST_BYTES))
+            reply = self._session.get(there, _RangeRequest(0, _FIRST_BYTES))
         except BaseException:
             self.close()
             raise

@@ -22,8 +22,8 @@ from .remote_folder import RemoteFolder
 from .urls import Url, parse_url, quote_url
 
 T = TypeVar("T")
-ENDPOINT = "https://huggingface.co"
-MAX_API_BYTES = 8 << 20
+_ENDPOINT = "https://huggingface.co"
+_MAX_API_BYTES = 8 << 20
 """Maximum bytes of a response of the Hub's API; those for the largest repositories have one million."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _REVISION = r"refs/(?:pr|convert)/[^/@\s]{1,100}|[^/@\s]{1,255}"
@@ -60,17 +60,17 @@ def parse_repo(text: str) -> Repo | None:
 
 def endpoint() -> str:
     """Return the Hub's URL."""
-    return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")
 
 
 def new_session(limits: Limits | None = None) -> Session:
     """Return a session with the endpoint and its token."""
     if _is_set("HF_HUB_OFFLINE") or _is_set("TRANSFORMERS_OFFLINE"):
         raise RemoteError("offline", "the Hub is disabled by HF_HUB_OFFLINE", hint="unset it, or give the path of a local copy")
-    return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), find_token(), limits)
+    return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), _find_token(), limits)
 
 
-def find_token() -> str:
+def _find_token() -> str:
     """Return the token for the endpoint, or an empty string."""
     if _is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         return ""
@@ -133,7 +133,7 @@ class HubFolder(WebFolder):
 
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
-        self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), MAX_API_BYTES), repo)
+        self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
         inner = _folder_of(repo.path, files)
         start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])

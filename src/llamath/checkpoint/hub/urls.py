@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from ...core.errors import RemoteError, safe
 
-PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443}
 _SAFE = "/%:@!$&'()*+,;=~"
 
 
@@ -32,7 +32,7 @@ class Url(NamedTuple):
     def site(self) -> str:
         """The origin as text."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
+        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
 
     @property
     def url(self) -> str:
@@ -72,7 +72,7 @@ def parse_url(text: str, code: str = "url", what: str = "the address", base: str
         port, host = parts.port, parts.hostname
     except ValueError as error:
         raise RemoteError(code, f"{what} is not a URL: {safe(str(error), 80)}") from None
-    if parts.scheme not in PORTS or not host or not re.fullmatch(r"[a-z0-9._:-]+", host):
+    if parts.scheme not in _PORTS or not host or not re.fullmatch(r"[a-z0-9._:-]+", host):
         found = f"{safe(parts.scheme, 20)}:" if parts.scheme else "no scheme"
         raise RemoteError(code, f"{what} is not a web address: expected http:// or https:// and an ASCII host name, found {found}")
     if "@" in parts.netloc:
@@ -80,7 +80,7 @@ def parse_url(text: str, code: str = "url", what: str = "the address", base: str
             code, f"{what} contains a user name or a password, which is not sent", hint="set HF_TOKEN to send a token to the Hub"
         )
     query = "?" + quote_url(parts.query, _SAFE + "?") if parts.query else ""
-    return Url(parts.scheme, host, PORTS[parts.scheme] if port is None else port, quote_url(parts.path or "/", _SAFE), query)
+    return Url(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, quote_url(parts.path or "/", _SAFE), query)
 
 
 def quote_url(text: str, keep: str = "") -> str:

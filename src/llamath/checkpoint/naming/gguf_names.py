@@ -45,8 +45,8 @@ GGUF = Scheme(
 GGUF_QKV = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 """Architectures with q, k and v concatenated in one matrix."""
 
-NORMS = ("attn_norm", "attn.q_norm", "attn.k_norm", "attn_out_norm", "mlp_norm", "mlp_out_norm", "norm")
-GGUF_SHIFTED = GGUF.with_changes(layouts=dict.fromkeys(NORMS, "shifted"))
+_NORMS = ("attn_norm", "attn.q_norm", "attn.k_norm", "attn_out_norm", "mlp_norm", "mlp_out_norm", "norm")
+GGUF_SHIFTED = GGUF.with_changes(layouts=dict.fromkeys(_NORMS, "shifted"))
 """Gemma 1 to 3: llama.cpp's norms have no offset, so 1 is added to their weights."""
 
 GGUF_LATENT = GGUF.with_changes(

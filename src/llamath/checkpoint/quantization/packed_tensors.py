@@ -10,12 +10,12 @@ from ..formats.manifest import Tensor
 
 Shape = tuple[int, ...]
 
-SUFFIX_ROLES = {
+_SUFFIX_ROLES = {
     "_scale_inv": "scale", "_scale": "scale", "_scale_2": "scale", "_global_scale": "scale",
     "_zero_point": "zero", "_g_idx": "index", "_shape": "meta",
 }  # fmt: skip
 """Suffixes of the companions of `X.weight` (or of a stack of experts, `X`), and their roles."""
-SIBLING_ROLES = {
+_SIBLING_ROLES = {
     "scale": "scale", "scale_weight": "scale", "qscale_weight": "scale", "input_scale": "scale", "input_global_scale": "scale",
     "input_scale_ub": "scale", "activation_scale": "scale", "scale_input": "scale", "qscale_act": "scale", "k_scale": "scale",
     "v_scale": "scale", "input_zero_point": "zero", "weight_format": "meta",
@@ -23,7 +23,7 @@ SIBLING_ROLES = {
 """Names of companions next to `X.weight`, as `X.scale`, and their roles."""
 GROUP_ROLES = {"scales": "scale", "qzeros": "zero", "scaled_zeros": "zero", "g_idx": "index", "biases": "zero", "workspace": "meta"}
 """Names of companions of weights that are quantized in groups, and their roles."""
-_ROLES = SUFFIX_ROLES | SIBLING_ROLES
+_ROLES = _SUFFIX_ROLES | _SIBLING_ROLES
 _TRANSPOSABLE = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds that also store weights which some models define transposed (GPT-2's Conv1D, gpt-oss's experts)."""
 
@@ -68,8 +68,8 @@ class Detection:
         self.config = config
         self.packings: dict[str, Packing] = {}
         last_parts = {name.rpartition(".")[2] for name in self.tensors}
-        self._suffixes = [x for x in SUFFIX_ROLES if any(part.endswith(x) for part in last_parts)]
-        self._siblings = [x for x in SIBLING_ROLES if x in last_parts]
+        self._suffixes = [x for x in _SUFFIX_ROLES if any(part.endswith(x) for part in last_parts)]
+        self._siblings = [x for x in _SIBLING_ROLES if x in last_parts]
 
     @property
     def has_cache_scales(self) -> bool:

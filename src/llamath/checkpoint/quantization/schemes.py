@@ -19,7 +19,7 @@ from . import detect
 from .gguf_file_types import DEFAULT_VARIANTS, FILE_TYPES
 from .packed_tensors import Detection, Packing
 
-MatrixFunction = Callable[[int, int], int]
+_MatrixFunction = Callable[[int, int], int]
 """A number for a matrix of (outputs, inputs)."""
 
 
@@ -29,7 +29,7 @@ class WeightFormat(Record):
     name: str  # as users write it
     unpacked_dtype: str = "BF16"  # of what is not packed
     packing: str = ""  # the scheme of the packed matrices, or the short name of the plain dtype
-    matrix_bytes: MatrixFunction | None = None  # None: nothing is packed
+    matrix_bytes: _MatrixFunction | None = None  # None: nothing is packed
     formula: str = ""  # of `matrix_bytes`, for a matrix [out, in]
     experts_only: bool = False  # in mixtures of experts, only the experts are packed
     gguf_file_type: str = ""  # llama.cpp chooses a type for every tensor
@@ -44,15 +44,15 @@ class WeightFormat(Record):
         return "F32" if self.unpacked_dtype == "F32" else "BF16"
 
 
-class ScaleLayout(Record):
+class _ScaleLayout(Record):
     """The elements stored for a matrix in addition to its values, such as scales."""
 
     name: str
-    elements: MatrixFunction
+    elements: _MatrixFunction
     formula: str
 
 
-class QuantizationScheme(Record):
+class _QuantizationScheme(Record):
     """One row of the table."""
 
     name: str  # of its packings; compressed-int and bnb- are followed by the number format
@@ -60,7 +60,7 @@ class QuantizationScheme(Record):
     detect: Callable[[Detection, Tensor], None]
     formats: tuple[WeightFormat, ...] = ()  # those with fixed parameters
     format_of_config: Callable[[Mapping[str, Any]], str] | None = None  # name of the declared format; empty: not this scheme
-    scale_layouts: tuple[ScaleLayout, ...] = ()
+    scale_layouts: tuple[_ScaleLayout, ...] = ()
     scale_suffixes: tuple[str, ...] = ()  # of the scales' names; empty: `run` cannot dequantize it
 
 
@@ -93,11 +93,11 @@ def _nvfp4_bytes(out: int, into: int) -> int:
     return out * (_ceil(into, 2) + _ceil(into, 16)) + 8
 
 
-def _awq_bytes(group: int) -> MatrixFunction:
+def _awq_bytes(group: int) -> _MatrixFunction:
     return lambda out, into: out * into // 2 + _ceil(into, group) * (2 * out + _ceil(out, 8) * 4)
 
 
-def _gptq_bytes(bits: int, group: int) -> MatrixFunction:
+def _gptq_bytes(bits: int, group: int) -> _MatrixFunction:
     def size(out: int, into: int) -> int:
         groups = _ceil(into, group)
         return 4 * _ceil(into * bits, 32) * out + groups * (2 * out + 4 * _ceil(out * bits, 32)) + 4 * into
@@ -145,7 +145,7 @@ def _mxfp4_of_config(config: Mapping[str, Any]) -> str:
 _WORDS = ("I16", "I32", "I64")
 
 SCHEMES = (
-    QuantizationScheme(
+    _QuantizationScheme(
         name="bnb-int8",
         value_dtypes=("I8",),
         detect=detect.detect_bnb_int8,
@@ -161,7 +161,7 @@ SCHEMES = (
         ),
         format_of_config=_bnb_8bit_of_config,
     ),
-    QuantizationScheme(
+    _QuantizationScheme(
         name="bnb-",
         value_dtypes=("U8",),
         detect=detect.detect_bnb_4bit,
@@ -181,31 +181,31 @@ SCHEMES = (
         ),
         format_of_config=_bnb_4bit_of_config,
     ),
-    QuantizationScheme(name="bitnet", value_dtypes=("U8", "F4"), detect=detect.detect_bitnet),
-    QuantizationScheme(
+    _QuantizationScheme(name="bitnet", value_dtypes=("U8", "F4"), detect=detect.detect_bitnet),
+    _QuantizationScheme(
         name="awq",
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
         format_of_config=_group_format("awq"),
-        scale_layouts=(ScaleLayout(name="AWQ", elements=_awq_elements, formula="out·in/128 + out·in/1,024"),),
+        scale_layouts=(_ScaleLayout(name="AWQ", elements=_awq_elements, formula="out·in/128 + out·in/1,024"),),
     ),
-    QuantizationScheme(
+    _QuantizationScheme(
         name="gptq",
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
         format_of_config=_group_format("gptq"),
         scale_layouts=(
-            ScaleLayout(
+            _ScaleLayout(
                 name="GPTQ",
                 elements=lambda out, into: _awq_elements(out, into) + into,
                 formula="out·in/128 + out·in/1,024 + in",
             ),
         ),
     ),
-    QuantizationScheme(name="marlin", value_dtypes=_WORDS, detect=detect.detect_marlin),
-    QuantizationScheme(name="compressed-int", value_dtypes=_WORDS, detect=detect.detect_compressed_tensors),
-    QuantizationScheme(name="mlx", value_dtypes=("U32",), detect=detect.detect_mlx),
-    QuantizationScheme(
+    _QuantizationScheme(name="marlin", value_dtypes=_WORDS, detect=detect.detect_marlin),
+    _QuantizationScheme(name="compressed-int", value_dtypes=_WORDS, detect=detect.detect_compressed_tensors),
+    _QuantizationScheme(name="mlx", value_dtypes=("U32",), detect=detect.detect_mlx),
+    _QuantizationScheme(
         name="mxfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_mxfp4,
@@ -221,7 +221,7 @@ SCHEMES = (
         format_of_config=_mxfp4_of_config,
         scale_suffixes=("_scales",),
     ),
-    QuantizationScheme(
+    _QuantizationScheme(
         name="nvfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_nvfp4,
@@ -235,8 +235,8 @@ SCHEMES = (
             ),
         ),
     ),
-    QuantizationScheme(name="int8", value_dtypes=("I8",), detect=detect.detect_int8),
-    QuantizationScheme(
+    _QuantizationScheme(name="int8", value_dtypes=("I8",), detect=detect.detect_int8),
+    _QuantizationScheme(
         name="fp8",
         value_dtypes=tuple(name for name in PLAIN if name.startswith("F8_")),
         detect=detect.detect_fp8,
@@ -251,17 +251,17 @@ SCHEMES = (
         ),
         format_of_config=_fp8_of_config,
         scale_layouts=(
-            ScaleLayout(
+            _ScaleLayout(
                 name="blocks of 128×128",
                 elements=lambda out, into: _ceil(out, 128) * _ceil(into, 128),
                 formula="⌈out/128⌉·⌈in/128⌉",
             ),
-            ScaleLayout(name="rows", elements=lambda out, _: out, formula="out"),
-            ScaleLayout(name="matrices", elements=lambda *_: 1, formula="1"),
+            _ScaleLayout(name="rows", elements=lambda out, _: out, formula="out"),
+            _ScaleLayout(name="matrices", elements=lambda *_: 1, formula="1"),
         ),
         scale_suffixes=(".weight_scale_inv", ".weight_scale", "_scale_inv", "_scale"),
     ),
-    QuantizationScheme(
+    _QuantizationScheme(
         name="ggml",
         value_dtypes=tuple(x.name for x in GGML.values() if x.block > 1),
         detect=detect.detect_ggml,

@@ -15,9 +15,9 @@ from .svg_shapes import WIDE, circle, cut, document, path, rect, text
 
 TOP, EDGE, ARM = 92, 28, 44
 BOX, LABEL, BUS = 60, 20, 28
-PITCH = BOX + LABEL + BUS
+_PITCH = BOX + LABEL + BUS
 FOLLOW, SMALL = 6, 11
-BEHIND = 4
+_BEHIND = 4
 """By how much the other experts show behind one."""
 GROUPS = 8
 """Limits: groups of heads, and heads per group."""
@@ -25,7 +25,7 @@ COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", 
 Point = tuple[float, float]
 
 
-class Picture:
+class _Picture:
     """The places of one block's steps on the page."""
 
     def __init__(self, stage: WalkthroughStage, width: int) -> None:
@@ -37,13 +37,13 @@ class Picture:
         self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.inputs) == 2]
         side = 232 if self.groups else 0
         self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE))
-        self.height = TOP + self.plan.height * PITCH + 24
+        self.height = TOP + self.plan.height * _PITCH + 24
         self.d = width
         self._buses: dict[tuple[int, str], int] = {}
 
     def at(self, name: str) -> Point:
         """The middle of a step's box."""
-        return self.across(self.plan.lanes[name]), TOP + self.plan.rows[name] * PITCH + BOX / 2
+        return self.across(self.plan.lanes[name]), TOP + self.plan.rows[name] * _PITCH + BOX / 2
 
     def across(self, lane: int) -> float:
         """The middle of a lane, or of the arm."""
@@ -52,7 +52,7 @@ class Picture:
     def bus(self, gap: int, key: str) -> float:
         """A height for a line across the gap under a row, one for each that needs it."""
         mine = self._buses.setdefault((gap, key), sum(1 for row, _ in self._buses if row == gap))
-        return TOP + gap * PITCH + BOX + LABEL + 5 + (mine * 5) % (BUS - 8)
+        return TOP + gap * _PITCH + BOX + LABEL + 5 + (mine * 5) % (BUS - 8)
 
     def foot(self, name: str) -> float:
         """The height at which edges leave a step."""
@@ -60,7 +60,7 @@ class Picture:
 
     def head(self, name: str) -> float:
         """The height at which edges enter a step."""
-        return self.at(name)[1] - (14 if self.round(name) else BOX / 2 + (2 * BEHIND if "{e}" in name else 0))
+        return self.at(name)[1] - (14 if self.round(name) else BOX / 2 + (2 * _BEHIND if "{e}" in name else 0))
 
     def round(self, name: str) -> bool:
         """Whether a step is drawn as a circle: sums and inputs."""
@@ -70,7 +70,7 @@ class Picture:
 def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     """The requested layer, or the most frequent kind."""
     stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
-    p = Picture(stage, model.tree.width)
+    p = _Picture(stage, model.tree.width)
     which = f"layer {stage.layer}" + (f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
     label = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
@@ -79,7 +79,7 @@ def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     return document(size, title, label, _shapes(p, walk, title, legend))
 
 
-def _shapes(p: Picture, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
+def _shapes(p: _Picture, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
     stage, n = p.stage, walk.at.tokens
     yield text((EDGE, 38), cut(title, p.width - 2 * EDGE, 20), size=20, bold=True)
     many = f" × {stage.times:,} layers" if stage.times > 1 else ""
@@ -100,7 +100,7 @@ def _shapes(p: Picture, walk: Walkthrough, title: str, legend: list[str]) -> Ite
         yield text((EDGE, p.height + 4 + 20 * i), label, "faint", size=12)
 
 
-def _edge(p: Picture, edge: Edge) -> Iterator[str]:
+def _edge(p: _Picture, edge: Edge) -> Iterator[str]:
     (a, _), (b, y) = p.at(edge.source), p.at(edge.target)
     rows, down, top = p.plan.rows, p.foot(edge.source), p.head(edge.target)
     if edge.arm:
@@ -120,13 +120,13 @@ def _edge(p: Picture, edge: Edge) -> Iterator[str]:
     yield _arrow((entry, top))
 
 
-def _before(p: Picture, edge: Edge) -> int:
+def _before(p: _Picture, edge: Edge) -> int:
     """The number of side inputs before this one."""
     side = [x for x in p.plan.edges if x.target == edge.target and not x.arm and p.across(x.lane) != p.at(x.target)[0]]
     return side.index(edge)
 
 
-def _step(p: Picture, name: str) -> Iterator[str]:
+def _step(p: _Picture, name: str) -> Iterator[str]:
     (x, y), step = p.at(name), p.steps.get(name)
     if step is None:
         yield _ring((x, y), "from the layer before" if name == HIDDEN_STATES else name)
@@ -148,13 +148,13 @@ def _step(p: Picture, name: str) -> Iterator[str]:
     yield text((x + 8, y + BOX / 2 + 14), shape(step), "faint", size=SMALL)
 
 
-def _box(p: Picture, step: Operation, at: Point) -> Iterator[str]:
+def _box(p: _Picture, step: Operation, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
     note = f"{step.name}: {step.description}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
     style = step_color(p.steps, step)
     if "{e}" in step.name:
-        yield from (_framed((left + BEHIND * i, top - BEHIND * i, wide, BOX), style) for i in (2, 1))
+        yield from (_framed((left + _BEHIND * i, top - _BEHIND * i, wide, BOX), style) for i in (2, 1))
     yield _framed((left, top, wide, BOX), style, note)
     mark = " ↻" if step.kind == "rope" else ""
     yield text((left + 10, top + 19), cut(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
@@ -196,7 +196,7 @@ def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
     return _source(steps, step.inputs[0]) if step is not None and step.kind == "norm" else step
 
 
-def _heads(p: Picture, scores: Operation) -> Iterator[str]:
+def _heads(p: _Picture, scores: Operation) -> Iterator[str]:
     """Draw which query heads share a key and value head."""
     query, keys = (p.steps[name].shape for name in scores.inputs)
     H, K = int(query[2]), int(keys[2])
@@ -215,7 +215,7 @@ def _heads(p: Picture, scores: Operation) -> Iterator[str]:
     yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + label, "faint", size=12)
 
 
-def _legend(p: Picture, walk: Walkthrough, model: Model) -> list[str]:
+def _legend(p: _Picture, walk: Walkthrough, model: Model) -> list[str]:
     """The letters, on as many lines as they take."""
     whole = letters(model, walk.replace(stages=(p.stage,)))
     lines, line = [], ""

@@ -13,7 +13,7 @@ from .svg_shapes import circle, cut, document, line, text
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 92, 560, 96, 490
 LIST = 596
-SPOT = 4
+_SPOT = 4
 SHOWN = 12
 """Candidates that get a number and a line next to the plot."""
 
@@ -96,7 +96,7 @@ def _numbers(points: Sequence[tuple[float, float]]) -> Iterator[str]:
     """Labels of the points, moved where they would overlap; coinciding points share a label."""
     spots: dict[tuple[float, float], list[int]] = {}
     for i, (x, y) in enumerate(points, 1):
-        spot = next((s for s in spots if abs(s[0] - x) < SPOT and abs(s[1] - y) < SPOT), (x, y))
+        spot = next((s for s in spots if abs(s[0] - x) < _SPOT and abs(s[1] - y) < _SPOT), (x, y))
         spots.setdefault(spot, []).append(i)
     taken: list[tuple[float, float, int]] = []
     for (x, y), numbers in spots.items():

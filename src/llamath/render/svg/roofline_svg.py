@@ -18,7 +18,7 @@ from .svg_shapes import WIDE, cut, document, line, path, rect, text
 
 WIDTH, HEIGHT = 960, 584
 LEFT, RIGHT, TOP, BOTTOM = 96, 924, 104, 500
-PREFIXES = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"))
+_PREFIXES = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"))
 
 
 class Point(NamedTuple):
@@ -107,7 +107,7 @@ def _grid(plane: Plane) -> Iterator[str]:
 
 def flops(value: int) -> str:
     """A rate of arithmetic with its prefix."""
-    unit, letter = next(((n, x) for n, x in PREFIXES if value >= n), (1, ""))
+    unit, letter = next(((n, x) for n, x in _PREFIXES if value >= n), (1, ""))
     return f"{value / unit:.4g} {letter}FLOP/s"
 
 

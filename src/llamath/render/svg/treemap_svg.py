@@ -13,7 +13,7 @@ WIDTH, HEIGHT, TOP, EDGE = 960, 640, 76, 24
 Box = tuple[float, float, float, float]
 
 
-class Tile(NamedTuple):
+class _Tile(NamedTuple):
     """A weight: all its copies in the model."""
 
     name: str
@@ -33,7 +33,7 @@ def treemap_svg(model: Model) -> str:
     return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {label}.", _shapes(model, title, tiles, groups))
 
 
-def _shapes(model: Model, title: str, tiles: list[Tile], groups: list[str]) -> Iterator[str]:
+def _shapes(model: Model, title: str, tiles: list[_Tile], groups: list[str]) -> Iterator[str]:
     total = model.parameters.total
     yield text((EDGE, 36), cut(title, WIDTH - 2 * EDGE, 20), size=20, bold=True)
     yield text((EDGE, 58), "areas to scale; each weight with all its copies", "faint")
@@ -57,7 +57,7 @@ def _color(group: str) -> str:
     return group if group in LIGHT else "other"
 
 
-def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
+def _tile(tile: _Tile, box: Box, total: int) -> Iterator[str]:
     x, y, width, height = (box[0] + 1, box[1] + 1, max(box[2] - 2, 0.3), max(box[3] - 2, 0.3))
     many = f" × {tile.copies:,}" if tile.copies > 1 else ""
     note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
@@ -72,9 +72,9 @@ def _tile(tile: Tile, box: Box, total: int) -> Iterator[str]:
         yield text((x + 6, y + 16 + 17 * i), label, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
 
 
-def _tiles(model: Model) -> list[Tile]:
+def _tiles(model: Model) -> list[_Tile]:
     """The weights of the folded table, those of one name and shape together."""
-    made: dict[tuple[str, str], Tile] = {}
+    made: dict[tuple[str, str], _Tile] = {}
     for section in model.count.sections:
         for row in section.rows:
             name, shape = row.pattern.removesuffix(".weight"), "×".join(str(int(x)) for x in row.weight.shape)
@@ -82,13 +82,13 @@ def _tiles(model: Model) -> list[Tile]:
             if not whole:
                 continue
             before = made.get((name, shape))
-            made[name, shape] = Tile(
+            made[name, shape] = _Tile(
                 name, row.group or "other", shape, copies + (before.copies if before else 0), whole + (before.parameters if before else 0)
             )
     return list(made.values())
 
 
-def _sum(tiles: list[Tile], group: str) -> int:
+def _sum(tiles: list[_Tile], group: str) -> int:
     return sum(x.parameters for x in tiles if x.group == group)
 
 

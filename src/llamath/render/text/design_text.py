@@ -16,7 +16,7 @@ from ..table import align, bold, dim, terminal_width, wrap
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
 RIGHT = range(len(HEADER))
-SEARCHED = "every point of the grid of admissible dimensions is decided, most of them by intervals computed from the formula of the total"
+_SEARCHED = "every point of the grid of admissible dimensions is decided, most of them by intervals computed from the formula of the total"
 
 
 def design_text(found: DesignReport) -> str:
@@ -24,7 +24,7 @@ def design_text(found: DesignReport) -> str:
     lines = [bold(x) for x in wrap(_head(found), "")]
     lines += [dim(x) for x in wrap(_grid(found), "")]
     lines += ["", *(_table(found.candidates, found) if found.candidates else _misses(found)), ""]
-    notes = (SEARCHED, _order(found), *found.notes) if found.candidates else (SEARCHED, *found.notes)
+    notes = (_SEARCHED, _order(found), *found.notes) if found.candidates else (_SEARCHED, *found.notes)
     lines += [dim(x) for note in notes for x in wrap(f"note: {note}", "")]
     return "\n".join(lines)
 

@@ -10,7 +10,7 @@ from ...core.errors import safe
 from ...core.number_format import format_signed, short_count
 from ..table import bold, dim, terminal_width, wrap
 
-MAX_NAMES = 6
+_MAX_NAMES = 6
 """Other models of the same shape are listed up to this number."""
 
 
@@ -49,8 +49,8 @@ def _candidate(found: Explanation, x: Candidate, i: int) -> Iterator[str]:
     if len(values) > 1 or not x.exact:
         yield f"    {total:>{wide}}  {_verdict(found, x)}".rstrip()
     if x.also:
-        more = f" and {len(x.also) - MAX_NAMES} more" if len(x.also) > MAX_NAMES else ""
-        names = ", ".join(safe(name, 60) for name in x.also[:MAX_NAMES])
+        more = f" and {len(x.also) - _MAX_NAMES} more" if len(x.also) > _MAX_NAMES else ""
+        names = ", ".join(safe(name, 60) for name in x.also[:_MAX_NAMES])
         yield from (dim(gap + line) for line in wrap(f"also fits {names}{more}", indent="", width=terminal_width() - len(gap)))
 
 

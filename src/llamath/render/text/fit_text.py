@@ -71,14 +71,14 @@ def _bars(report: FitReport) -> Iterator[str]:
     indent = max(map(len, labels))
     width = max(min(terminal_width() - indent - max(map(len, verdicts)) - 5, 60), 20)
     for stage, label, verdict in list(zip(report.stages, labels, verdicts, strict=True))[:_MAX_STAGES]:
-        yield f"{label:{indent}}  {memory_bar(stage, memory, max(memory, report.total), width)}  {verdict}"
+        yield f"{label:{indent}}  {_memory_bar(stage, memory, max(memory, report.total), width)}  {verdict}"
     if len(labels) > _MAX_STAGES:
         least = format_giga(min(x.total for x in report.stages), 2**30)
         yield f"… and {format_count(len(labels) - _MAX_STAGES, 'more stage')}, of {least} GiB or more"
     yield from map(dim, wrap(", ".join(f"{mark} {what}" for what, mark in _LEGEND), " " * (indent + 2)))
 
 
-def memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
+def _memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
     """Return the memory of a GPU as a bar; `│` is the end of its memory if it is too small."""
     text, edge, done = "", round(memory / scale * width), 0
     for name, mark in _PARTS:

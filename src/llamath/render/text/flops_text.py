@@ -153,13 +153,13 @@ def _used(speed: Throughput, found: Sequence[Utilization]) -> list[str]:
     return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]
 
 
-PRODUCT_COLUMNS = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
+_PRODUCT_COLUMNS = ("group", "product", "layers", "times", "formula", "forward", "decode", "training")
 
 
 def flops_rows(report: FlopsReport, form: str) -> Iterator[str]:
     """Yield the products as CSV or Markdown, the layers of one kind in one row."""
     rows = ((x.group, _product_name(x), format_ranges(x.indices), str(x.times), x.formula, *map(str, _row_passes(x))) for x in report.rows)
-    return format_table(PRODUCT_COLUMNS, rows, form)
+    return format_table(_PRODUCT_COLUMNS, rows, form)
 
 
 def _product_name(row: FlopsRow) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal, except newline and tab."""
-FINISH_REASONS = {
+_FINISH_REASONS = {
     "stop": "stop token",
     "length": "maximum length",
     "string": "stop string",
@@ -35,7 +35,7 @@ def speed_text(tokens: int, prompt: int, seconds: float, rate: float) -> str:
 
 def finish_text(finish: str) -> str:
     """Describe why a sequence ended."""
-    return FINISH_REASONS[finish]
+    return _FINISH_REASONS[finish]
 
 
 def sampling_text(sampling: Mapping[str, float | None], seed: int, from_config: bool) -> str:
@@ -47,12 +47,12 @@ def sampling_text(sampling: Mapping[str, float | None], seed: int, from_config: 
     return f"{', '.join(changed)}{' (generation_config.json)' if from_config else ''}, seed {seed}"
 
 
-TokenText = Callable[[int], str]
+_TokenText = Callable[[int], str]
 """Returns the text of a token."""
 Top = Sequence[tuple[int, float]]
 
 
-def completion_json(completion: Completion, token_text: TokenText | None = None) -> dict[str, Any]:
+def completion_json(completion: Completion, token_text: _TokenText | None = None) -> dict[str, Any]:
     """Return the JSON of a completion; with `token_text`, each token with its log-probability."""
     found = {
         "text": completion.text,
@@ -68,12 +68,12 @@ def completion_json(completion: Completion, token_text: TokenText | None = None)
     return found
 
 
-def _logprob_json(token: int, logprob: float, top: Top, token_text: TokenText) -> dict[str, Any]:
+def _logprob_json(token: int, logprob: float, top: Top, token_text: _TokenText) -> dict[str, Any]:
     others = [{"id": i, "token": token_text(i), "logprob": round(x, 6)} for i, x in top]
     return {"id": token, "token": token_text(token), "logprob": round(logprob, 6)} | ({"top": others} if top else {})
 
 
-def logprob_text(token: int, logprob: float, top: Top, token_text: TokenText) -> str:
+def logprob_text(token: int, logprob: float, top: Top, token_text: _TokenText) -> str:
     """Format one token on a line: its log-probability, its text, and the most likely other tokens."""
     others = "  ".join(f"{_quoted(token_text(i))} {x:.2f}" for i, x in top if i != token)
     return f"{logprob:8.3f}  {_quoted(token_text(token)):<16}{f'  {others}' if others else ''}".rstrip()

@@ -50,7 +50,7 @@ def _format_size(n: int) -> str:
     return f"{n:,} bytes" + (f" ({n / 1e9:,.2f} GB, {n / 2**30:,.2f} GiB)" if n >= 10**7 else "")
 
 
-def format_shape(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     """Return a shape as text: `[4096, 128]`."""
     return f"[{', '.join(map(str, shape))}]"
 
@@ -61,7 +61,7 @@ def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
     cells = [("tensor", "dtype", *(["codec"] * coded), "shape", "parameters", "bytes")]
     for x in rows:
         code = (x.kind if x.role == "values" else x.role,) if coded else ()
-        shape = format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied else "")
+        shape = _format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied else "")
         cells.append((safe(x.pattern), x.dtype, *code, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
     last = len(cells[0]) - 1
     header, *lines = fit_table(cells, right=(last - 1, last), drop=(last, last - 1))
@@ -86,7 +86,7 @@ class _Branch:
                 label = f"{label}.{safe(part, 60)}"
             for x in child.rows:
                 own = x.parameters * x.copies, x.bytes * x.copies
-                lines.append((f"{indent}{label}  {x.dtype} {format_shape(x.shape)}{' tied' * x.tied}", *own))
+                lines.append((f"{indent}{label}  {x.dtype} {_format_shape(x.shape)}{' tied' * x.tied}", *own))
                 parameters, size = parameters + own[0], size + own[1]
             if child.children:
                 below, inside, taken = child.lines(indent + "  ")

@@ -23,7 +23,7 @@ PARTS = (
     ("data", "data parallelism, ZeRO", "data"),
     ("update", "optimizer", ""),
 )
-RECOMPUTED = {"none": "", "selective": "scores", "full": "layers"}
+_RECOMPUTED = {"none": "", "selective": "scores", "full": "layers"}
 MAX_LISTED = 3
 """Longer lists of degrees are abbreviated after this many."""
 
@@ -86,7 +86,7 @@ def _table(report: PlanReport) -> Iterator[str]:
         batch = f"{at.microbatch}×{at.count:,}"
         share = x.timing.bubble / x.timing.step
         figures = [format_giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", format_si(round(x.tokens))]
-        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, RECOMPUTED[at.recompute], *figures])
+        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, _RECOMPUTED[at.recompute], *figures])
     if all(x.layout.recompute == "none" for x in report.plans):
         gone = header.index("recompute")
         rows = [row[:gone] + row[gone + 1 :] for row in rows]

@@ -34,10 +34,10 @@ def trace_json(model: Model, found: Trace, words: Words) -> dict[str, Any]:
 
 
 def _seen(found: TracedPass) -> dict[str, Any]:
-    return walk_json(found.walk, found.shapes)
+    return _walk_json(found.walk, found.shapes)
 
 
-def walk_json(walk: Walkthrough, shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()) -> dict[str, Any]:
+def _walk_json(walk: Walkthrough, shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()) -> dict[str, Any]:
     """A pass as stages of steps; `tensor` is the shape of the tensor that a step's result was met as."""
     seen = shapes or ({},) * len(walk.stages)
     return {
@@ -60,11 +60,11 @@ def _stage(stage: WalkthroughStage, seen: Mapping[str, tuple[int, ...]]) -> dict
         "parameters": stage.parameters,
         "flops": stage.flops,
         "kept": stage.cached,
-        "steps": [step_json(x) | {"tensor": list(seen[x.name]) if x.name in seen else None} for x in stage.steps],
+        "steps": [_step_json(x) | {"tensor": list(seen[x.name]) if x.name in seen else None} for x in stage.steps],
     }
 
 
-def step_json(x: Operation) -> dict[str, Any]:
+def _step_json(x: Operation) -> dict[str, Any]:
     """One step; `takes` names the steps that it reads, x being the stream."""
     return {
         "name": x.name,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ...run.debug.trace_run import Trace
 
 HEADER = ("step", "output", "weights", "params", "FLOPs")
-WIDER = (*HEADER, "operation")
-MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
+_WIDER = (*HEADER, "operation")
+_MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
 MIXING, PER_TOKEN = "── tokens are mixed", "── per token"
 Row = tuple[str, ...]
 
@@ -80,8 +80,8 @@ def _table(walk: Walkthrough, layer: int | None) -> list[str]:
 
 def _fitted(rows: Sequence[Row]) -> list[str]:
     """The table, with descriptions if the terminal is wide enough; otherwise without weight shapes, or with shapes on two lines."""
-    for fields in (len(WIDER), len(HEADER)):
-        lines = _lined([WIDER[:fields], *(row[:fields] for row in rows[1:])])
+    for fields in (len(_WIDER), len(HEADER)):
+        lines = _lined([_WIDER[:fields], *(row[:fields] for row in rows[1:])])
         if max(map(len, lines)) <= terminal_width():
             return lines
     rows = [row[: len(HEADER)] for row in rows]
@@ -128,7 +128,7 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
             return
         yield from ((f"  {x}",) for x in _layer_caption(stage))
         indent = "  "
-    meeting = [i for i, x in enumerate(stage.steps) if x.kind in MEETS]
+    meeting = [i for i, x in enumerate(stage.steps) if x.kind in _MEETS]
     for i, x in enumerate(stage.steps):
         if meeting and i == meeting[0]:
             yield (indent + (MIXING if any(y.weights for y in stage.steps[i : meeting[-1] + 1]) else f"{MIXING}, without weights"),)

@@ -14,11 +14,11 @@ from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
 from .memory_text import memory_lines
 
-Fitting = tuple[int, int | None]
+_Fitting = tuple[int, int | None]
 """(bytes, largest batch that fits); None stands for any batch, 0 for none."""
 
 
-def training_text(model: Model, report: TrainReport, fitting: Fitting | None = None) -> str:
+def training_text(model: Model, report: TrainReport, fitting: _Fitting | None = None) -> str:
     """Return the report as text: memory of the largest stage, its saved activations, the stages, and the adapters."""
     request, full = report.request, report.largest_stage
     where = "each GPU of the largest stage" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
@@ -44,10 +44,10 @@ def _setting(report: TrainReport) -> str:
     attention = "FlashAttention" if layout.flash else "eager attention"
     recomputed = {"none": "no recomputation", "selective": "attention scores recomputed", "full": "full recomputation"}
     drop = ", dropout" if request.dropout else ""
-    return f"microbatch of {sequences}; {layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}"
+    return f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}"
 
 
-def layout_text(layout: Layout) -> str:
+def _layout_text(layout: Layout) -> str:
     """Return a layout in one line: `64 GPUs = TP 8 × PP 4 × DP 2, ZeRO-1`."""
     named = (("TP", layout.tp), ("PP", layout.pp), ("CP", layout.cp), ("DP", layout.dp))
     axes = " × ".join(f"{name} {n}" for name, n in named if n > 1)
@@ -110,7 +110,7 @@ def _stages(report: TrainReport) -> Iterator[str]:
     yield from table[1:]
 
 
-def _fits(fitting: Fitting, report: TrainReport) -> str:
+def _fits(fitting: _Fitting, report: TrainReport) -> str:
     within, most = fitting
     verdict = "fits" if report.largest_stage.total <= within else "does not fit"
     many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"

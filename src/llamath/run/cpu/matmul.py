@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basic_layers import ACTIVATIONS
 
-FUSED_ACTIVATIONS = {
+_FUSED_ACTIVATIONS = {
     **dict.fromkeys(("silu", "swish"), ("swish", "")),
     **dict.fromkeys(("gelu", "gelu_python"), ("gelu", "none")),
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), ("gelu", "tanh")),
@@ -50,9 +50,9 @@ class PlainLinear(CpuLinear):
         return y
 
     def apply_act(self, x: Tensor, activation: str) -> Tensor:
-        if activation not in FUSED_ACTIVATIONS:
+        if activation not in _FUSED_ACTIVATIONS:
             return super().apply_act(x, activation)
-        name, algorithm = FUSED_ACTIVATIONS[activation]
+        name, algorithm = _FUSED_ACTIVATIONS[activation]
         y: Tensor = self._unary(x, self.weight, self.bias, name, [], algorithm)
         return y
 
@@ -73,19 +73,19 @@ class MkldnnPackedLinear(PlainLinear):
         super().__init__(packed, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return super().__call__(pad_rows_to_4(x))[: len(x)]
+        return super().__call__(_pad_rows_to_4(x))[: len(x)]
 
     def apply_act(self, x: Tensor, activation: str) -> Tensor:
-        return super().apply_act(pad_rows_to_4(x), activation)[: len(x)]
+        return super().apply_act(_pad_rows_to_4(x), activation)[: len(x)]
 
     def apply_mul(self, x: Tensor, y: Tensor) -> Tensor:
-        return super().apply_mul(pad_rows_to_4(x), pad_rows_to_4(y))[: len(x)]
+        return super().apply_mul(_pad_rows_to_4(x), _pad_rows_to_4(y))[: len(x)]
 
     def apply_add(self, x: Tensor, y: Tensor) -> Tensor:
-        return super().apply_add(pad_rows_to_4(x), pad_rows_to_4(y))[: len(x)]
+        return super().apply_add(_pad_rows_to_4(x), _pad_rows_to_4(y))[: len(x)]
 
 
-def pad_rows_to_4(x: Tensor) -> Tensor:
+def _pad_rows_to_4(x: Tensor) -> Tensor:
     """Repeat the rows until there are at least four."""
     rows = x.numel() // x.shape[-1]
     return x if rows > 3 else torch.cat([x] * -(-4 // rows))
@@ -132,9 +132,9 @@ class SlicedLinear(CpuLinear):
         return torch.cat(outputs, -1)
 
 
-MAX_LEVEL = 32_512
+_MAX_LEVEL = 32_512
 """Largest 16-bit level of x: two bytes around `ZERO_POINT` hold −32,512 to 32,512."""
-ZERO_POINT = 128 * 256 + 128
+_ZERO_POINT = 128 * 256 + 128
 
 
 class Int8Linear(CpuLinear):
@@ -151,24 +151,24 @@ class Int8Linear(CpuLinear):
 
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, -2).float()
-        step = flat.abs().amax(-1, keepdim=True).clamp_(min=1e-30).div_(MAX_LEVEL)
-        levels = (flat / step).round_().to(torch.int32).add_(ZERO_POINT)
+        step = flat.abs().amax(-1, keepdim=True).clamp_(min=1e-30).div_(_MAX_LEVEL)
+        levels = (flat / step).round_().to(torch.int32).add_(_ZERO_POINT)
         both = torch.cat((levels >> 8, levels & 255)).to(torch.uint8)
-        y = self._run(pad_rows_to_4(both), 1.0, 128, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        y = self._run(_pad_rows_to_4(both), 1.0, 128, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "")
         high, low = y[: len(both)].split(len(flat))
         y = torch.add(low, high, alpha=256.0).mul_(step)
         y = y if self.bias is None else y.add_(self.bias)
         return y.to(x.dtype).unflatten(0, x.shape[:-1])
 
 
-QUANTIZE_ROWS = 64
+_QUANTIZE_ROWS = 64
 """Rows quantized at once, so that their float32 copy stays in the processor's cache."""
 
 
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return integers from −127 to 127 and the scale of each row."""
     values, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
-    for rows, row_values, row_scales in zip(*(x.split(QUANTIZE_ROWS) for x in (weight, values, scales)), strict=True):
+    for rows, row_values, row_scales in zip(*(x.split(_QUANTIZE_ROWS) for x in (weight, values, scales)), strict=True):
         floats = rows.float()
         row_scales.copy_(floats.abs().amax(1)).clamp_(min=1e-30).div_(127)
         row_values.copy_((floats / row_scales[:, None]).round_())

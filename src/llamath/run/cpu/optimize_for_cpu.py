@@ -36,15 +36,15 @@ from .weight_packing import (
     lazy_linear,
 )
 
-FORMATS: dict[str, PackingFormat] = {"int8": INT8}
+_FORMATS: dict[str, PackingFormat] = {"int8": INT8}
 """Weight formats that a user can request by name."""
-EMBEDDING_ROWS = 64
+_EMBEDDING_ROWS = 64
 """Rows of an embedding read between two releases of file pages."""
-MLP_TOKENS = 1024
+_MLP_TOKENS = 1024
 """Tokens passed through a feed-forward network at once."""
 
 
-class FusedAttention:
+class _FusedAttention:
     """Attention up to the concatenated heads; the caller applies the output projection `o` and adds the residual in one product."""
 
     def __init__(self, attn: Attention, shared: PackedWeights) -> None:
@@ -84,7 +84,7 @@ class FusedAttention:
         heads = self.qkv(x).unflatten(-1, (-1, s.head_dim))
         qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), -2)
         if self.interleaves_pairs and self.rope is not None:
-            q, k = apply_complex_rope(qk, ctx.rope_complex(self.rope)).split((s.heads, s.kv_heads), -2)
+            q, k = _apply_complex_rope(qk, ctx.rope_complex(self.rope)).split((s.heads, s.kv_heads), -2)
         else:
             rotation = ctx.rope_cos_sin(s.rope)
             q, k = qk.split((s.heads, s.kv_heads), -2)
@@ -98,7 +98,7 @@ class FusedAttention:
         return apply_rope(norm(y) if isinstance(norm, Norm) else y, rotation)
 
 
-def apply_complex_rope(x: Tensor, rotation: Tensor) -> Tensor:
+def _apply_complex_rope(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotate adjacent pairs of channels, each by its complex number, in float32."""
     dim = 2 * rotation.shape[-1]
     rotary = x if dim == x.shape[-1] else x[..., :dim]
@@ -107,7 +107,7 @@ def apply_complex_rope(x: Tensor, rotation: Tensor) -> Tensor:
     return rotated if dim == x.shape[-1] else torch.cat((rotated, x[..., dim:]), -1)
 
 
-class FusedMLP:
+class _FusedMLP:
     """A feed-forward network up to the input of `down`; the caller applies `down` and adds the residual in one product."""
 
     def __init__(self, mlp: MLP, shared: PackedWeights) -> None:
@@ -121,21 +121,21 @@ class FusedMLP:
         return self.up.apply_mul(x, self.gate.apply_act(x, self.activation))
 
 
-class FusedLayer:
+class _FusedLayer:
     """A layer with fused attention and, unless it is a mixture of experts, a fused feed-forward network."""
 
     def __init__(self, layer: Layer, shared: PackedWeights) -> None:
         assert isinstance(layer.attn, Attention)
         self.layer, self.shared, self.residual = layer, shared, layer.spec.residual_multiplier
-        self.attn = FusedAttention(layer.attn, shared)
-        self.mlp = FusedMLP(layer.mlp, shared) if is_plain_mlp(layer.mlp) else None
+        self.attn = _FusedAttention(layer.attn, shared)
+        self.mlp = _FusedMLP(layer.mlp, shared) if _is_plain_mlp(layer.mlp) else None
 
     def __call__(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
         layer, self.shared.tokens = self.layer, x.numel() // x.shape[-1]
         heads = self.attn(apply_norm(layer.attn_norm, x), ctx, i)
         x = self._add_residual(x, self.attn.o, heads, layer.attn_out_norm)
-        if self.mlp is not None and self.shared.tokens > MLP_TOKENS:
-            x = torch.cat([self._add_mlp(part) for part in x.flatten(0, 1).split(MLP_TOKENS)]).view_as(x)
+        if self.mlp is not None and self.shared.tokens > _MLP_TOKENS:
+            x = torch.cat([self._add_mlp(part) for part in x.flatten(0, 1).split(_MLP_TOKENS)]).view_as(x)
         else:
             x = self._add_mlp(x)
         if self.shared.files_read:
@@ -155,7 +155,7 @@ class FusedLayer:
         return x + apply_norm(norm, linear(y)) * self.residual
 
 
-class FusedEmbedding:
+class _FusedEmbedding:
     """An embedding of a mapped file: file pages are released while rows are read, since each row maps in hundreds of others."""
 
     def __init__(self, embedding: Embedding, shared: PackedWeights) -> None:
@@ -165,13 +165,13 @@ class FusedEmbedding:
         if not self.shared.reads_files_once():
             return self.embedding.lookup(ids)
         rows = []
-        for part in ids.flatten().split(EMBEDDING_ROWS):
+        for part in ids.flatten().split(_EMBEDDING_ROWS):
             rows.append(self.embedding.lookup(part))
             self.shared.release_read_pages()
         return torch.cat(rows).unflatten(0, ids.shape)
 
 
-class FusedHead:
+class _FusedHead:
     """The output head as a matrix packed in slices."""
 
     def __init__(self, head: Linear, shared: PackedWeights) -> None:
@@ -183,7 +183,7 @@ class FusedHead:
         return y
 
 
-class FusedForward:
+class _FusedForward:
     """The fused form of a module, rebuilt when one of the module's weights has changed."""
 
     def __init__(self, module: Module, make: Callable[[], Callable[..., Tensor]]) -> None:
@@ -209,19 +209,19 @@ def _weight_version(x: Tensor | None) -> tuple[int, int]:
     return id(x), 0 if x is None or x.is_inference() else x._version
 
 
-def is_fusable(layer: nn.Module) -> bool:
+def _is_fusable(layer: nn.Module) -> bool:
     """Whether a layer is x += attention(norm x); x += mlp(norm x) with plain attention."""
     if type(layer) is not Layer or type(layer.attn) is not Attention or layer.mlp is None or layer.spec.parallel:
         return False
-    return is_plain_attention(layer.attn)
+    return _is_plain_attention(layer.attn)
 
 
-def is_plain_mlp(mlp: nn.Module | None) -> TypeGuard[MLP]:
+def _is_plain_mlp(mlp: nn.Module | None) -> TypeGuard[MLP]:
     """Whether a module is exactly an MLP of linear layers."""
     return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
 
 
-def is_plain_attention(attn: Attention) -> bool:
+def _is_plain_attention(attn: Attention) -> bool:
     """Whether attention has none of the features that the fused form does not compute."""
     s = attn.spec
     unsupported = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.qk_preprocess.clip, s.score_transform.softcap)
@@ -240,8 +240,8 @@ def optimize_for_cpu(module: Decoder, kind: str | None = None, release_pages: Ca
     With `kind` "int8" matrices are stored in eight bits. `release_pages` is called where weights of mapped files are not needed again soon.
     """
     dtype = next(module.parameters()).dtype
-    if can_optimize(module, kind):
-        install(module, default_format(dtype, LONG_GENERATION, 1) if kind is None else FORMATS[kind], release_pages)
+    if _can_optimize(module, kind):
+        install(module, default_format(dtype, LONG_GENERATION, 1) if kind is None else _FORMATS[kind], release_pages)
     elif kind is not None:
         raise LlamathError(f"{kind} weights need a single process and a CPU with VNNI", hint="--dtype bfloat16")
     return sum(layer.fused is not None for layer in module.layers)
@@ -249,7 +249,7 @@ def optimize_for_cpu(module: Decoder, kind: str | None = None, release_pages: Ca
 
 def maybe_pack(module: Decoder, tokens: int, rows: int = 1, release_pages: Callable[[], object] = lambda: None) -> None:
     """Pack weights if that pays off for `rows` sequences of `tokens` generated tokens, and memory suffices."""
-    if not can_optimize(module, None):
+    if not _can_optimize(module, None):
         return
     shared = module.packed_weights or install(module, None, release_pages)
     wanted = default_format(module.embed.weight.dtype, tokens, rows)
@@ -264,18 +264,18 @@ def maybe_pack(module: Decoder, tokens: int, rows: int = 1, release_pages: Calla
 def install(module: Decoder, packing: PackingFormat | None, release_pages: Callable[[], object]) -> PackedWeights:
     """Set `fused` of the modules that have a fused form; return the state that these share."""
     module.packed_weights = shared = PackedWeights(packing, release_pages)
-    layers = [layer for layer in module.layers if is_fusable(layer)]
+    layers = [layer for layer in module.layers if _is_fusable(layer)]
     for layer in layers:
-        layer.fused = FusedForward(layer, partial(FusedLayer, layer, shared))
+        layer.fused = _FusedForward(layer, partial(_FusedLayer, layer, shared))
     head = module.head
     if head is not None and type(head) is Linear:
-        head.fused = FusedForward(head, partial(FusedHead, head, shared))
-        module.embed.fused = FusedForward(module.embed, partial(FusedEmbedding, module.embed, shared))
-        shared.covers_model = len(layers) == len(module.layers) and all(is_plain_mlp(x.mlp) for x in layers)
+        head.fused = _FusedForward(head, partial(_FusedHead, head, shared))
+        module.embed.fused = _FusedForward(module.embed, partial(_FusedEmbedding, module.embed, shared))
+        shared.covers_model = len(layers) == len(module.layers) and all(_is_plain_mlp(x.mlp) for x in layers)
     return shared
 
 
-def can_optimize(module: Decoder, kind: str | None) -> bool:
+def _can_optimize(module: Decoder, kind: str | None) -> bool:
     """Whether the model is on one process and on a CPU that supports packed weights."""
     first = next(module.parameters())
     return module.mesh is None and first.device.type == "cpu" and cpu_supports(first.dtype, kind)

@@ -14,13 +14,13 @@ from torch import Tensor
 from ..basic_layers import Linear
 from .matmul import PANEL_ROWS, CpuLinear, Int8Linear, MkldnnPackedLinear, PanelPackedLinear, PlainLinear, SlicedLinear
 
-HEAD_SLICE_ROWS = 8192
+_HEAD_SLICE_ROWS = 8192
 """Rows of a head packed at once."""
-BREAK_EVEN_TOKENS = 32
+_BREAK_EVEN_TOKENS = 32
 """Generated tokens after which packing has saved about as much time as it took."""
 LONG_GENERATION = 128
 """The same limit for matrices that already reach nearly memory bandwidth in their original layout."""
-SMALL_MATRIX = 1024
+_SMALL_MATRIX = 1024
 """Matrices with at most this many rows or columns are read below memory bandwidth in their original layout."""
 
 
@@ -35,7 +35,7 @@ class PackingFormat(NamedTuple):
 
     def suits(self, rows: int, columns: int) -> bool:
         """Whether a matrix of this shape is packed."""
-        return rows % self.row_multiple == 0 and (not self.small_only or min(rows, columns) <= SMALL_MATRIX)
+        return rows % self.row_multiple == 0 and (not self.small_only or min(rows, columns) <= _SMALL_MATRIX)
 
 
 PANELS = PackingFormat(PanelPackedLinear, 2, keep_for_many=False, row_multiple=PANEL_ROWS)
@@ -49,7 +49,7 @@ FORMAT_ORDER = (None, SMALL_PANELS, PANELS, MKLDNN, INT8)
 
 def default_format(dtype: torch.dtype, tokens: int, rows: int) -> PackingFormat | None:
     """Return the format that pays off for `rows` sequences of `tokens` generated tokens; None: the original layout."""
-    if tokens < BREAK_EVEN_TOKENS:
+    if tokens < _BREAK_EVEN_TOKENS:
         return None
     if dtype != torch.float32 or rows > 2:
         return MKLDNN
@@ -79,14 +79,14 @@ class PackedWeights:
         return self.covers_model and packing is not None and bool(self.shapes) and all(packing.suits(*x) for x in self.shapes)
 
 
-WeightGetter = Callable[[], tuple[Tensor, Tensor | None]]
+_WeightGetter = Callable[[], tuple[Tensor, Tensor | None]]
 """Returns a matrix and its bias."""
 
 
 class LazyPackedLinear(CpuLinear):
     """A linear layer that packs its weight at its first pass over few tokens; `plain` serves all other passes."""
 
-    def __init__(self, shared: PackedWeights, plain: CpuLinear, shape: tuple[int, int], get_weight: WeightGetter) -> None:
+    def __init__(self, shared: PackedWeights, plain: CpuLinear, shape: tuple[int, int], get_weight: _WeightGetter) -> None:
         self.shared, self.plain, self.shape, self.get_weight = shared, plain, shape, get_weight
         self.packed_format: PackingFormat | None = None
         self.packed: CpuLinear = plain
@@ -130,9 +130,9 @@ class SplitLinear(LazyPackedLinear):
 
     def __init__(self, shared: PackedWeights, linear: Linear) -> None:
         self.linear = linear
-        self.slices = [slice(first, first + HEAD_SLICE_ROWS) for first in range(0, len(linear.weight), HEAD_SLICE_ROWS)]
+        self.slices = [slice(first, first + _HEAD_SLICE_ROWS) for first in range(0, len(linear.weight), _HEAD_SLICE_ROWS)]
         plain = SlicedLinear([PlainLinear(*self._slice_weight(x)) for x in self.slices], shared.release_read_pages)
-        super().__init__(shared, plain, matrix_shape(linear), lambda: (linear.weight, linear.bias))
+        super().__init__(shared, plain, _matrix_shape(linear), lambda: (linear.weight, linear.bias))
 
     def _slice_weight(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         return self.linear.weight[rows], None if self.linear.bias is None else self.linear.bias[rows]
@@ -148,10 +148,10 @@ class SplitLinear(LazyPackedLinear):
 def lazy_linear(shared: PackedWeights, linear: Linear) -> LazyPackedLinear:
     """Return the lazily packed form of a linear layer."""
     weight, bias = linear.weight, linear.bias
-    return LazyPackedLinear(shared, PlainLinear(weight, bias), matrix_shape(linear), lambda: (weight, bias))
+    return LazyPackedLinear(shared, PlainLinear(weight, bias), _matrix_shape(linear), lambda: (weight, bias))
 
 
-def matrix_shape(linear: Linear) -> tuple[int, int]:
+def _matrix_shape(linear: Linear) -> tuple[int, int]:
     """Rows and columns of the weight."""
     rows, columns = linear.weight.shape
     return rows, columns

@@ -16,9 +16,9 @@ from ..memory_budget import dtype_name
 from ..weights.open_model import LoadedModel
 from .nan_check import HINT, nonfinite_check
 
-INPUT_RECORDED = ("o", "out", "down")
+_INPUT_RECORDED = ("o", "out", "down")
 """Modules whose input is kept too, because it is computed outside any module."""
-QK_COLUMNS = 16
+_QK_COLUMNS = 16
 """Columns of q and k kept, to detect permuted rows."""
 
 
@@ -41,7 +41,7 @@ def capture_activations(loaded: LoadedModel, name: str, ids: Sequence[int]) -> A
     inputs: dict[str, Tensor] = {}
 
     def watch(path: str) -> torch.utils.hooks.RemovableHandle:
-        record_input = path.rpartition(".")[2] in INPUT_RECORDED
+        record_input = path.rpartition(".")[2] in _INPUT_RECORDED
 
         def record(_module: nn.Module, args: tuple[Tensor, ...], out: object) -> None:
             if isinstance(out, Tensor) and path not in outputs:
@@ -65,7 +65,7 @@ def capture_activations(loaded: LoadedModel, name: str, ids: Sequence[int]) -> A
         problem = problem or f"its logits are NaN or infinite, though every weight is finite: the range of {dtype} is too small"
         raise LlamathError(f"{safe(name)}: {problem}", hint=HINT)
     kept = {f"layers.{i}.attn.{x}.weight" for i in range(len(loaded.model.tree.layers)) for x in "qk"}
-    columns = {path: x[:, :QK_COLUMNS].float().cpu().clone() for path, x in loaded.module.state_dict().items() if path in kept}
+    columns = {path: x[:, :_QK_COLUMNS].float().cpu().clone() for path, x in loaded.module.state_dict().items() if path in kept}
     return Activations(_side(loaded, name), loaded.model.tree, loaded.scheme, logits, outputs, inputs, columns)
 
 

@@ -21,7 +21,7 @@ from ..memory_budget import dtype_name
 from ..weights.stored_layouts import reorder_rows
 from .activations import Activations
 
-SAME_ROWS_TOLERANCE = 0.2
+_SAME_ROWS_TOLERANCE = 0.2
 """Rows that differ by less than this fraction of the largest value are the same, apart from rounding and quantization."""
 MIN_LOSS_GAP, MAX_LOSS_FRACTION = 0.5, 0.8
 """A model whose loss is higher by this many nats per token is the faulty one, if the other's is below this fraction of guessing."""
@@ -179,7 +179,7 @@ def _direction(a: Activations, b: Activations, path: str) -> int:
 
 
 def _same_rows(x: Tensor, y: Tensor) -> bool:
-    return float((x - y).abs().max()) <= SAME_ROWS_TOLERANCE * float(x.abs().max())
+    return float((x - y).abs().max()) <= _SAME_ROWS_TOLERANCE * float(x.abs().max())
 
 
 def _describe_permutation(side: Activations, direction: int) -> str:

@@ -30,7 +30,7 @@ def describe_nonfinite(x: Tensor) -> str:
     return f"is {what} in {int((~torch.isfinite(x)).sum()):,} of its {x.numel():,} values"
 
 
-class NonFiniteCheck:
+class _NonFiniteCheck:
     """Sums of the weights read and not yet judged. Ranks that share a model check all their weights at once, experts included."""
 
     def __init__(self, module: Decoder) -> None:
@@ -79,13 +79,13 @@ class NonFiniteCheck:
             raise LlamathError(found, hint=HINT)
 
 
-_CHECKS: WeakKeyDictionary[Decoder, NonFiniteCheck] = WeakKeyDictionary()
+_CHECKS: WeakKeyDictionary[Decoder, _NonFiniteCheck] = WeakKeyDictionary()
 
 
-def nonfinite_check(module: Decoder) -> NonFiniteCheck:
+def nonfinite_check(module: Decoder) -> _NonFiniteCheck:
     """Return the check of a module; weights that it has summed are not summed again."""
     if module not in _CHECKS:
-        _CHECKS[module] = NonFiniteCheck(module)
+        _CHECKS[module] = _NonFiniteCheck(module)
     return _CHECKS[module]
 
 

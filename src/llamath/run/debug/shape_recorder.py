@@ -22,12 +22,12 @@ from ..layers import Decoder
 from ..moe import MoE
 
 Shape = tuple[int, ...]
-MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
-MAX_REAL_SCORES = 1 << 25
+_MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+_MAX_REAL_SCORES = 1 << 25
 """Larger attention scores are computed on the meta device only, next to the fused kernel."""
 
 
-class RecordingKVCache(KVCache):
+class _RecordingKVCache(KVCache):
     """A KV cache that reports the tensors it stores and returns."""
 
     def __init__(self, capacity: int, on_update: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]) -> None:
@@ -56,7 +56,7 @@ class ShapeRecorder(TorchFunctionMode):
         cache = self._module.new_cache(capacity)
         for i, layer in enumerate(cache.layers):
             if isinstance(layer, KVCache):
-                cache.layers[i] = RecordingKVCache(layer.capacity, self._record_update(i))
+                cache.layers[i] = _RecordingKVCache(layer.capacity, self._record_update(i))
         return cache
 
     def record_states(self, cache: Cache) -> None:
@@ -139,7 +139,7 @@ class ShapeRecorder(TorchFunctionMode):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, params: ScoreParams) -> Tensor:
         """Compute attention with its weights as a tensor; for very long prompts only the weights' shape is computed."""
         name, module = self._inside[-1]
-        if q.shape[:-1].numel() * k.shape[-2] > MAX_REAL_SCORES:
+        if q.shape[:-1].numel() * k.shape[-2] > _MAX_REAL_SCORES:
             probs = attention_probs(q.to("meta"), k.to("meta"), MaskBlock(), params._replace(sinks=None))
             y = attend(q, k, v, mask, params)
         else:
@@ -159,7 +159,7 @@ class ShapeRecorder(TorchFunctionMode):
         if isinstance(module, MoE):
             if func in (torch.Tensor.topk, torch.cat):
                 self._record(f"{name}:chosen", out.indices if func is torch.Tensor.topk else out)
-        elif func in MATMULS and isinstance(module, LatentAttention):
+        elif func in _MATMULS and isinstance(module, LatentAttention):
             self._record(f"{name}:{'unpacked' if f'{name}:mixed' in self.shapes else 'absorbed'}", out)
         elif func is torch.Tensor.flatten and args[1:] == (2,):
             self._record(f"{name}:joined", out)

@@ -41,10 +41,10 @@ class TracedPass(Record):
             for x in stage.steps
             if x.name in shapes
         ]
-        return [f"{step.name} should have shape {int_shape(step)}, found {found}" for step, found in pairs if int_shape(step) != found]
+        return [f"{step.name} should have shape {_int_shape(step)}, found {found}" for step, found in pairs if _int_shape(step) != found]
 
 
-class CacheSize(NamedTuple):
+class _CacheSize(NamedTuple):
     """Contents of the cache after both passes."""
 
     tokens: int
@@ -61,11 +61,11 @@ class Trace(Record):
     device: str
     first: TracedPass
     following: TracedPass | None  # None for a model without a KV cache
-    cache: CacheSize
+    cache: _CacheSize
     top_tokens: tuple[tuple[int, float], ...] = ()  # the most likely next tokens with their probabilities
 
 
-def int_shape(step: Operation) -> Shape:
+def _int_shape(step: Operation) -> Shape:
     """A step's shape as integers."""
     return tuple(map(int, step.shape))
 
@@ -84,7 +84,7 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
     first = next(runnable.parameters())
     if module is not None:
         _check_memory(model, TensorOptions(first.dtype, first.device), len(ids), len(ids) + traces_next)
-    run = TraceRun(runnable, index_of, len(ids) + traces_next if has_cache else 0)
+    run = _TraceRun(runnable, index_of, len(ids) + traces_next if has_cache else 0)
     first_pass = run.read(walk, ids)
     top_tokens = run.top_tokens(ids, top) if module is not None and runnable.head is not None else ()
     next_pass = None
@@ -150,7 +150,7 @@ def _renumber_kv_source(block: Block, index_of: Mapping[int, int]) -> Block:
     return block if source is None else block.replace(attn=_mixer(block).replace(kv_layer=index_of[source]))
 
 
-class TraceRun:
+class _TraceRun:
     """Consecutive passes of a module whose tensors are recorded; `index_of` maps a model's layers to the module's."""
 
     def __init__(self, module: Decoder, index_of: Mapping[int, int], capacity: int) -> None:
@@ -193,7 +193,7 @@ class TraceRun:
         best = probs.topk(min(top, len(probs)))
         return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
-    def cache_size(self, walk: Walkthrough) -> CacheSize:
+    def cache_size(self, walk: Walkthrough) -> _CacheSize:
         """Return the cache's size for the whole model: each layer shown counts for all layers of its kind."""
         elements = nbytes = 0
         for stage in walk.layers:
@@ -201,4 +201,4 @@ class TraceRun:
             if cache is not None:
                 elements += stage.times * sum(x.numel() for x in cache.tensors)
                 nbytes += stage.times * sum(x.nbytes for x in cache.tensors)
-        return CacheSize(self.cache.length, elements, nbytes)
+        return _CacheSize(self.cache.length, elements, nbytes)

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 from ...core.errors import LlamathError
 
 T = TypeVar("T")
-MAX_MESSAGE_BYTES = 4096
+_MAX_MESSAGE_BYTES = 4096
 """Longest text that a rank can send to the others."""
 
 
@@ -25,7 +25,7 @@ def shard_bounds(size: int, rank: int, ranks: int) -> tuple[int, int]:
     return min(rank * step, size), min((rank + 1) * step, size)
 
 
-def local_shard(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
+def _local_shard(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
     """Return this rank's shard of a weight: a view of a mapped file where it is contiguous, else a copy, so that the rest is freed."""
     coordinate = mesh.get_coordinate()
     assert coordinate is not None
@@ -42,7 +42,7 @@ def local_shard(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) ->
 
 def distribute(x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
     """Return a DTensor of a weight that every rank holds in full."""
-    return _make_dtensor(local_shard(x, mesh, placements), x, mesh, placements)
+    return _make_dtensor(_local_shard(x, mesh, placements), x, mesh, placements)
 
 
 def _make_dtensor(local: Tensor, full: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
@@ -87,19 +87,19 @@ def all_reduce_hook(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], Tens
 
 def all_gather_hook(mesh: DeviceMesh, size: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     """Return a forward hook that concatenates the outputs of all ranks to `size` channels."""
-    return lambda _module, _args, y: all_gather_outputs(y, mesh, [Shard(0)], size)
+    return lambda _module, _args, y: _all_gather_outputs(y, mesh, [Shard(0)], size)
 
 
-def output_placements(placements: Sequence[Placement], y: Tensor) -> list[Placement]:
+def _output_placements(placements: Sequence[Placement], y: Tensor) -> list[Placement]:
     """Return the placements of a linear layer's output, given those of its weight's rows."""
     return [Shard(y.dim() - 1) if isinstance(x, Shard) else x for x in placements]
 
 
-def all_gather_outputs(y: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> Tensor:
+def _all_gather_outputs(y: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> Tensor:
     """Concatenate the outputs of a linear layer whose weight's rows have these placements."""
     full = y.new_empty(*y.shape[:-1], size, device="meta")
     with translate_dist_errors():
-        return _make_dtensor(y, full, mesh, output_placements(placements, y)).full_tensor()
+        return _make_dtensor(y, full, mesh, _output_placements(placements, y)).full_tensor()
 
 
 class GatherHooks:
@@ -110,11 +110,11 @@ class GatherHooks:
 
     def before(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Gather the channels of all ranks."""
-        return (all_gather_outputs(args[0], self.mesh, self.placements, self.size),)
+        return (_all_gather_outputs(args[0], self.mesh, self.placements, self.size),)
 
     def after(self, _module: nn.Module, _args: Any, y: Tensor) -> Tensor:
         """Return the channels of this rank."""
-        return local_shard(y, self.mesh, output_placements(self.placements, y))
+        return _local_shard(y, self.mesh, _output_placements(self.placements, y))
 
 
 class VocabParallelHooks:
@@ -162,8 +162,8 @@ def run_on_all_ranks(mesh: DeviceMesh, work: Callable[[], T]) -> T:
 
 def all_gather_text(mesh: DeviceMesh, text: str) -> list[str]:
     """Return the texts of all ranks."""
-    message = torch.zeros(MAX_MESSAGE_BYTES, dtype=torch.uint8)
-    data = text.encode()[:MAX_MESSAGE_BYTES]
+    message = torch.zeros(_MAX_MESSAGE_BYTES, dtype=torch.uint8)
+    data = text.encode()[:_MAX_MESSAGE_BYTES]
     message[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
     own = message.to(mesh.device_type)
     messages = [torch.empty_like(own) for _ in range(mesh.size())]

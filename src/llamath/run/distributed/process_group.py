@@ -17,18 +17,18 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from ...core.errors import LlamathError, safe
 from .collectives import translate_dist_errors
 
-TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets."""
-FAILURE_GRACE_S = 2.0
+_FAILURE_GRACE_S = 2.0
 """Seconds that other ranks wait before they exit with an error, so that the first rank can report its own."""
-TIMEOUT_S = 300.0
+_TIMEOUT_S = 300.0
 """Seconds that a rank waits for the others in a collective."""
 
 
 @contextmanager
-def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator[DeviceMesh]:
+def process_group(device: str = "cpu", timeout_s: float = _TIMEOUT_S) -> Iterator[DeviceMesh]:
     """Join the ranks started by torchrun; yield their mesh, to be used as a device. Only the first rank prints, and unexpected errors."""
-    if missing := [key for key in TORCHRUN_VARIABLES if key not in os.environ]:
+    if missing := [key for key in _TORCHRUN_VARIABLES if key not in os.environ]:
         raise LlamathError(
             f"{missing[0]} is not set in the environment", hint="torchrun sets it: torchrun --nproc-per-node 2 -m llamath run"
         )
@@ -41,7 +41,7 @@ def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if os.environ["RANK"] != "0":
-        silence_rank()
+        _silence_rank()
     with translate_dist_errors():
         dist.init_process_group(dist.get_default_backend_for_device(kind), timeout=timedelta(seconds=timeout_s))
         mesh = init_device_mesh(kind, (dist.get_world_size(),), mesh_dim_names=("tp",))
@@ -49,12 +49,12 @@ def process_group(device: str = "cpu", timeout_s: float = TIMEOUT_S) -> Iterator
         yield mesh
     except Exception:
         if dist.get_rank():
-            sleep(FAILURE_GRACE_S)  # torchrun ends all ranks as soon as one fails
+            sleep(_FAILURE_GRACE_S)  # torchrun ends all ranks as soon as one fails
         raise
     dist.destroy_process_group()
 
 
-def silence_rank() -> None:
+def _silence_rank() -> None:
     """Discard this rank's output; unexpected exceptions are still printed."""
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  stays open until the process exits
 

@@ -27,18 +27,18 @@ from ..module import Module, tie_weights
 from ..moe import MoE
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
 
-SHARDABLE: tuple[type[Module], ...] = (Attention, LatentAttention, MLP, ClampedMLP, Decoder, PerLayerEmbedding)
+_SHARDABLE: tuple[type[Module], ...] = (Attention, LatentAttention, MLP, ClampedMLP, Decoder, PerLayerEmbedding)
 """Modules whose forward pass works unchanged on shards of their weights."""
 
 
-class RemoteExpert(nn.Module):
+class _RemoteExpert(nn.Module):
     """An expert on another rank; here its output is zero."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(x)
 
 
-class ParallelContext(NamedTuple):
+class _ParallelContext(NamedTuple):
     """The ranks, and how they share key/value heads and experts."""
 
     mesh: DeviceMesh
@@ -75,7 +75,7 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
             raise LlamathError(f"tensor parallelism is not supported for {what}", hint="run it on one rank")
     mixtures = [child for child in module.modules() if isinstance(child, MoE)]
     moe_modules = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
-    ctx = ParallelContext(mesh, expert_parallel, {}, moe_modules)
+    ctx = _ParallelContext(mesh, expert_parallel, {}, moe_modules)
     module.requires_grad_(False)
     module.packed_weights = None
     for child in module.modules():
@@ -99,14 +99,14 @@ def _unsupported(module: Module, ranks: int) -> str:
     if isinstance(module, Attention):
         s = module.spec
         return "per-head norms" if isinstance(s.q_norm, Stack) or isinstance(s.k_norm, Stack) else ""
-    if spec.cuts and type(module) not in SHARDABLE:
+    if spec.cuts and type(module) not in _SHARDABLE:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
     small = next((rows for rows in tables if shard_bounds(rows, ranks - 1, ranks)[0] == rows), None)
     return "" if small is None else f"a table of {small:,} rows on {ranks} ranks: some ranks would have no rows"
 
 
-def _sharded_modules(module: nn.Module, ctx: ParallelContext) -> Iterator[Module]:
+def _sharded_modules(module: nn.Module, ctx: _ParallelContext) -> Iterator[Module]:
     """Yield the modules with sharded weights; under expert parallelism, experts stay whole."""
     if isinstance(module, Module) and module.spec.cuts:
         yield module
@@ -118,16 +118,16 @@ def _sharded_modules(module: nn.Module, ctx: ParallelContext) -> Iterator[Module
             yield from _sharded_modules(child, ctx)
 
 
-def _keep_local_experts(experts: nn.ModuleList, ctx: ParallelContext) -> None:
+def _keep_local_experts(experts: nn.ModuleList, ctx: _ParallelContext) -> None:
     """Replace the experts of other ranks."""
     per_rank = len(experts) // ctx.size
     rank = ctx.mesh.get_local_rank()
     for i in range(len(experts)):
         if i // per_rank != rank:
-            experts[i] = RemoteExpert()
+            experts[i] = _RemoteExpert()
 
 
-def _adapt_attention(attn: Attention, ctx: ParallelContext) -> None:
+def _adapt_attention(attn: Attention, ctx: _ParallelContext) -> None:
     """Gather the input of norms over all heads, and select the ALiBi slopes of the local heads."""
     if attn.pattern.alibi is not None:
         first, last = shard_bounds(attn.spec.heads, ctx.mesh.get_local_rank(), ctx.size)
@@ -141,7 +141,7 @@ def _adapt_attention(attn: Attention, ctx: ParallelContext) -> None:
             norm.register_forward_hook(hooks.after)
 
 
-def _shard_field(module: Module, name: str, ctx: ParallelContext) -> None:
+def _shard_field(module: Module, name: str, ctx: _ParallelContext) -> None:
     """Shard a weight, or the weights of a child, as the block declares."""
     field = getattr(module.spec, name)
     if isinstance(field, Weight):
@@ -156,7 +156,7 @@ def _shard_field(module: Module, name: str, ctx: ParallelContext) -> None:
         _add_hooks(module, child, split, ctx)
 
 
-def _shard_weight(owner: Module, name: str, split: Split | None, ctx: ParallelContext) -> None:
+def _shard_weight(owner: Module, name: str, split: Split | None, ctx: _ParallelContext) -> None:
     """Replace a weight by this rank's shard."""
     x = getattr(owner, name)
     if split is None or x is None:
@@ -165,7 +165,7 @@ def _shard_weight(owner: Module, name: str, split: Split | None, ctx: ParallelCo
     setattr(owner, name, nn.Parameter(distribute(x.detach(), mesh, placements), requires_grad=False))
 
 
-def _placements(split: Split, ctx: ParallelContext) -> tuple[DeviceMesh, list[Placement]]:
+def _placements(split: Split, ctx: _ParallelContext) -> tuple[DeviceMesh, list[Placement]]:
     """Return the mesh that a weight is sharded over, and its placements."""
     if split.on_indivisible != "copy" or split.parts % ctx.size == 0:
         return ctx.mesh, [Shard(split.axis)]
@@ -181,7 +181,7 @@ def _kv_mesh(mesh: DeviceMesh, kv_heads: int) -> DeviceMesh:
     return DeviceMesh(mesh.device_type, mesh.mesh.view(kv_heads, -1), mesh_dim_names=("kv", "copy"))
 
 
-def _add_hooks(module: Module, child: Module, split: Split, ctx: ParallelContext) -> None:
+def _add_hooks(module: Module, child: Module, split: Split, ctx: _ParallelContext) -> None:
     """Combine the outputs of ranks: rows of a table, partial sums, or channels that no later linear layer reduces."""
     if isinstance(child, Embedding):
         hooks = VocabParallelHooks(ctx.mesh, split.parts)
@@ -195,7 +195,7 @@ def _add_hooks(module: Module, child: Module, split: Split, ctx: ParallelContext
         child.register_forward_hook(all_gather_hook(ctx.mesh, split.parts))
 
 
-def _bias_on_one_rank(child: Linear, ctx: ParallelContext) -> None:
+def _bias_on_one_rank(child: Linear, ctx: _ParallelContext) -> None:
     """Keep the bias of a row-parallel layer on one rank, so that it is added once."""
     if child.bias is not None:
         child.bias = nn.Parameter(distribute(child.bias.detach(), ctx.mesh, [Partial()]), requires_grad=False)

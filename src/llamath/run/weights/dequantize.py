@@ -12,7 +12,7 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization.schemes import SCHEME_BY_NAME
 from ...core.errors import LlamathError, safe
 
-E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Absolute values of E2M1 (OCP Microscaling Formats 1.0, section 5.3.3)."""
 CHUNK_ELEMENTS = 1 << 20
 """Elements dequantized at once."""
@@ -86,7 +86,7 @@ def _dequantize_mxfp4(parts: PackedWeight) -> Iterator[Tensor]:
 
     gpt-oss stores quantized experts with outputs first, and plain ones as `[E, in, out]`.
     """
-    signed = torch.tensor([*E2M1_VALUES, *(-x for x in E2M1_VALUES)])
+    signed = torch.tensor([*_E2M1_VALUES, *(-x for x in _E2M1_VALUES)])
     for values, exponents in zip(parts.values, parts.scales, strict=True):
         mantissas = torch.stack((signed[(values & 15).int()], signed[(values >> 4).int()]), -1).flatten(-2)
         yield (mantissas * _e8m0_to_float(exponents)[..., None]).flatten(-2)[None]

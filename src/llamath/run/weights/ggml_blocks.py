@@ -85,7 +85,7 @@ def q4_k(x: Tensor) -> Tensor:
     return _affine(x, _quarters(x[:, 16:].contiguous()).float())
 
 
-def q5_k(x: Tensor) -> Tensor:
+def _q5_k(x: Tensor) -> Tensor:
     """q4_k with bit g of 32 more bytes as the fifth bit of group g."""
     fifth = ((x[:, 16:48].unsqueeze(1) >> torch.arange(8, dtype=torch.uint8).view(1, 8, 1)) & 1) << 4
     return _affine(x, (_quarters(x[:, 48:].contiguous()) | fifth).float())
@@ -107,18 +107,27 @@ DEQUANTIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "Q5_0": q5_0,
     "Q5_1": q5_1,
     "Q4_K": q4_k,
-    "Q5_K": q5_k,
+    "Q5_K": _q5_k,
     "Q6_K": q6_k,
 }
 """The supported block types, by ggml's names."""
 
-FLOAT16_OFFSETS = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+_FLOAT16_OFFSETS = {
+    "Q8_0": (0,),
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+}
 """Offsets of the float16 numbers in a block of each type; all else are single bytes."""
 
 
 def to_little_endian(data: Tensor, kind: str) -> Tensor:
     """Convert blocks of a big-endian file, `[blocks, bytes]`, to little-endian."""
     swapped = data.clone()
-    for at in FLOAT16_OFFSETS.get(kind, ()):
+    for at in _FLOAT16_OFFSETS.get(kind, ()):
         swapped[:, at : at + 2] = data[:, at : at + 2].flip(1)
     return swapped

@@ -27,7 +27,7 @@ from .load_weights import canonical_weights, group_by_stored_name, load_weights
 from .mmap_tensors import TORCH_DTYPES, MappedFiles, TensorsByName
 from .verified_checkpoint import VerifiedCheckpoint, open_verified
 
-FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
+_FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 T = TypeVar("T")
 Device = str | torch.device | DeviceMesh
 Progress = Callable[[int, int], None]
@@ -142,8 +142,8 @@ def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
     reject_unreadable(checkpoint.path, stored.packings, stored.tensors)
     packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
     for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
-        if name not in packed and (dtype := stored.tensors[name].dtype) not in (*FLOAT_DTYPES, *DEQUANTIZERS):
-            known = ", ".join((*FLOAT_DTYPES, *DEQUANTIZERS))
+        if name not in packed and (dtype := stored.tensors[name].dtype) not in (*_FLOAT_DTYPES, *DEQUANTIZERS):
+            known = ", ".join((*_FLOAT_DTYPES, *DEQUANTIZERS))
             raise LlamathError(f"{safe(checkpoint.path)}: {safe(name)} has the unsupported dtype {dtype}", hint=f"supported: {known}")
 
 
@@ -179,4 +179,4 @@ def _dtype_counts(checkpoint: VerifiedCheckpoint) -> Counter[str]:
 def _native_dtype(checkpoint: VerifiedCheckpoint) -> torch.dtype:
     """Return the dtype of most parameters; bfloat16 if any are quantized, since it covers their range with more precision."""
     counts = _dtype_counts(checkpoint)
-    return TORCH_DTYPES[counts.most_common(1)[0][0]] if counts.keys() <= set(FLOAT_DTYPES) else torch.bfloat16
+    return TORCH_DTYPES[counts.most_common(1)[0][0]] if counts.keys() <= set(_FLOAT_DTYPES) else torch.bfloat16

@@ -70,7 +70,7 @@ def undo_layout(x: Tensor, layout: str, params: LayoutParams, leaf: str) -> Tens
     if "decay" in words:
         x = torch.log(-x)
     if "tiled" in words:
-        return untile_heads(x, params, leaf)
+        return _untile_heads(x, params, leaf)
     return x
 
 
@@ -79,10 +79,10 @@ def reorder_rows(x: Tensor, order: Sequence[int]) -> Tensor:
     return x.unflatten(0, (-1, len(order)))[:, order].flatten(0, 1)
 
 
-def untile_heads(x: Tensor, params: LayoutParams, leaf: str) -> Tensor:
+def _untile_heads(x: Tensor, params: LayoutParams, leaf: str) -> Tensor:
     """Order value heads by key head: the rows of x, the columns of the output projection, or the last channels of the convolution."""
     if leaf == "out.weight":
-        return untile_heads(x.mT, params, "").mT
+        return _untile_heads(x.mT, params, "").mT
     n = params.value_channels if leaf.startswith("conv.") else x.shape[0]
     others, values = x[: x.shape[0] - n], x[x.shape[0] - n :]
     values = values.unflatten(0, (params.values_per_key, params.groups, -1)).transpose(0, 1).flatten(0, 2)

@@ -21,7 +21,7 @@ from ...embedded import named
 from ...loading import load
 from ...model import Model
 
-NON_FATAL = frozenset(("dtype", "total_size", "index", "vocabulary"))
+_NON_FATAL = frozenset(("dtype", "total_size", "index", "vocabulary"))
 """Findings of `verify` that do not affect the weights; they become notes."""
 Tensors = Mapping[str, list[Tensor]]
 
@@ -98,10 +98,10 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
 
 def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:
     """Raise an error for the first fatal finding; add the others to the notes."""
-    fatal = [x for x in findings if x.severity != "info" and x.code not in NON_FATAL]
+    fatal = [x for x in findings if x.severity != "info" and x.code not in _NON_FATAL]
     if fatal:
         first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         raise LlamathError(
             f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath verify lists all findings"
         )
-    notes += [x.message for x in findings if x.code in NON_FATAL]
+    notes += [x.message for x in findings if x.code in _NON_FATAL]
