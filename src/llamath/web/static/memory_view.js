@@ -81,7 +81,7 @@ function cardsTable(now, cards) {
 		const at = () => mine().crossings[i].at;
 		return [
 			liveText(live, () => (left() >= 0n ? `fits, ${gibibytes(left())} left` : `lacks ${gibibytes(-left())}`), () => rest(card, mine())),
-			[liveText(live, () => long(at()), () => proof(card, at(), mine()), { "data-card": j ? null : card.name })],
+			[liveText(live, () => contextText(at()), () => proof(card, at(), mine()), { "data-card": j ? null : card.name })],
 		];
 	};
 	const rows = cards.map((card, i) => row(card.title, [numberButton(gibibytes(card.memory), () => gpuFacts(card))], ...now().flatMap((_, j) => cells(card, i, j))));
