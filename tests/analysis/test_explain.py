@@ -18,7 +18,7 @@ from llamath.analysis.explain import MIN_BITS_SAVED, Candidate, explain_number
 from llamath.analysis.explain.decode import decode, known_vocab_sizes, merge_equal_bases
 from llamath.analysis.explain.explain_base import BaseModel
 from llamath.analysis.explain.explain_search import all_hypotheses
-from llamath.analysis.explain.explain_terms import explanation_terms
+from llamath.analysis.explain.explanation import explanation_terms
 from llamath.analysis.explain.hypotheses import HypothesisSpace
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import build_adapters

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.flops.arithmetic_intensity import expected_copies
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops
+from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops, expected_copies
 from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of, utilization
 from llamath.catalog import slugs
 from llamath.cli import cli

@@ -15,8 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest, largest_fitting, memory
-from llamath.analysis.inference.peak_activations import peak_activations
+from llamath.analysis.inference.inference_memory import (
+    MAX_TOKENS,
+    MemoryCalculator,
+    MemoryRequest,
+    largest_fitting,
+    memory,
+    peak_activations,
+)
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from support.reference_data import tiny_configs

@@ -139,7 +139,7 @@ def test_model_args_are_a_model() -> None:
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     line = command.replace("llamath", " ".join(LLAMATH))
-    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=60, env=os.environ | env)
+    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=300, env=os.environ | env)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.units import parse_quantity
-from llamath.web.page_data.design_data_page import design
+from llamath.web.page_data.family_sliders import design
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data

@@ -181,7 +181,7 @@ def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch)
         good = new_context(browser).new_page()
         assert good.goto(place.address).status == 200 and "124,439,808" in good.text_content("main")
         with monkeypatch.context() as patch:
-            patch.setattr(AccessPolicy, "knows", lambda *_: True)
+            patch.setattr(AccessPolicy, "is_known_host", lambda *_: True)
             assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), "without the check the attack succeeds"
         browser.close()
 

@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
-from llamath.analysis.graph.attention_wiring import MISTAKEN_PRODUCT, attention_wiring
-from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
+from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, following, prompt_pass, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.cli import main

@@ -51,7 +51,8 @@ class Place:
 
 
 @contextmanager
-def served(own: Sequence[Model], host: str = "127.0.0.1", *, hub: bool = False) -> Iterator[Place]:
+def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Iterator[Place]:
+    """Serve models on a free port; `options` are those of `serve`."""
     import uvicorn
 
     addresses: list[ServerAddress] = []
@@ -63,12 +64,14 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", *, hub: bool = False) 
         run(self, sockets)
 
     uvicorn.Server.run = noted  # type: ignore[assignment, method-assign]
-    thread = threading.Thread(target=serve, args=(own, host, 0, addresses.append), kwargs={"hub": hub}, daemon=True)
+    thread = threading.Thread(target=serve, args=(own, host, 0, addresses.append), kwargs=options, daemon=True)
     thread.start()
     try:
-        assert Place.wait_for(lambda: bool(servers and servers[0].started))
+        assert Place.wait_for(lambda: not thread.is_alive() or bool(servers and servers[0].started))
+        assert servers, "the server did not start"
         yield Place(addresses[0], servers[0])
     finally:
         uvicorn.Server.run = run  # type: ignore[method-assign]
-        servers[0].should_exit = True
+        for server in servers:
+            server.should_exit = True
         thread.join(HANG_S)

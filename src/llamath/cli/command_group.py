@@ -5,6 +5,8 @@ Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothi
 
 from __future__ import annotations
 
+import gc
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -49,6 +51,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Heading -> command -> one line of help; each command is a module of this package."""
+
+_SHELL_WORDS = re.compile(r" ?#.*|--[\w-]+ (?:'[^']*'|[^\s-]\S*)|'[^']*'|\S+")
+"""Parts of an example between which its line can be broken."""
 
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
@@ -181,8 +186,11 @@ class CommandGroup(_Main, click.Group):
                 formatter.write_dl(list(commands.items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        width = 2 + max(len(example) for example, _ in EXAMPLES)
+        fits = all(width + len(text) + 2 <= formatter.width for _, text in EXAMPLES)
         with formatter.section("Examples"):
-            formatter.write_dl([(x, y) for x, y in EXAMPLES], col_max=40)
+            for example, text in EXAMPLES:
+                formatter.write(f"  {example:{width}}{text}\n" if fits else f"  {example}\n      {text}\n")
         formatter.write_paragraph()
         formatter.write_text(
             "MODEL is a preset (llama-3-8b), a Hugging Face id or hf://owner/name, a config.json, params.json, GGUF file or folder, "
@@ -203,16 +211,23 @@ def _print_help(ctx: click.Context, _option: click.Parameter, wanted: bool) -> N
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from .. import __version__
+        from importlib.metadata import version
 
-        echo(f"llamath, version {__version__}")
+        echo(f"llamath, version {version('llamath')}")
         ctx.exit()
 
 
 def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
     with formatter.section("Examples"):
+        indent = " " * formatter.current_indent
         for example in examples:
-            formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+            line, *rest = _SHELL_WORDS.findall(example)
+            for i, word in enumerate(rest):
+                ending = " \\" if i < len(rest) - 1 else ""
+                if len(indent) + len(line.rpartition("\n")[2]) + len(f" {word}{ending}") > formatter.width:
+                    line += f" \\\n{indent}   "
+                line += f" {word}"
+            formatter.write(f"{indent}{line}\n")
 
 
 def _unknown_command(name: str) -> LlamathError:
@@ -251,5 +266,6 @@ def show_help(ctx: click.Context, names: tuple[str, ...]) -> None:
 def main() -> NoReturn:
     """Run the command line."""
     prepare_streams()
+    gc.freeze()  # the modules imported so far live until the end: the garbage collector need not look through them again
     cli.main()
     raise AssertionError("the command line exits")

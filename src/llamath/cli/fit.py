@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ..analysis.inference.inference_memory import MemoryCalculator
 
 EXAMPLES = (
-    "llamath fit llama-3.1-8b                          which GPUs can run it",
+    "llamath fit llama-3.1-8b  # which GPUs can run it",
     "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
     "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
-    "llamath fit llama-3.1-8b --on 3060,4090           one machine with both",
+    "llamath fit llama-3.1-8b --on 3060,4090  # in one machine",
 )
 DEFAULT_CONTEXT = 4096
 """Tokens of a sequence if neither --context nor a shorter context of the model's own says otherwise."""

@@ -64,12 +64,18 @@ def echo_json(data: Any) -> None:
 
 def note(text: str) -> None:
     """Write a note to stderr."""
-    echo(f"note: {text}", err=True)
+    _echo_wrapped(f"note: {text}")
 
 
 def warn(text: str) -> None:
     """Write a warning to stderr."""
-    echo(f"warning: {text}", err=True)
+    _echo_wrapped(f"warning: {text}")
+
+
+def _echo_wrapped(text: str) -> None:
+    from ..render.table import wrap
+
+    echo("\n".join(wrap(text, "")), err=True)
 
 
 ERROR_CODES = {

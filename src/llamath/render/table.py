@@ -126,6 +126,13 @@ def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
     return [*lines, indent + line]
 
 
+def wrap_hanging(text: str, indent: str, hanging: str, width: int | None = None) -> list[str]:
+    """Return long text as several lines, those after the first indented by `hanging`."""
+    first, *_ = wrap(text, indent, width)
+    rest = text[len(first) - len(indent) + 1 :]
+    return [first, *wrap(rest, hanging, width)] if rest else [first]
+
+
 def note_lines(notes: Sequence[str]) -> list[str]:
     """Return notes as lines, each note once."""
     return [line for note in dict.fromkeys(notes) for line in wrap(f"note: {note}", "")]

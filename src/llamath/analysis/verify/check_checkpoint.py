@@ -108,10 +108,10 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
 
 def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
     """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be read."""
-    from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
-
     if not checkpoint.tokenizer_files:
         return None, ""
+    from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
+
     path = checkpoint.tokenizer_files[0]
     try:
         return (count_json_tokens if path.endswith(".json") else count_model_tokens)(path), ""

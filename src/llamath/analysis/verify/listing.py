@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
-from ...checkpoint.open import missing_shards_note
+from ...checkpoint.open import missing_shards_note, packings_of
 from ...core.number_format import format_bytes, format_count
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ...checkpoint.quantization.packed_tensors import Packing
 
-_PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
-"""Dtypes that are never used for packed weights."""
 _MAX_METADATA_CHARS = 1000
 """A longer metadata value is cut."""
 _MAX_SORTED_PARTS = 32
@@ -103,11 +101,13 @@ class _TensorEntries(Record):
         columns, packings = self.listing.manifest.columns, self.listing.packings
         files = [x.name for x in self.listing.files]
         elements = {shape: prod(shape) for shape in set(columns.shape)}
-        keys = ("name", "dtype", "shape", "elements", "bytes", "file", "offset")
         counts, sizes = map(elements.__getitem__, columns.shape), map(sub, columns.end, columns.start)
         places = map(files.__getitem__, columns.file)
         rows = zip(columns.name, columns.dtype, columns.shape, counts, sizes, places, columns.start, strict=True)
-        entries: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in rows]
+        entries: list[dict[str, Any]] = [
+            {"name": name, "dtype": dtype, "shape": shape, "elements": n, "bytes": size, "file": file, "offset": offset}
+            for name, dtype, shape, n, size, file, offset in rows
+        ]
         if packings:
             for entry in entries:
                 if (packing := packings.get(entry["name"])) is not None:
@@ -181,7 +181,7 @@ class Listing(Report):
 def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
     """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
     columns = manifest.columns
-    codes = find_packings(manifest, quantization)
+    codes = packings_of(manifest, quantization)
     sharing, again = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     rows = tuple(_rows(manifest, columns, codes, again))
     coded = [x for x in rows if x.kind]
@@ -199,15 +199,6 @@ def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = No
         metadata=dict(_metadata(manifest.metadata)),
         notes=tuple(_notes(manifest, columns, rows)),
     )
-
-
-def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
-    """Return the packings of tensors by name; if no dtype suggests any, the module for them is not imported."""
-    if _PLAIN_DTYPES.issuperset(manifest.columns.dtype):
-        return {}
-    from ...checkpoint.quantization.schemes import find_packings
-
-    return find_packings(manifest.tensors, quantization)
 
 
 def _stored_elements(x: Tensor) -> int:

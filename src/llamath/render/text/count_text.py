@@ -12,7 +12,7 @@ from ...core.parameter_count import Count, Section, WeightRow, num_parameters
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
 from ...model import Model
-from ..table import align, bold, dim, fit_table, note_lines, side_by_side, terminal_width, wrap
+from ..table import align, bold, dim, fit_table, note_lines, side_by_side, terminal_width, wrap, wrap_hanging
 from .ls_text import codec_lines, dtype_lines, table_lines
 
 _HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
@@ -119,7 +119,8 @@ def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
 
 def tree_text(model: Model) -> str:
     """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with the parameters of each branch."""
-    return "\n".join([bold(f"{model.name}: {model.parameters.total:,} parameters"), *_block_lines("", model.tree, "")])
+    head = wrap(f"{model.name}: {model.parameters.total:,} parameters", "")
+    return "\n".join([*map(bold, head), *_block_lines("", model.tree, "")])
 
 
 def _block_lines(name: str, block: Block, indent: str, times: str = "") -> Iterator[str]:
@@ -136,7 +137,8 @@ def _block_lines(name: str, block: Block, indent: str, times: str = "") -> Itera
         if _is_setting(value := getattr(block, x)) and value != getattr(type(block), x, None)
     ]
     inside = ", ".join([*weights, *facts])
-    yield f"{indent}{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {num_parameters(block):,}" if children else "")
+    first = f"{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {num_parameters(block):,}" if children else "")
+    yield from wrap_hanging(first, indent, indent + "    ")
     for x, child in children:
         yield from _stack_lines(x, child, indent + "  ") if isinstance(child, Stack) else _block_lines(x, child, indent + "  ")
     if children:

@@ -12,7 +12,7 @@ from ...analysis.flops.scaling_laws import LAWS, TrainingBudget
 from ...core.errors import safe
 from ...core.number_format import format_short_signed, format_signed, short_count
 from ...model import Model
-from ..table import align, bold, dim, terminal_width, wrap
+from ..table import align, bold, dim, fit_table, terminal_width, wrap
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")
 RIGHT = range(len(HEADER))
@@ -53,9 +53,7 @@ def _order(found: DesignReport) -> str:
 def _table(candidates: Sequence[Candidate], found: DesignReport) -> Iterator[str]:
     """One row per candidate, followed by the reasons that not all candidates share."""
     rows = [HEADER, *(_row(i, x) for i, x in enumerate(candidates, 1))]
-    lines = align(rows, right=RIGHT, gap=2)
-    if max(map(len, lines)) > terminal_width():
-        lines = align(rows, right=RIGHT, gap=1)
+    lines = fit_table(rows, right=RIGHT, drop=(9, 8))
     shared = [x for x in candidates[0].reasons if all(x in y.reasons for y in candidates)] if len(candidates) > 1 else []
     yield bold(lines[0])
     for line, x in zip(lines[1:], candidates, strict=True):
@@ -88,11 +86,14 @@ def _misses(found: DesignReport) -> Iterator[str]:
         yield "no candidate: the grid is empty under these constraints"
     else:
         yield bold("no candidate; nearest")
-        yield from (f"  {x}" for x in align([_near(x, found.request.target) for x in missed.nearest], right=(0, 1)))
+        rows = [_near(x, found.request.target) for x in missed.nearest]
+        for line, (*_, dimensions) in zip(align([row[:2] for row in rows], right=(0, 1)), rows, strict=True):
+            whole = f"  {line}  {dimensions}"
+            yield from [whole] if len(whole) <= terminal_width() else [f"  {line}", *wrap(dimensions, "    ")]
     for x in missed.binding if missed else ():
-        yield f"{x.option} rules out every design: without it, {x.within:,} remain"
+        yield from wrap(f"{x.option} rules out every design: without it, {x.within:,} remain", "")
     if missed and not missed.binding:
-        yield "no single constraint rules out every design: relax several, or raise the tolerance"
+        yield from wrap("no single constraint rules out every design: relax several, or raise the tolerance", "")
 
 
 def _near(one: RankedDesign, target: int) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ def contrast_text(best: Model, other: Model, like: str, found: DiffReport) -> st
     sizes = f"{v['L']} layers, width {v['d']:,}, {v['H']} heads, {v.get('K', v['H'])} KV heads"
     lines = [bold(x) for x in wrap(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
     rows = [(x.label, format_signed(x.delta), format_short_signed(x.delta)) for x in found.causes]
-    lines += [f"  {x}" for x in align(rows, right=(1, 2))]
+    lines += [f"  {x}" for x in fit_table(rows, right=(1, 2), width=terminal_width() - 2)]
     lines += [dim(x) for x in wrap(f"from {best.parameters.total:,} to {other.parameters.total:,}, by the method of llamath diff")]
     return "\n".join(["", *lines])
 

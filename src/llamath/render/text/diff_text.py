@@ -137,7 +137,7 @@ def _config(report: DiffReport) -> Iterator[str]:
     """The config keys that differ, each with what it changes."""
     keys = [safe(x.key if len(x.key) <= _MAX_KEY else x.key.rpartition(".")[2], 60) for x in report.config]
     room = max((terminal_width() - max(map(len, keys)) - 14) // 2, 12)
-    rows = [("configuration", safe(report.a.name, room), safe(report.b.name, room), "changes")]
+    rows = [("configuration", _cut(report.a.name, room), _cut(report.b.name, room), "changes")]
     rows += [(key, format_setting(x, 0, room), format_setting(x, 1, room), x.moves) for key, x in zip(keys, report.config, strict=True)]
     header, *lines = fit_table(rows, drop=(3,))
     yield bold(header)
@@ -236,9 +236,9 @@ def _full_or_short(found: Sequence[DiffReport], kinds: Sequence[str], room: int)
     return format_signed if width * len(found) <= room else format_short_signed
 
 
-def _cut(name: str) -> str:
+def _cut(name: str, room: int = _SHORT_NAME) -> str:
     name = safe(name)
-    return name if len(name) <= _SHORT_NAME else f"{name[: _SHORT_NAME - 1]}…"
+    return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
 def _kinds(report: MultiDiffReport) -> list[str]:

@@ -10,7 +10,7 @@ from ...analysis.flops.mfu import Throughput, Utilization, flops_by_convention
 from ...core.number_format import format_percent, format_ranges, format_si
 from ...model import Model
 from ..csv_rows import format_table
-from ..table import align, bold, dim, terminal_width, wrap
+from ..table import bold, dim, fit_table, wrap
 
 HEADER = ("product", "formula", "forward", "decode", "training", "share")
 
@@ -24,7 +24,7 @@ def flops_text(model: Model, report: FlopsReport, used: tuple[Throughput, Sequen
     lines = [bold(x) for x in wrap(head, indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     lines += [dim(x) for x in wrap(_attention(report), indent="")]
-    table = _fitted(list(_rows(report)))
+    table = fit_table(list(_rows(report)), right=(2, 3, 4, 5), drop=(1,))
     lines += ["", bold(table[0]), *table[1:], *wrap(f"with {_legend(model, report)}"), ""]
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
     if used is not None:
@@ -50,14 +50,6 @@ def _attention(report: FlopsReport) -> str:
     if not report.request.masked:
         return "attention over all query-key pairs, as plain matrix products compute them (--attention causal: masked pairs only)"
     return "attention over the query-key pairs that the mask admits (--attention full: all pairs)"
-
-
-def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
-    """The table; where it is too wide, without formulas."""
-    lines = align(rows, right=(2, 3, 4, 5))
-    if max(map(len, lines)) <= terminal_width():
-        return lines
-    return align([(row[0], *row[2:]) for row in rows], right=(1, 2, 3, 4))
 
 
 def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
@@ -117,7 +109,7 @@ def _passes(report: FlopsReport) -> list[str]:
         rows.append(_pass("  scores recomputed by FlashAttention", t.rescored, report.tokens))
     if t.hardware != t.model:
         rows.append(_pass("  hardware FLOPs", t.hardware, report.tokens))
-    lines = align(rows, right=(1, 2))
+    lines = fit_table(rows, right=(1, 2))
     return [bold(lines[0]), *lines[1:]]
 
 
@@ -131,7 +123,7 @@ def _conventions(report: FlopsReport) -> list[str]:
     formulas |= {x.name: x.train.symbol if len(x.train.symbol) < 39 else x.title for x in report.conventions}
     for name, (_, worth) in flops_by_convention(report).items():
         rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact_per_token):.4f}"))
-    lines = align(rows, right=(2, 3))
+    lines = fit_table(rows, right=(2, 3), drop=(1,))
     return [bold(lines[0]), *lines[1:], dim("formulas and sources: --format conventions")]
 
 
@@ -141,15 +133,15 @@ def _intensity(report: FlopsReport) -> list[str]:
         (x.group, f"{x.ratio:,.1f}", f"{y.ratio:,.2f}") for x, y in zip(report.prefill_intensity, report.decode_intensity, strict=True)
     ]
     weights, kept = report.dtypes
-    lines = align(rows, right=(1, 2))
-    return [bold(lines[0]), *lines[1:], dim(f"weights {weights}, KV cache {kept}; activations are not counted")]
+    lines = fit_table(rows, right=(1, 2))
+    return [bold(lines[0]), *lines[1:], *map(dim, wrap(f"weights {weights}, KV cache {kept}; activations are not counted", ""))]
 
 
 def _used(speed: Throughput, found: Sequence[Utilization]) -> list[str]:
     peak = _flops(speed.peak)[:-1]
     head = f"{float(speed.tokens):,.0f} tokens per second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
     rows = [("convention", "FLOP/s per GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
-    lines = align(rows, right=(1, 2))
+    lines = fit_table(rows, right=(1, 2))
     return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]
 
 

@@ -11,7 +11,7 @@ from ...analysis.training.optimizers import OPTIMIZERS
 from ...core.errors import safe
 from ...core.number_format import format_bytes, format_giga, format_si
 from ...model import Model
-from ..table import align, bold, dim, terminal_width, wrap
+from ..table import bold, dim, fit_table, wrap
 
 PARTS = (
     ("arithmetic", "compute and memory", ""),
@@ -63,22 +63,8 @@ def _many(n: int, what: str) -> str:
 def _table(report: PlanReport) -> Iterator[str]:
     """One row per plan; empty columns are left out."""
     experts = any(x.layout.ep > 1 for x in report.plans)
-    header = [
-        "",
-        "TP",
-        "PP",
-        "CP",
-        *(["EP"] if experts else []),
-        "DP",
-        "ZeRO",
-        "VPP",
-        "batch",
-        "recompute",
-        "GiB",
-        "bubble",
-        "MFU",
-        "tokens/s",
-    ]
+    axes_header = ["TP", "PP", "CP", *(["EP"] if experts else []), "DP"]
+    header = ["", *axes_header, "ZeRO", "VPP", "batch", "recompute", "GiB", "bubble", "MFU", "tokens/s"]
     rows = [header]
     for i, x in enumerate(report.plans, 1):
         at = x.layout
@@ -90,9 +76,8 @@ def _table(report: PlanReport) -> Iterator[str]:
     if all(x.layout.recompute == "none" for x in report.plans):
         gone = header.index("recompute")
         rows = [row[:gone] + row[gone + 1 :] for row in rows]
-    table = align(rows, right=[i for i, name in enumerate(rows[0]) if name != "again"])
-    if max(map(len, table)) > terminal_width():
-        table = align([row[:-1] for row in rows], right=[i for i, name in enumerate(rows[0]) if name != "again"])
+    columns = {name: i for i, name in enumerate(rows[0])}
+    table = fit_table(rows, right=range(len(columns)), drop=[columns[x] for x in ("tokens/s", "bubble", "VPP", "ZeRO")])
     yield bold(table[0])
     yield from table[1:]
     more = "; recompute: activation checkpointing of attention scores or whole layers" if "recompute" in rows[0] else ""
@@ -109,7 +94,7 @@ def _first(report: PlanReport) -> Iterator[str]:
         volume = getattr(timing.sent, sent) if sent else 0
         if share or volume:
             rows.append((f"  {what}", f"{share:.1%}", format_bytes(round(volume)) if volume else ""))
-    table = align(rows, right=(1, 2))
+    table = fit_table(rows, right=(1, 2))
     yield bold(table[0])
     yield from table[1:]
     speed = f"{best.rate / 1e12:,.1f} of {report.peak / 1e12:,.1f} TFLOP/s per GPU"

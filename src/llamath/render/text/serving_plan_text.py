@@ -8,7 +8,7 @@ from ...analysis.plan.serving_plan import ServeReport
 from ...core.errors import safe
 from ...core.number_format import format_giga
 from ...model import Model
-from ..table import align, bold, dim, wrap
+from ..table import bold, dim, fit_table, wrap
 from .fit_text import format_rate
 from .plan_text import rejected_text
 
@@ -32,7 +32,7 @@ def _table(report: ServeReport, top: int) -> Iterator[str]:
         axes = (str(i), str(x.layout.tp), str(x.layout.pp), f"{x.replicas:,}", f"{x.replicas * x.batch:,}")
         speeds = (f"{x.seconds * 1000:.3g}", format_rate(x.rate * report.gpus), format_rate(x.rate), x.bound)
         rows.append((*axes, format_giga(x.memory, 2**30), *speeds))
-    table = align(rows, right=range(9), gap=2)
+    table = fit_table(rows, right=range(9), drop=(8, 9))
     yield bold(table[0])
     yield from table[1:]
     legend = f"sequences: concurrent, over all replicas; GiB on the most loaded GPU, of {format_giga(report.device.memory, 2**30)}"

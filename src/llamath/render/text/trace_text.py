@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
-from ...analysis.graph.attention_wiring import MISTAKEN_PRODUCT, AttentionWiring, attention_wiring
-from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
+from ...analysis.graph.walkthrough import MISTAKEN_PRODUCT, AttentionWiring, Walkthrough, WalkthroughStage, attention_wiring
 from ...core.errors import safe
 from ...core.expr import Dim
 from ...core.number_format import format_percent, format_ranges, format_si, short_count
@@ -79,25 +78,30 @@ def _table(walk: Walkthrough, layer: int | None) -> list[str]:
 
 
 def _fitted(rows: Sequence[Row]) -> list[str]:
-    """The table, with descriptions if the terminal is wide enough; otherwise without weight shapes, or with shapes on two lines."""
-    for fields in (len(_WIDER), len(HEADER)):
-        lines = _lined([_WIDER[:fields], *(row[:fields] for row in rows[1:])])
-        if max(map(len, lines)) <= terminal_width():
-            return lines
-    rows = [row[: len(HEADER)] for row in rows]
-    short = [(*row[:2], _short(row[2]), *row[3:]) if len(row) == len(HEADER) else row for row in rows[1:]]
-    lines = _lined([HEADER, *short])
+    """Return the table in the first of these forms that fits the terminal.
+
+    With descriptions; without them; with weights as letters; with the values of a shape on a line of their own; with narrow gaps; without
+    weights; without the letters of a shape.
+    """
+    cut = [row[: len(HEADER)] for row in rows]
+    short = [cut[0], *((*row[:2], _short(row[2]), *row[3:]) if len(row) == len(HEADER) else row for row in cut[1:])]
+    lines = _lined(short)
     over = max(map(len, lines)) - terminal_width()
-    if over <= 0:
-        return lines
     room = max(len(row[1]) for row in short if len(row) == len(HEADER)) - over
-    return _lined([HEADER, *(part for row in short for part in _broken(row, room))])
+    broken = [part for row in short for part in _broken(row, room)]
+    unweighted = [(*row[:2], "", *row[3:]) if len(row) == len(HEADER) else row for row in broken]
+    numbers = [(row[0], row[1].rpartition(" = ")[2], "", *row[3:]) if len(row) == len(HEADER) else row for row in short]
+    for form, gap in (([_WIDER, *rows[1:]], 2), (cut, 2), (short, 2), (broken, 2), (broken, 1), (unweighted, 1), (numbers, 1)):
+        lines = _lined(form, gap)
+        if max(map(len, lines)) <= terminal_width():
+            break
+    return lines
 
 
-def _lined(rows: Sequence[Row]) -> list[str]:
+def _lined(rows: Sequence[Row], gap: int = 2) -> list[str]:
     """Align rows; a caption of three cells spans the first columns, one of a single cell the whole line."""
     whole = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
-    found = iter(align(whole, right=(3, 4)))
+    found = iter(align(whole, right=(3, 4), gap=gap))
     lines = [row[0] if len(row) == 1 else next(found) for row in rows]
     return [row[0] + line[len(row[0]) :] if len(row) == 3 else line for row, line in zip(rows, lines, strict=True)]
 
@@ -126,7 +130,7 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
         yield name, short_count(stage.parameters * stage.times), format_si(stage.flops * stage.times)
         if only not in (None, stage.layer):
             return
-        yield from ((f"  {x}",) for x in _layer_caption(stage))
+        yield from ((line,) for x in _layer_caption(stage) for line in wrap(x))
         indent = "  "
     meeting = [i for i, x in enumerate(stage.steps) if x.kind in _MEETS]
     for i, x in enumerate(stage.steps):

@@ -11,7 +11,7 @@ from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainReport
 from ...core.number_format import format_bytes, format_giga
 from ...model import Model
-from ..table import align, bold, dim, terminal_width, wrap
+from ..table import align, bold, dim, fit_table, terminal_width, wrap
 from .memory_text import memory_lines
 
 _Fitting = tuple[int, int | None]
@@ -105,7 +105,7 @@ def _stages(report: TrainReport) -> Iterator[str]:
     for x in chosen:
         parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
         rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))
-    table = align(rows, right=range(1, 8))
+    table = fit_table(rows, right=range(1, 8), drop=((2, 3, 4, 6), 5))
     yield bold(table[0])
     yield from table[1:]
 
