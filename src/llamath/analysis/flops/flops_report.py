@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
-from ...core.number_format import format_count, format_ranges, format_si
+from ...core.number_format import format_count, format_flops, format_ranges
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -234,9 +234,12 @@ class FlopsReport(Report):
 
     @property
     def summary(self) -> str:
-        """The FLOPs of each pass."""
+        """The MFU of a training run, or the FLOPs of each pass."""
+        if self.mfu is not None:
+            rate = f"{self.mfu.tokens_per_second:,.0f} tokens/s on {format_count(self.mfu.gpus, 'GPU')}"
+            return f"{self.model.name}, {self.request.context:,} tokens: MFU {self.mfu.by['exact'].mfu:.2%} at {rate}"
         passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
-        found = ", ".join(f"{name} {format_si(n)}FLOP" for name, n in passes)
+        found = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
         return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {found}"
 
     def html_tables(self) -> Iterable[str]:

@@ -109,7 +109,8 @@ class FitReport(Report):
     def summary(self) -> str:
         """The verdict with the memory of the most loaded GPU."""
         total, memory = format_giga(self.total, 2**30), format_giga(self.gpu.memory, 2**30)
-        return f"{'fits' if self.fits else 'does not fit'}: {total} of {memory} GiB on {gpus_option(self.count, self.gpu)}"
+        verdict = "fits" if self.fits else "does not fit"
+        return f"{self.model.name}, {self.context:,} tokens: {verdict}, {total} of {memory} GiB on {gpus_option(self.count, self.gpu)}"
 
     def html_tables(self) -> Iterable[str]:
         """The parts of the memory of each stage."""

@@ -79,7 +79,7 @@ def _foot(found: Explanation) -> Iterator[str]:
     else:
         lines.append(
             f"tried {where}: combinations of up to three changes. An explanation counts if it is at least {MIN_BITS_SAVED:g} bits shorter "
-            f"than the number itself ({log2(found.number):.0f} bits); listed are those within {LISTED_BITS:g} bits of the shortest"
+            f"than the number itself ({log2(found.number):.0f} bits); those within {LISTED_BITS:g} bits of the shortest are listed"
         )
     for line in lines:
         yield from map(dim, wrap(line, indent=""))
