@@ -14,7 +14,7 @@ settings.register_profile("llamath", deadline=None)  # no test depends on second
 settings.load_profile("llamath")
 
 SLOW_FOLDERS = {"run", "page", "oracle"}
-SLOW_FILES = {"test_fuzz.py", "test_convert_files.py", "test_embedded.py", "test_typing.py", "modules.md"}
+SLOW_FILES = {"test_fuzz.py", "test_convert.py", "test_convert_files.py", "test_pth.py", "test_embedded.py", "test_typing.py", "modules.md"}
 """What `make test-fast` leaves out, besides single tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
 
 

@@ -39,6 +39,7 @@ def indexes(draw: st.DrawFn) -> bytes:
     return "".join(text).encode()
 
 
+@pytest.mark.slow
 @given(indexes(), st.integers(0, 60))
 @settings(max_examples=1000, deadline=None)
 def test_parsing_in_pieces_equals_parsing_whole(data: bytes, chunk: int) -> None:
