@@ -15,7 +15,7 @@ settings.load_profile("llamath")
 
 SLOW_FOLDERS = {"run", "page", "oracle"}
 SLOW_FILES = {"test_fuzz.py", "test_convert.py", "test_convert_files.py", "test_pth.py", "test_embedded.py", "test_typing.py", "modules.md"}
-"""What `make test-fast` leaves out, besides single tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
+"""Modules that `make test-fast` skips, in addition to tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -26,7 +26,7 @@ EXAMPLES = (
 
 
 @make_command("diff", EXAMPLES, brief=True, formats=("csv", "markdown"))
-@click.argument("models", nargs=-1, required=True, metavar="A B [C …]", type=MODEL)
+@click.argument("models", nargs=-1, required=True, metavar="A [B …]", type=MODEL)
 @set_option
 @svg_option("Also draw the waterfall chart.")
 def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | None, svg: str | None, force: bool) -> None:
@@ -53,7 +53,7 @@ def _load_all(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
     new = parse_changes(changes)
     if len(names) == 1:
         if not new:
-            raise click.UsageError("a second MODEL to compare with, or --set KEY=VALUE")
+            raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
         one = load(names[0])
         other = load(one.config.data, changes=new) if names[0] == "-" else load(names[0], changes=new)
         return [one, other.replace(name=f"with {', '.join(f'{key} = {value}' for key, value in new.items())}")]

@@ -24,7 +24,6 @@ from .model_options import (
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
-    from ..analysis.inference.fit_report import FitReport
     from ..analysis.inference.inference_memory import MemoryCalculator
 
 EXAMPLES = (
@@ -53,7 +52,7 @@ def command(
 ) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it does not.
 
-    Without --on: which GPUs of the catalogue can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
+    Without --on: which GPUs of the catalog can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
     counts as the least of them in memory, bandwidth and FLOP/s.
     """
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
@@ -64,7 +63,7 @@ def command(
     if asked["context"] is None:
         asked["context"] = min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
         if on is not None and form is None:
-            note(f"context: {asked['context']:,} tokens, the default (--context 32k for another)")
+            note(f"assuming a context of {asked['context']:,} tokens; --context changes it")
     request = MemoryRequest(**asked)
     calculator = MemoryCalculator(model, request, None if request.dtype else read_stored_weights(str(ctx.params.get("model") or "")))
     warn_quantization(calculator)
@@ -84,7 +83,7 @@ def _fit(calculator: MemoryCalculator, on: str, layout: str, form: str | None, s
     if form == "json":
         echo_json(report.to_json())
     elif form == "brief":
-        echo(_brief(report))
+        echo(report.summary)
     else:
         echo(fit_text(report))
     if svg is not None:
@@ -92,10 +91,6 @@ def _fit(calculator: MemoryCalculator, on: str, layout: str, form: str | None, s
 
         write_file(svg, roofline_svg(calculator.model, calculator, report), overwrite=force)
     return int(not report.fits)
-
-
-def _brief(report: FitReport) -> str:
-    return f"{report.model.name}, {report.context:,} tokens: {report.summary}"
 
 
 def _rank(calculator: MemoryCalculator, form: str | None) -> int:

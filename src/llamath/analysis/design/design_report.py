@@ -8,7 +8,7 @@ from math import exp, log
 from typing import Any, ClassVar
 
 from ...core.errors import LlamathError
-from ...core.number_format import short_count
+from ...core.number_format import format_count, short_count
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...model import Model
@@ -224,8 +224,8 @@ class DesignReport(Report):
         if not self.candidates:
             return f"{target}: no design meets the constraints"
         best = self.candidates[0]
-        shape = f"{best.layers} layers of {best.width:,}, {best.heads} heads, {best.kv_heads} KV heads, FFN {best.ffn:,}"
-        return f"{target}: {shape}, {best.total:,} parameters"
+        heads = f"{format_count(best.heads, 'head')}, {format_count(best.kv_heads, 'KV head')}"
+        return f"{target}: {best.layers} layers of {best.width:,}, {heads}, FFN {best.ffn:,}, {best.total:,} parameters"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each candidate."""

@@ -153,12 +153,13 @@ class Explanation(Report):
     @property
     def summary(self) -> str:
         """The number and its simplest explanation."""
+        number = self.name or f"{self.number:,}"
         if not self.candidates:
-            return f"{self.number:,}: no explanation"
+            return f"{number}: no explanation"
         best = self.candidates[0]
         residue = "" if best.exact or self.name else f", {format_signed(best.residue)} left over"
         more = f" and {format_count(len(self.candidates) - 1 + self.more, 'other')}" if len(self.candidates) > 1 else ""
-        return f"{self.number:,}: {best.summary}{residue}{more}"
+        return f"{number}: {best.summary}{residue}{more}"
 
     def html_tables(self) -> Iterable[str]:
         """The terms of each explanation."""

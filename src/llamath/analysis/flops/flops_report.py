@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
-from ...core.number_format import format_count, format_ranges, format_si
+from ...core.number_format import format_count, format_flops, format_ranges
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -234,9 +234,12 @@ class FlopsReport(Report):
 
     @property
     def summary(self) -> str:
-        """The FLOPs of each pass."""
+        """The MFU of a training run, or the FLOPs of each pass."""
+        if self.mfu is not None:
+            rate = f"{self.mfu.tokens_per_second:,.0f} tokens/s on {format_count(self.mfu.gpus, 'GPU')}"
+            return f"{self.model.name}, {self.request.context:,} tokens: MFU {self.mfu.by['exact'].mfu:.2%} at {rate}"
         passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
-        found = ", ".join(f"{name} {format_si(n)}FLOP" for name, n in passes)
+        found = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
         return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {found}"
 
     def html_tables(self) -> Iterable[str]:
@@ -337,9 +340,9 @@ def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass]
     for x, n in stack.distinct():
         key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in list_matmuls(x, passes[0]))
         found.setdefault(key, []).append((x, int(n)))
-    for alike in found.values():
-        indices, times = layer_ranges(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
-        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
+    for group in found.values():
+        indices, times = layer_ranges(stack, {id(x) for x, _ in group}), sum(n for _, n in group)
+        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(group[0][0], passes, batch))
 
 
 def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:

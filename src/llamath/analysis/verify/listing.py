@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
 from ...checkpoint.open import missing_shards_note, packings_of
-from ...core.number_format import format_bytes, format_count
+from ...core.number_format import format_count
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
@@ -30,7 +30,7 @@ _MAX_METADATA_CHARS = 1000
 _MAX_SORTED_PARTS = 32
 """The parts of a name by which it is sorted."""
 _INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
-"""A matrix of at least so many integers is likely to be a packed weight."""
+"""A matrix of at least this many integers is likely to be a packed weight."""
 
 
 class TensorRow(NamedTuple):
@@ -152,7 +152,7 @@ class Listing(Report):
         """The format and the totals."""
         files, tensors = format_count(len(self.files), "file"), format_count(self.total.tensors, "tensor")
         at_least = "" if self.known else "at least "
-        sizes = f"{at_least}{format_count(self.total.parameters, 'parameter')}, {format_bytes(self.total.bytes)}"
+        sizes = f"{at_least}{format_count(self.total.parameters, 'parameter')}, {self.total.bytes:,} bytes"
         return f"{self.manifest.format}, {files}, {tensors}, {sizes}"
 
     def html_tables(self) -> Iterable[str]:
