@@ -234,6 +234,7 @@ def test_random_numbers_are_rarely_explained(slug: str) -> None:
     assert len(found) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
 
 
+@pytest.mark.slow
 def test_candidates_are_shorter_than_the_number() -> None:
     for number, like, _ in ASKED:
         assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in decode(str(number), like, everything=True).candidates)

@@ -173,6 +173,7 @@ def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, 
     assert layout.tp * layout.pp == n and layout.tp <= node and not layout_problems(tree, layout)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra"]), st.sampled_from(["bf16", "fp8", "awq"]),

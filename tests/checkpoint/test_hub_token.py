@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from llamath.checkpoint.hub import hub_repo as repo
 from llamath.checkpoint.hub import read_config, read_remote
 from llamath.core.errors import LlamathError, RemoteError
 from support.hub_server import (
@@ -30,7 +29,6 @@ from support.hub_server import (
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
-STORED = repo._stored_token
 
 
 # whose token goes where
@@ -95,7 +93,6 @@ def test_implicit_token_can_be_disabled(pair: Pair, monkeypatch: pytest.MonkeyPa
 
 def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored_token", STORED)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     read_remote("org/name")
