@@ -380,7 +380,7 @@ def fit(
     kv_dtype: str = "",
     layout: str = "",
 ) -> FitReport | GPURanking:
-    """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalogue that can run it.
+    """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalog that can run it.
 
     `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"mem=24GiB bw=1TB/s"`); `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
     given; `context` is 4,096 tokens by default. A model that does not fit is a report with `fits` False, not an error.
@@ -562,7 +562,7 @@ def models(*words: str) -> PresetList:
 
 
 def gpus(*words: str) -> DeviceList:
-    """Return the GPUs of the catalogue whose name or vendor has all these words; a name that matches nothing is an error."""
+    """Return the GPUs of the catalog whose name or vendor has all these words; a name that matches nothing is an error."""
     from .hardware import find_devices
 
     return find_devices(words)
@@ -597,13 +597,13 @@ def _count_text(value: Count) -> str:
     return str(Decimal(float.__repr__(value)).normalize()) if isinstance(value, float) else str(value)
 
 
-def _parsed(argument: str, value: float | str, parse: Callable[[str], int], expected: str) -> int:
+def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: str) -> int:
     try:
         if isinstance(value, str):
             return parse(value)
         if isinstance(value, float) and parse is parse_count:
             return parse(_count_text(value))
-        if not isinstance(value, bool | float) and (number := index(value)) > 0:
+        if not isinstance(value, bool) and (number := index(value)) > 0:
             return number
     except (LlamathError, TypeError):
         pass

@@ -27,8 +27,8 @@ class Place:
         self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
         wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
-        said = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
-        wire.request(method, self.path if path is None else path, body=body, headers=said)
+        addresses = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        wire.request(method, self.path if path is None else path, body=body, headers=addresses)
         answer = wire.getresponse()
         found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
         wire.close()
@@ -55,7 +55,7 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Ite
     """Serve models on a free port; `options` are those of `serve`."""
     import uvicorn
 
-    said: list[ServerAddress] = []
+    addresses: list[ServerAddress] = []
     servers: list[Any] = []
     run = uvicorn.Server.run
 
@@ -64,12 +64,12 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Ite
         run(self, sockets)
 
     uvicorn.Server.run = noted  # type: ignore[assignment, method-assign]
-    thread = threading.Thread(target=serve, args=(own, host, 0, said.append), kwargs=options, daemon=True)
+    thread = threading.Thread(target=serve, args=(own, host, 0, addresses.append), kwargs=options, daemon=True)
     thread.start()
     try:
         assert Place.wait_for(lambda: not thread.is_alive() or bool(servers and servers[0].started))
         assert servers, "the server did not start"
-        yield Place(said[0], servers[0])
+        yield Place(addresses[0], servers[0])
     finally:
         uvicorn.Server.run = run  # type: ignore[method-assign]
         for server in servers:

@@ -26,7 +26,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 _PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
 """Dtypes of packed weights whose headers can leave open how many values each stored number holds."""
 _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
-"""Dtypes of which no packed weight consists."""
+"""Dtypes that are never used for packed weights."""
 _STUB_KEYS = 2
 """A config.json with so few keys (its model_type, say) describes no model: folders of GGUF files often contain one."""
 _HUB_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"

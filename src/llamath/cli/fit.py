@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it does not.
 
-    Without --on: which GPUs of the catalogue can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
+    Without --on: which GPUs of the catalog can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
     counts as the least of them in memory, bandwidth and FLOP/s.
     """
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest

@@ -44,7 +44,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     from ..web.server.server import is_loopback, serve
 
     if not is_loopback(host):
-        warn(f"listening on {host}: whoever reaches this machine and knows the URL sees the page, unencrypted")
+        warn(f"listening on {host}: anyone who can reach this machine and knows the URL can read the page, unencrypted")
 
     def ready(where: ServerAddress) -> None:
         if form == "json":

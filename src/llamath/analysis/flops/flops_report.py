@@ -340,9 +340,9 @@ def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass]
     for x, n in stack.distinct():
         key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in list_matmuls(x, passes[0]))
         found.setdefault(key, []).append((x, int(n)))
-    for alike in found.values():
-        indices, times = layer_ranges(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
-        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
+    for group in found.values():
+        indices, times = layer_ranges(stack, {id(x) for x, _ in group}), sum(n for _, n in group)
+        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(group[0][0], passes, batch))
 
 
 def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:

@@ -137,7 +137,7 @@ class _ContextMemory(Record):
 
 
 class MemoryLimit(Record):
-    """What fits within a limit: None stands for any number, 0 for none."""
+    """The largest context and batch within a memory limit: None stands for unlimited, 0 for none."""
 
     within: int  # bytes
     max_context: int | None
@@ -192,7 +192,7 @@ class WeightsReport(Report):
 
     @property
     def unknown(self) -> None:
-        """What only a family could tell."""
+        """Memory terms that need a known family."""
         return None
 
     @property

@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 class Expectation(NamedTuple):
-    """What a config implies for a checkpoint's tensors, and how to rebuild the tree with other keys."""
+    """The consequences of a config for a checkpoint's tensors, and how to rebuild the tree with other keys."""
 
     tree: Decoder
     schemes: Sequence[Scheme]

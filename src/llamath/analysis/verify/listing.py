@@ -30,7 +30,7 @@ _MAX_METADATA_CHARS = 1000
 _MAX_SORTED_PARTS = 32
 """The parts of a name by which it is sorted."""
 _INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
-"""A matrix of at least so many integers is likely to be a packed weight."""
+"""A matrix of at least this many integers is likely to be a packed weight."""
 
 
 class TensorRow(NamedTuple):

@@ -1,4 +1,4 @@
-"""The table of quantization schemes: for each, how it is declared, detected, laid out, sized and dequantized.
+"""The table of quantization schemes: how each is declared, detected, stored, sized and dequantized.
 
 A row of `SCHEMES` is everything that is known about one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
 `parse_weight_format` parses what users write, and `format_of_config` reads a `quantization_config`. The code that dequantizes is in
@@ -45,7 +45,7 @@ class WeightFormat(Record):
 
 
 class _ScaleLayout(Record):
-    """What is stored for a matrix besides its values, in elements."""
+    """The elements stored for a matrix in addition to its values, such as scales."""
 
     name: str
     elements: _MatrixFunction

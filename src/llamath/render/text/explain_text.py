@@ -69,7 +69,7 @@ def _verdict(found: Explanation, x: Candidate) -> str:
 
 
 def _foot(found: Explanation) -> Iterator[str]:
-    """What was tried, and when an explanation counts."""
+    """The search space, and the threshold for an explanation."""
     where = f"from {safe(found.like, 60)}" if found.like else f"from {found.models} presets"
     lines = []
     if found.more:

@@ -53,9 +53,9 @@ def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
     for row in report.rows:
         many, place = row.indices or row.times > 1, (row.section, row.indices, row.times)
         if many and place != placed:
-            alike = [x for x in report.rows if (x.section, x.indices, x.times) == place]
+            same_place = [x for x in report.rows if (x.section, x.indices, x.times) == place]
             label = f"{row.section} {format_ranges(row.indices)}" if row.indices else f"{row.times:,} {row.section}"
-            yield _line(label, f"× {row.times:,}", report, alike)
+            yield _line(label, f"× {row.times:,}", report, same_place)
         placed = place
         name = ("  " if many else "") + row.what + (" mixing" if row.mixing else "")
         yield _line(name, row.formula, report, [row])

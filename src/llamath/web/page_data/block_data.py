@@ -19,7 +19,7 @@ from ...core.number_format import format_ranges
 from ...core.tree import Block, fold_blocks
 from ...model import Model
 from ...render.svg.block_layout import Edge, Layout, layout
-from ...render.svg.block_svg import colour
+from ...render.svg.block_svg import step_color
 from .forms import Form, number
 from .pass_forms import BATCH, NEXT, PROMPT, kept, known
 
@@ -46,7 +46,7 @@ class BlockPositions:
         """Half the height where edges enter; experts are drawn as a stack of boxes."""
         return self.half(name) + (8 if "{e}" in name else 0)
 
-    def beside(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the wide layout, with lanes side by side."""
         heights = {name: self._y(row) for name, row in self.plan.rows.items()}
         height = TOP + self.plan.height * (BOX + GAP) + 8
@@ -136,10 +136,10 @@ def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width:
         "times": str(stage.times),
         "parameters": str(stage.parameters),
         "lanes": plan.width,
-        "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "told of each token"} | _place(plan, x) for x in outside],
+        "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "per-layer input"} | _place(plan, x) for x in outside],
         "stream": ["B", "T" if at.tokens > 1 else "1", number(Dim.const(width))],
-        "steps": [_step(x, mixers, at) | _place(plan, x.name) | {"colour": colour(named, x)} for x in stage.steps],
-        "beside": places.beside(),
+        "steps": [_step(x, mixers, at) | _place(plan, x.name) | {"color": step_color(named, x)} for x in stage.steps],
+        "columns": places.columns(),
         "under": places.under(),
         "heads": [] if block is None else list(_shared(block)),
     }
@@ -154,8 +154,8 @@ def _title(stage: WalkthroughStage) -> str:
     sight = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
     kinds = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
     experts = ["experts"] if any(x.kind == "choice" for x in stage.steps) else []
-    said = ", ".join(filter(None, [sight, *kinds, *experts]))
-    return f"{which}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {said}' if said else ''}"
+    details = ", ".join(filter(None, [sight, *kinds, *experts]))
+    return f"{which}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {details}' if details else ''}"
 
 
 def _place(plan: Layout, name: str) -> dict[str, Any]:
@@ -204,14 +204,14 @@ def _shared(block: Block) -> Iterator[dict[str, Any]]:
     for x in fold_blocks(block):
         y = x.block
         if isinstance(y, Attention):
-            own = "of another layer" if y.k is None else "remembered"
+            own = "of another layer" if y.k is None else "cached"
             yield _heads(("query head", y.heads), ("key and value head", y.kv_heads), own)
         elif isinstance(y, LatentAttention):
-            yield _heads(("query head", y.heads), ("latent vector", Dim.const(1)), "remembered; each head unpacks its own keys and values")
+            yield _heads(("query head", y.heads), ("latent vector", Dim.const(1)), "cached; each head unpacks its own keys and values")
         elif isinstance(y, GatedDeltaNet):
-            yield _heads(("value head with a state", y.value_heads), ("query and key head", y.key_heads), "not remembered: the states are")
+            yield _heads(("value head with a state", y.value_heads), ("query and key head", y.key_heads), "not cached: the states are")
         elif isinstance(y, Mamba2):
-            yield _heads(("head with a state", y.heads), ("group of b and c", y.state_groups), "not remembered: the states are")
+            yield _heads(("head with a state", y.heads), ("group of b and c", y.state_groups), "not cached: the states are")
         elif isinstance(y, MoE):
             groups = y.expert_groups.groups if y.expert_groups else 1
             yield {"kind": "experts", "n": _count(y.experts.n), "k": _count(y.top_k), "shared": y.shared is not None, "groups": int(groups)}

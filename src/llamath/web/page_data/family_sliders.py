@@ -307,16 +307,16 @@ def _least(family: Family, form: Form) -> int:
 def absent(family: Family, form: Form, x: str) -> Form | None:
     """Return the value of a letter that the config leaves out."""
     sources: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
-    said = sources.get(x)
-    if said is None or not _inside(said) <= family.keys.keys():
+    candidate = sources.get(x)
+    if candidate is None or not _inside(candidate) <= family.keys.keys():
         return None
     for n in (2, 4):
         at = {**family.values, "d": n * 64 * family.values.get("H", 1)}
-        at[x] = evaluate(said, at)
+        at[x] = evaluate(candidate, at)
         model = loaded({key: value for key, value in family.config(at).items() if key != family.keys[x]})
         if model is None or model.parameters.total != evaluate(form, at):
             return None
-    return said
+    return candidate
 
 
 def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
@@ -326,8 +326,8 @@ def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
         at = drawn(family, draw)
         if any(broken(x, at) for x in rules):
             continue
-        said = evaluate(forms.total, at)
-        if _counted(family, at, tied) != (said, evaluate(forms.active, at)) or sum(evaluate(x, at) for x in forms.groups.values()) != said:
+        total, groups = evaluate(forms.total, at), sum(evaluate(x, at) for x in forms.groups.values())
+        if _counted(family, at, tied) != (total, evaluate(forms.active, at)) or groups != total:
             return False
         if (seen := seen + 1) == AGREED:
             return True

@@ -194,9 +194,9 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
     for letter, value in values.items():
         key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
         given = key in model.config.data
-        said = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
+        lines = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
         says = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
-        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, said), f"{value:,}"]} | says
+        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | says
 
 
 def _counts(model: Model) -> Iterator[dict[str, str]]:
@@ -222,8 +222,8 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
         kept = _all(x for x in folded if x.weight.buffer)
         yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", kept.symbol, kept.numbers)
     for name, n in p.extras.items():
-        beside = _all(fold_field(model.tree, name))
-        yield _count(f"besides: {name}", n, "comes with the model, not in the total", beside.symbol, beside.numbers)
+        extra = _all(fold_field(model.tree, name))
+        yield _count(f"besides: {name}", n, "comes with the model, not in the total", extra.symbol, extra.numbers)
 
 
 def _all(leaves: Iterable[Folded]) -> Dim:
@@ -265,7 +265,7 @@ def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
     symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
     letter = times.symbol if times.atoms else "layers of this kind"
     many = f"{int(times):,}"
-    alone = ["as it is built", many] if int(times) == 1 else [letter, many]
+    alone = ["from the builder", many] if int(times) == 1 else [letter, many]
     total = [symbols, numbers] if int(times) == 1 else [f"{letter}·({symbols})", f"{many}·({numbers})"]
     return [[symbols, numbers, f"{int(section.each):,}"], alone, [*total, f"{whole:,}"]]
 
