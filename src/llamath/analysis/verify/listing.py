@@ -130,6 +130,7 @@ class Listing(Report):
     shared: tuple[_SharedStorage, ...] = ()
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # on how the checkpoint was found and read
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "format=manifest.format", "files", "tensors", "elements=total.elements", "parameters=total.parameters"),
