@@ -1,4 +1,4 @@
-"""What a count costs, as a whole process: against `python -c pass`, and against the tools that answer the same question."""
+"""Process time of a count, compared with `python -c pass` and with tools that answer the same question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoding a count costs over the whole catalogue, as a whole process; and how often numbers without a cause are explained."""
+"""Process time of explaining a count over the whole catalog, and the rate of false explanations."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def accidents(like: str | None) -> dict[str, object]:
     from llamath.analysis.explain.decode import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
-    catalogue = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
-    bases, known, dice = merge_equal_bases(iter(catalogue)), known_vocab_sizes(catalogue), random.Random(SEED)
+    catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
+    bases, known, dice = merge_equal_bases(iter(catalog)), known_vocab_sizes(catalog), random.Random(SEED)
     total = llamath.load(like).parameters.total if like else 0
     chosen = [x.replace(named=True) for x in bases if x.total == total][:1] if like else bases
     hits = 0
     for _ in range(MANY):
         number = int(total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12))
-        found = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalogue), known)
+        found = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalog), known)
         hits += any(x.exact for x in found.candidates)
-    what = like or f"all {len(catalogue)} presets"
+    what = like or f"all {len(catalog)} presets"
     print(f"  {what:40} {hits} of {MANY} random numbers explained")
     return {"title": f"random numbers, {what}", "seed": SEED, "numbers": MANY, "explained": hits}
 

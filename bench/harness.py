@@ -21,7 +21,7 @@ Command = Sequence[str]
 
 
 class Cost(NamedTuple):
-    """What one process cost."""
+    """The time and memory of one process."""
 
     cpu: float  # seconds, user and system
     memory: int  # peak, KiB

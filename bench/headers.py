@@ -1,4 +1,4 @@
-"""What reading headers costs, as a whole process: checkpoints whose tensors are holes, listed and verified, against their own libraries."""
+"""Process time of reading headers: listing and verifying checkpoints with sparse tensors, compared with the reference libraries."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def disk(folder: Path) -> list[dict[str, object]]:
 
 
 def remote(folder: Path) -> dict[str, object]:
-    """The same small model from a hub on loopback: headers by ranges, in both."""
+    """A small model on a local hub server: both read headers by range requests."""
     place = folder / "remote"
     place.mkdir()
     model = llamath.load("smollm-135m", changes={"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "head_dim": 8})

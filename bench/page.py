@@ -68,7 +68,7 @@ def measured(browser: Browser, address: str) -> dict[str, Any]:
 
 
 def row(text: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """What several visits come to."""
+    """Summarize several visits."""
     spent = {name: [y for x in found for y in x["steps"][name]] for name in STATES}
     return {
         "bytes": len(text.encode()),

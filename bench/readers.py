@@ -14,7 +14,7 @@ Rows = list[list[int]]
 
 
 class Task(NamedTuple):
-    """What to measure, and when the process was started (monotonic clock)."""
+    """The measurement, and the start time of the process (monotonic clock)."""
 
     engine: str
     folder: str

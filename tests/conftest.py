@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ settings.register_profile("llamath", deadline=None)  # no test depends on second
 settings.load_profile("llamath")
 
 SLOW_FOLDERS = {"run", "page", "oracle"}
-SLOW_FILES = {"test_fuzz.py", "test_convert_files.py", "test_embedded.py", "test_typing.py", "modules.md"}
-"""What `make test-fast` leaves out, besides single tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
+SLOW_FILES = {"test_fuzz.py", "test_convert.py", "test_convert_files.py", "test_pth.py", "test_embedded.py", "test_typing.py", "modules.md"}
+"""Modules that `make test-fast` skips, in addition to tests marked as slow: torch, transformers, Chromium, mypy and many processes."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -54,7 +55,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("llamath.checkpoint.hub.hub_repo._stored_token", lambda: "")
+    with suppress(ImportError):
+        import huggingface_hub
+
+        monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     found = socket.getaddrinfo
 
     def local(host: Any, *args: Any, **options: Any) -> Any:

@@ -48,7 +48,7 @@ The constants of products and attention were set by hand, to two digits, from th
 3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s); that of
 overlap is a guess. No constant was set from another table or for a single row. What a table does not
 print (interleaving, and for Megatron the microbatch) is the fastest choice that fits. Rates are
-TFLOP/s of one GPU, counted as the publication counts; memory is that of the fullest GPU, of what it
+TFLOP/s of one GPU, counted as the publication counts; memory is that of the most loaded GPU, of what it
 has.
 """
 SAYS = {
@@ -56,7 +56,7 @@ SAYS = {
     "attention": "of the dense peak in the products of attention",
     "wires": "of a link's data sheet, inside a node and across",
     "overlap": "of the communication of data parallelism and ZeRO is overlapped, while there is enough computation",
-    "passes": "times the saved activations are moved through memory, beside the operands of products",
+    "passes": "times the saved activations are moved through memory, in addition to the operands of products",
 }
 TAIL = """Latencies, stragglers, failures and data loading are not modeled. Experts receive equal shares of the tokens, and their
 communication is not overlapped. Products are in the dtype of the weights. Therefore DeepSeek-V3's own training, in FP8 with

@@ -1,4 +1,4 @@
-"""What is fuzzed: for every reader of strangers' bytes its seeds, its words, and a run that ends in an outcome or in one of our errors.
+"""Fuzz targets: for every reader of untrusted bytes, its seeds, its dictionary, and a run that ends in a result or a LlamathError.
 
 An input may begin with a byte that says how the rest is wrapped, so that checksums and lengths which a mutation breaks are made good.
 """

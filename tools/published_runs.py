@@ -67,7 +67,7 @@ def llama3() -> Iterator[Found]:
 
 
 def rank(row: list[Any]) -> int | None:
-    """Where the published layout stands among the plans for its cluster, if it is among the first ten."""
+    """Return the rank of the published layout among the plans for its cluster, if it is among the first ten."""
     gpus, tp, cp, pp, _, context, *_ = row
     report = plan(
         llamath.load("llama-3.1-405b"), (gpus, hardware.find_device("h100")), PlanRequest(context=context, batch_tokens=16 * 2**20)
@@ -77,7 +77,7 @@ def rank(row: list[Any]) -> int | None:
 
 
 def megatron() -> Iterator[Found]:
-    """Microbatch and interleaving are not printed: the fastest that fits is taken; every layer is computed again."""
+    """Microbatch and interleaving are not published: use the fastest that fits; full recomputation."""
     a100, facts = hardware.find_device("a100"), DATA["megatron"]
     for billions, heads, width, layers, tp, pp, gpus, batch, printed, *_ in facts["rows"]:
         model, dp, s = classic(heads, width, layers), gpus // (tp * pp), facts["s"]
@@ -91,7 +91,7 @@ def megatron() -> Iterator[Found]:
 
 
 def korthikanti() -> Iterator[Found]:
-    """Each model twice: every layer computed again without sequence parallelism, attention's scores alone with it."""
+    """Each model twice: full recomputation without sequence parallelism, selective recomputation with it."""
     a100, facts, s = hardware.find_device("a100"), DATA["korthikanti"], DATA["korthikanti"]["s"]
     for (name, heads, width, layers, tp, pp, gpus, batch, size), (_, full, selective) in zip(
         facts["configs"]["rows"], facts["seconds"]["rows"], strict=True

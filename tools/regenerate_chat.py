@@ -26,7 +26,7 @@ CONVERSATIONS = [CONVERSATION, [("system", " Be brief.\n"), *CONVERSATION], CONV
 
 
 class Source(NamedTuple):
-    """Where a template was published, and the tokens that it refers to."""
+    """The source of a template, and the tokens that it refers to."""
 
     description: str
     bos: str = ""
@@ -76,7 +76,7 @@ SOURCES = {
     ),
 }
 DEFAULT_TEXTS = {"USE_DEFAULT_PROMPT": "false", "DEFAULT_SYSTEM_MESSAGE": ""}
-"""What transformers 4.43.4 replaces in its default templates, without a default system prompt."""
+"""Replacements that transformers 4.43.4 makes in its default templates, without a default system prompt."""
 
 
 def main() -> int:

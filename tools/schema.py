@@ -26,13 +26,13 @@ expected-statuses = ["2xx", "403", "404", "421", "422", "424", "429"]
 
 
 def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
-    """What schemathesis found: the requests it made, and what was wrong with the answers."""
+    """Run schemathesis; return its requests and failures."""
     with tempfile.TemporaryDirectory() as folder:
         settings, found = Path(folder) / "schemathesis.toml", Path(folder) / "found.json"
         settings.write_text(SETTINGS)
         program = os.path.join(sysconfig.get_path("scripts"), "schemathesis")
-        told = [program, "--config-file", str(settings), "run", str(SCHEMA), "--url", address.rstrip("/"), "--checks", "all"]
-        told += [
+        arguments = [program, "--config-file", str(settings), "run", str(SCHEMA), "--url", address.rstrip("/"), "--checks", "all"]
+        arguments += [
             "--max-examples",
             str(examples),
             "--seed",
@@ -43,8 +43,8 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "--max-response-time",
             "300",
         ]
-        told += ["--report", "json", "--report-json-path", str(found), "--generation-database", "none", "--workers", "2"]
-        done = subprocess.run(told, cwd=folder, capture_output=True, text=True)
+        arguments += ["--report", "json", "--report-json-path", str(found), "--generation-database", "none", "--workers", "2"]
+        done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True)
         if not found.exists():
             raise SystemExit(done.stdout + done.stderr)
         report = json.loads(found.read_text())
@@ -55,7 +55,7 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "operations": report["operations"]["tested"],
             "failures": [f"{x['title']}: {', '.join(map(str, x['operations']))}" for x in report["failures"]],
             "errors": [x["title"] for x in report["errors"]],
-            "said": done.stdout[-3000:] if report["failures"] or report["errors"] else "",
+            "output": done.stdout[-3000:] if report["failures"] or report["errors"] else "",
         }
 
 

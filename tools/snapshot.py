@@ -104,7 +104,7 @@ class Difference(NamedTuple):
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
-    """What differs between two JSON values, apart from keys that only `new` has."""
+    """Return the differences between two JSON values, apart from keys that only `new` has."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             below = f"{path}/{key}" if path else key

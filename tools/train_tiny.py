@@ -45,7 +45,7 @@ def rate(step: int, steps: int) -> float:
     return RATE * min(1.0, (step + 1) / WARM, (steps - step) / (steps / 4))
 
 
-def optimisers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
+def optimizers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers (Jordan et al. 2024), AdamW for the embedding and the norms."""
     matrices = [x for name, x in module.named_parameters() if x.dim() > 1 and name.startswith("layers.")]
     others = [x for name, x in module.named_parameters() if x.dim() < 2 or not name.startswith("layers.")]
@@ -60,18 +60,18 @@ class Training:
 
     def __init__(self, config: Mapping[str, Any], made: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
         self.module = run.initialize(run.build(llamath.load(config)), seed, STD)
-        self.optimisers, self.done, self.mean = optimisers(self.module), 0, 0.0
+        self.optimizers, self.done, self.mean = optimizers(self.module), 0, 0.0
         self.batches = batches(texts(seed), made, tokens, config["max_position_embeddings"])
 
     def step(self, steps: int) -> float:
         """Train on one batch of a run of `steps` steps."""
-        for group in (group for x in self.optimisers for group in x.param_groups):
+        for group in (group for x in self.optimizers for group in x.param_groups):
             group["lr"] = rate(self.done, steps)
         ids, following = map(torch.tensor, padded(next(self.batches)))
         loss = cross_entropy(self.module(ids).flatten(0, 1), following.flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
-        for x in self.optimisers:
+        for x in self.optimizers:
             x.step()
             x.zero_grad()
         self.mean = loss.item() if not self.done else 0.98 * self.mean + 0.02 * loss.item()
@@ -80,14 +80,14 @@ class Training:
 
     def save(self, path: Path) -> None:
         """The state to resume from."""
-        states = [x.state_dict() for x in self.optimisers]
-        torch.save({"module": self.module.state_dict(), "optimisers": states, "done": self.done, "mean": self.mean}, path)
+        states = [x.state_dict() for x in self.optimizers]
+        torch.save({"module": self.module.state_dict(), "optimizers": states, "done": self.done, "mean": self.mean}, path)
 
     def resume(self, path: Path) -> None:
         """Resume from a state, with the texts that follow."""
         found = torch.load(path)
         self.module.load_state_dict(found["module"])
-        for x, state in zip(self.optimisers, found["optimisers"], strict=True):
+        for x, state in zip(self.optimizers, found["optimizers"], strict=True):
             x.load_state_dict(state)
         self.done, self.mean = found["done"], found["mean"]
         for _ in range(self.done):

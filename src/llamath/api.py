@@ -378,7 +378,7 @@ def fit(
     kv_dtype: str = "",
     layout: str = "",
 ) -> FitReport | GPURanking:
-    """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalogue that can run it.
+    """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalog that can run it.
 
     `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"mem=24GiB bw=1TB/s"`); `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
     given; `context` is 4,096 tokens by default. A model that does not fit is a report with `fits` False, not an error.
@@ -566,7 +566,7 @@ def models(*words: str) -> PresetList:
 
 
 def gpus(*words: str) -> DeviceList:
-    """Return the GPUs of the catalogue whose name or vendor has all these words; a name that matches nothing is an error."""
+    """Return the GPUs of the catalog whose name or vendor has all these words; a name that matches nothing is an error."""
     from .hardware import find_devices
 
     return find_devices(words)

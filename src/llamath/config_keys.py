@@ -1,4 +1,4 @@
-"""What each configuration key means, and what it affects: weights, cache, compute, or nothing that this package counts.
+"""The meaning of each config key, and what it affects: weights, cache, compute, or nothing that this package counts.
 
 Each entry is (meaning, effect). The effect opens with its group: `weights`, `cache` (no weights), `compute` (neither), `apart` (weights
 that are excluded from the total) or `nothing`. A nested key is dotted. A key with another meaning in one family, or in hybrid models

@@ -154,6 +154,7 @@ class Plain:
         return x + dropout(self.down(f.gelu(self.up(self.norms[1](x)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flash", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str) -> None:
@@ -171,6 +172,7 @@ def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str)
     assert abs(expected - found) <= (0 if dtype == "float32" else 0.02 * found)
 
 
+@pytest.mark.slow
 def test_saved_activations_with_fused_kernels_match_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.nn import functional as f

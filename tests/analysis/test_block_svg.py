@@ -47,10 +47,10 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
     for stage in walk.layers:
         drawn = block_svg(model, walk.replace(stages=(stage,)), stage.layer)
         root = ElementTree.fromstring(drawn)
-        said = [x.text or "" for x in root.iter(f"{SVG}text")]
+        labels = [x.text or "" for x in root.iter(f"{SVG}text")]
         for x in stage.steps:
-            assert shape(x) in said
-            assert x.kind == "add" or any(y.startswith(cut(x.name.replace(".{e}", ""), 210)) for y in said), x.name
+            assert shape(x) in labels
+            assert x.kind == "add" or any(y.startswith(cut(x.name.replace(".{e}", ""), 210)) for y in labels), x.name
         width, height = (float(root.get(name, "0")) for name in ("width", "height"))
         for x in root.iter(f"{SVG}rect"):
             assert float(x.get("x", "")) >= 0 and float(x.get("x", "")) + float(x.get("width", "")) <= width

@@ -30,7 +30,7 @@ def told_apart() -> list[Any]:
     return list(found.values())
 
 
-def held(cache: Any) -> int:
+def cache_nbytes(cache: Any) -> int:
     """Return the bytes of every floating-point tensor in a cache of transformers."""
     import torch
 
@@ -61,7 +61,7 @@ def allocated(config: dict[str, Any]) -> tuple[int, int]:
     fixed = transformers.StaticCache(config=made, max_cache_len=TOKENS)
     with torch.no_grad():
         model(ids, past_key_values=fixed, use_cache=True)
-        return held(fixed), held(model(ids, use_cache=True).past_key_values)
+        return cache_nbytes(fixed), cache_nbytes(model(ids, use_cache=True).past_key_values)
 
 
 @pytest.mark.transformers

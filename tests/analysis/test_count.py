@@ -116,6 +116,7 @@ def test_json_has_the_documented_keys(source: Any) -> None:
     assert [x["path"] for x in made["weights"]] == [x.path for x in model.weights]
 
 
+@pytest.mark.slow
 def test_json_lists_every_expert() -> None:
     model = llamath.load("deepseek-v3")
     made = CountReport(model=model).to_json()

@@ -130,7 +130,7 @@ def test_causes_of_every_family_against_llama_sum(source: Any) -> None:
 
 
 @pytest.mark.slow
-def test_causes_between_neighbouring_families_reverse() -> None:
+def test_causes_between_neighboring_families_reverse() -> None:
     made = [llamath.load(x.values[0]) for x in tiny_configs()]
     for a, b in pairwise(made):
         assert reversed_causes(checked_diff(b, a)) == causes_of(checked_diff(a, b))
@@ -268,8 +268,8 @@ def test_waterfall_picture_has_a_bar_for_each_cause(a: str, b: str) -> None:
     made = parsed(waterfall_svg(found.replace(a=one.replace(name="<b>&\x1b[0m"))))
     assert len(made.findall(".//{*}polygon[@class='up']")) == sum(x.delta > 0 for x in found.causes)
     assert len(made.findall(".//{*}polygon[@class='down']")) == sum(x.delta < 0 for x in found.causes)
-    said = {x.text for x in made.findall(".//{*}text")}
-    assert {f"{x.delta:+,}".replace("-", "−") for x in found.causes} <= said
+    labels = {x.text for x in made.findall(".//{*}text")}
+    assert {f"{x.delta:+,}".replace("-", "−") for x in found.causes} <= labels
     inside(made)
 
 
@@ -364,5 +364,5 @@ def test_a_billion_layers_are_compared() -> None:
 
 
 def test_hostile_text_is_escaped_in_svg() -> None:
-    for said in ("&" * 30_000, "<b>'\"" * 5_000, "\x00\x1b[31m\ud800", "\u202e"):
-        assert ElementTree.fromstring(f"<t>{escaped(said)}</t>").text
+    for labels in ("&" * 30_000, "<b>'\"" * 5_000, "\x00\x1b[31m\ud800", "\u202e"):
+        assert ElementTree.fromstring(f"<t>{escaped(labels)}</t>").text

@@ -18,7 +18,7 @@ from llamath.analysis.explain import MIN_BITS_SAVED, Candidate, explain_number
 from llamath.analysis.explain.decode import decode, known_vocab_sizes, merge_equal_bases
 from llamath.analysis.explain.explain_base import BaseModel
 from llamath.analysis.explain.explain_search import all_hypotheses
-from llamath.analysis.explain.explain_terms import explanation_terms
+from llamath.analysis.explain.explanation import explanation_terms
 from llamath.analysis.explain.hypotheses import HypothesisSpace
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import build_adapters
@@ -82,28 +82,28 @@ def test_known_questions_rank_the_right_answer_first(number: int, like: str, wor
 
 
 @pytest.fixture(scope="module")
-def catalogue() -> tuple[list[BaseModel], dict[int, str]]:
+def catalog() -> tuple[list[BaseModel], dict[int, str]]:
     order = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
     return merge_equal_bases(iter(order)), known_vocab_sizes(order)
 
 
-Catalogue = tuple[list[BaseModel], dict[int, str]]
+Catalog = tuple[list[BaseModel], dict[int, str]]
 
 
-def anywhere(number: int, catalogue: Catalogue) -> tuple[Candidate, ...]:
-    return explain_number(number, [x for x in catalogue[0] if number < 4 * x.total], 220, catalogue[1]).candidates
+def anywhere(number: int, catalog: Catalog) -> tuple[Candidate, ...]:
+    return explain_number(number, [x for x in catalog[0] if number < 4 * x.total], 220, catalog[1]).candidates
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
 @pytest.mark.slow
-def test_known_questions_without_naming_the_model(number: int, words: tuple[str, ...], catalogue: Catalogue) -> None:
-    assert says(anywhere(number, catalogue)[0], *words)
+def test_known_questions_without_naming_the_model(number: int, words: tuple[str, ...], catalog: Catalog) -> None:
+    assert says(anywhere(number, catalog)[0], *words)
 
 
 @pytest.mark.slow
-def test_whole_catalog_is_searched(catalogue: Catalogue) -> None:
+def test_whole_catalog_is_searched(catalog: Catalog) -> None:
     number = 65_023_516_672
-    assert decode(str(number)).candidates == anywhere(number, catalogue)
+    assert decode(str(number)).candidates == anywhere(number, catalog)
 
 
 def test_fully_trained_tables_with_adapters() -> None:
@@ -218,10 +218,10 @@ def test_awq_and_gptq_files(kind: str, rows: int) -> None:
 
 
 @pytest.mark.slow
-def test_no_explanation_when_nothing_fits(catalogue: Catalogue) -> None:
+def test_no_explanation_when_nothing_fits(catalog: Catalog) -> None:
     for number in (123_456_789_013, 7_000_000_001, 3_456_789_123, 48_123_456_789):
-        assert not any(x.exact for x in anywhere(number, catalogue))
-    near = anywhere(8_030_257_153, catalogue)
+        assert not any(x.exact for x in anywhere(number, catalog))
+    near = anywhere(8_030_257_153, catalog)
     assert near and not any(x.exact for x in near) and near[0].residue == 1 and "without the final norm" in near[0].summary
 
 
@@ -234,6 +234,7 @@ def test_random_numbers_are_rarely_explained(slug: str) -> None:
     assert len(found) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
 
 
+@pytest.mark.slow
 def test_candidates_are_shorter_than_the_number() -> None:
     for number, like, _ in ASKED:
         assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in decode(str(number), like, everything=True).candidates)

@@ -147,8 +147,8 @@ def test_three_gpus_cannot_divide_52_heads() -> None:
     found = ask("llama-1-30b", "3xa100")
     assert (found.layout.tp, found.layout.pp) == (1, 3)
     assert [x.runs for x in found.stages] == [((0, 20),), ((20, 40),), ((40, 60),)]
-    said = " ".join(found.notes)
-    assert "52 heads" in said and "20 + 20 + 20" in said and "1, 2, 4, 13, 26, 52" in said
+    message = " ".join(found.notes)
+    assert "52 heads" in message and "20 + 20 + 20" in message and "1, 2, 4, 13, 26, 52" in message
     with pytest.raises(LlamathError, match="TP 3: 52 heads") as refused:
         ask("llama-1-30b", "3xa100", tp=3)
     assert "1, 2, 4, 13, 26, 52" in refused.value.hint and "20 + 20 + 20" in refused.value.hint
@@ -173,6 +173,7 @@ def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, 
     assert layout.tp * layout.pp == n and layout.tp <= node and not layout_problems(tree, layout)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(sorted(MODELS)), st.sampled_from(["h100", "2xh200", "8xb200", "4xrtx-5090", "m3-ultra"]), st.sampled_from(["bf16", "fp8", "awq"]),
@@ -185,9 +186,9 @@ def test_one_more_token_or_sequence_does_not_fit(name: str, on: str, dtype: str,
     most = ShardedModel(MemoryCalculator(MODELS[name], MemoryRequest(**request)), found.layout).max_memory
     assert found.fits == (found.total <= memory) == (found.max_context is None or found.max_context >= context)
     assert found.fits == (found.max_batch is None or found.max_batch >= batch)
-    for n, held in ((found.max_context, lambda n: most(n, batch)), (found.max_batch, lambda n: most(context, n))):
+    for n, memory_at in ((found.max_context, lambda n: most(n, batch)), (found.max_batch, lambda n: most(context, n))):
         if n is not None:
-            assert held(n + 1) > memory and (n == 0 or held(n) <= memory)
+            assert memory_at(n + 1) > memory and (n == 0 or memory_at(n) <= memory)
 
 
 def test_decode_reads_all_weights_but_the_embedding() -> None:
@@ -315,7 +316,7 @@ def test_json_lists_every_gpu_of_a_pipeline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("llama-3.1-8b --on h1000", "unknown GPU"), ("llama-3.1-8b --on 2xh100 --layout tp=3", "3 GPUs, not 2"),
         ("llama-3.1-8b --on 3xh100 --layout tp=3", "TP 3: 32 heads"), ("llama-3.1-8b --on 3xh100 --layout pp=2", "not 3"), ("llama-3.1-8b --on h100 --layout tp=0", "from 1 to"),
@@ -326,9 +327,9 @@ def test_json_lists_every_gpu_of_a_pipeline() -> None:
         ("llama-3.1-8b --on 'mem=80G bw=1TB/s'", "1,000 or by 1,024"), ("no-such-model --on h100", "no-such-model"),
     ],
 )  # fmt: skip
-def test_bad_input_is_rejected_with_a_reason(line: str, said: str) -> None:
+def test_bad_input_is_rejected_with_a_reason(line: str, message: str) -> None:
     done = run(*shlex.split(line))
-    assert isinstance(done.exception, LlamathError) and said in str(done.exception) and not done.stdout
+    assert isinstance(done.exception, LlamathError) and message in str(done.exception) and not done.stdout
 
 
 @pytest.mark.parametrize("line", ["llama-3.1-8b --layout tp=2", "llama-3.1-8b --svg x.svg"])
@@ -363,7 +364,7 @@ def test_ranked_gpus_are_the_smallest_that_fit() -> None:
                 assert half.max_memory(4096, 1) > x.device.memory
 
 
-def test_fit_without_gpus_ranks_the_catalogue() -> None:
+def test_fit_without_gpus_ranks_the_catalog() -> None:
     done = run("llama-3.1-8b")
     lines = done.stdout.splitlines()
     assert done.exception is None and max(map(len, lines)) <= 80
@@ -423,8 +424,8 @@ def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     width, height = (float(root.attrib[x]) for x in ("width", "height"))
     texts = [(float(x.attrib["x"]), float(x.attrib["y"]), x.attrib["text-anchor"], x.text or "") for x in root.iter(f"{place}text")]
     assert all(0 <= x <= width and 0 < y < height for x, y, _, _ in texts)
-    said = " ".join(x[3] for x in texts)
-    assert "decode, 1 sequence" in said and "prefill" in said and "FLOP for each byte read" in said and "dense in" in said
+    message = " ".join(x[3] for x in texts)
+    assert "decode, 1 sequence" in message and "prefill" in message and "FLOP for each byte read" in message and "dense in" in message
     assert "prefers-color-scheme: dark" in path.read_text()
     starts = sorted((x, y, len(t) * 12 * 0.62) for x, y, anchor, t in texts if anchor == "start" and t.startswith(("decode,", "prefill,")))
     for (x, y, wide), (left, top, _) in itertools.combinations(starts, 2):
@@ -465,6 +466,6 @@ def test_split_weights_sum_to_the_whole(slug: str) -> None:
             layout = choose_layout(sizes.tree, n, 8)
         except LlamathError:
             continue
-        held = ShardedModel(sizes, layout).stage_memory(3000, 2)
-        assert sum(x.weights * x.gpus for x in held) >= whole.weights and sum(x.kv_cache * x.gpus for x in held) >= whole.kv_cache
-        assert n > 1 or held[0].total == pytest.approx(whole.total, abs=8)
+        memory_at = ShardedModel(sizes, layout).stage_memory(3000, 2)
+        assert sum(x.weights * x.gpus for x in memory_at) >= whole.weights and sum(x.kv_cache * x.gpus for x in memory_at) >= whole.kv_cache
+        assert n > 1 or memory_at[0].total == pytest.approx(whole.total, abs=8)

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.flops.arithmetic_intensity import expected_copies
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops
+from llamath.analysis.flops.flops_report import FlopsReport, FlopsRequest, count_model_flops, expected_copies
 from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of, utilization
 from llamath.catalog import slugs
 from llamath.cli import cli
@@ -292,15 +291,15 @@ def test_csv_and_markdown_match() -> None:
 
 
 def test_mfu_by_every_convention() -> None:
-    told = json.loads(
+    data = json.loads(
         run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", "tflops=400,counted_by=6n", "--json")
     )
-    mfu = told["mfu"]["by"]
-    assert mfu["6n"]["mfu"] == pytest.approx(400e12 / told["mfu"]["peak"])
+    mfu = data["mfu"]["by"]
+    assert mfu["6n"]["mfu"] == pytest.approx(400e12 / data["mfu"]["peak"])
     assert mfu["palm"]["mfu"] / mfu["6n"]["mfu"] == pytest.approx(
-        told["conventions"]["palm"]["per_token"] / told["conventions"]["6n"]["per_token"]
+        data["conventions"]["palm"]["per_token"] / data["conventions"]["6n"]["per_token"]
     )
-    rate = str(told["mfu"]["tokens_per_second"])
+    rate = str(data["mfu"]["tokens_per_second"])
     again = json.loads(
         run("flops", "llama-3.1-405b", "--context", "8k", "--on", "16384xh100", "--mfu", f"tokens_per_second={rate}", "--json")
     )

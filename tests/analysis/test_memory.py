@@ -15,8 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest, largest_fitting, memory
-from llamath.analysis.inference.peak_activations import peak_activations
+from llamath.analysis.inference.inference_memory import (
+    MAX_TOKENS,
+    MemoryCalculator,
+    MemoryRequest,
+    largest_fitting,
+    memory,
+    peak_activations,
+)
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from support.reference_data import tiny_configs
@@ -47,7 +53,7 @@ def run(*args: str) -> Result:
     return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["memory", *args])
 
 
-def said(*args: str) -> dict[str, Any]:
+def memory_json(*args: str) -> dict[str, Any]:
     done = run(*args, "--json")
     assert done.exit_code in (0, 1) and not isinstance(done.exception, LlamathError), done.output
     found: dict[str, Any] = json.loads(done.stdout)
@@ -83,7 +89,7 @@ CONTRACT = {"weights", "kv_cache", "kv_per_token", "activations", "logits", "ove
 
 @pytest.mark.parametrize("slug", SHOWN)
 def test_json_has_the_documented_keys(slug: str) -> None:
-    found = said(slug, *SHOWN[slug])
+    found = memory_json(slug, *SHOWN[slug])
     assert found.keys() >= CONTRACT
     parts = ("weights", "kv_cache", "activations", "logits", "overhead")
     assert found["total"] == sum(found[x] for x in parts) == sum(x["bytes"] for x in found["lines"])
@@ -109,9 +115,9 @@ def test_formulas_evaluate_to_their_bytes(slug: str, dtype: str) -> None:
 
 
 def test_llama_70b_at_128k_has_its_known_memory() -> None:
-    found = said("llama-3.1-70b", "--context", "128k")
+    found = memory_json("llama-3.1-70b", "--context", "128k")
     assert (found["kv_per_token"], found["kv_cache"], found["weights"]) == (327_680, 42_949_672_960, 2 * 70_553_706_496)
-    assert said("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")["kv_cache"] == 320 * 2**30
+    assert memory_json("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")["kv_cache"] == 320 * 2**30
     text = run("llama-3.1-70b", "--context", "128k")
     assert "131,072 tokens" in text.stdout and "42.95" in text.stdout and "40.00" in text.stdout
     assert "2·L·K·h·T·B·2 = 2·80·8·128·131,072·1·2" in text.stdout
@@ -126,9 +132,11 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
 
 
 def test_several_contexts_make_a_table() -> None:
-    found = said("llama-3.1-8b", "--context", "4k", "--context", "128k", "--context", "32k")
+    found = memory_json("llama-3.1-8b", "--context", "4k", "--context", "128k", "--context", "32k")
     assert found["context"] == 131_072 and [x["context"] for x in found["contexts"]] == [4096, 131_072, 32_768]
-    assert [x["total"] for x in found["contexts"]] == [said("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")]
+    assert [x["total"] for x in found["contexts"]] == [
+        memory_json("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")
+    ]
 
 
 @pytest.mark.parametrize(("dtype", "kv"), [("q4_k_m", "q8_0"), ("bf16", ""), ("bnb-nf4", "fp8")])
@@ -144,12 +152,12 @@ def test_one_more_token_or_sequence_does_not_fit(dtype: str, kv: str) -> None:
 
 
 def test_limits_that_nothing_or_everything_fits() -> None:
-    found = said("llama-3.1-70b", "--on", "mem=24GiB")
+    found = memory_json("llama-3.1-70b", "--on", "mem=24GiB")
     assert (found["within"], found["fits"], found["max_context"], found["max_batch"]) == (24 * 2**30, False, 0, 0)
     done = run("llama-3.1-70b", "--on", "mem=24GiB")
     assert "not even one token fits" in done.stdout and done.exit_code == 1
     windows = ("mistral-7b", "--context", "4096")
-    assert said(*windows, "--on", "mem=80GiB")["max_context"] is None
+    assert memory_json(*windows, "--on", "mem=80GiB")["max_context"] is None
     assert "any number of tokens (the model's own context is 32,768)" in " ".join(run(*windows, "--on", "mem=80GiB").stdout.split())
 
 
@@ -178,12 +186,12 @@ def test_memory_grows_with_context_and_batch(config: dict[str, Any], context: in
 def test_weights_of_a_checkpoint_are_its_stored_bytes(tmp_path: Path) -> None:
     shutil.copytree("examples/tiny-llama", tmp_path / "tiny")
     path = str(tmp_path / "tiny")
-    found = said(path)
+    found = memory_json(path)
     assert found["dtype"] == "as stored" and found["weights"] == 65_856
     assert found["lines"][0]["what"] == "weights, BF16"
-    assert said(path, "--dtype", "fp32")["weights"] == 2 * 65_856
+    assert memory_json(path, "--dtype", "fp32")["weights"] == 2 * 65_856
     (tmp_path / "tiny" / "model.safetensors").unlink()
-    assert said(path)["dtype"] == "bf16"
+    assert memory_json(path)["dtype"] == "bf16"
 
 
 def test_weights_of_a_gguf_file_are_its_stored_bytes(tmp_path: Path) -> None:
@@ -191,9 +199,9 @@ def test_weights_of_a_gguf_file_are_its_stored_bytes(tmp_path: Path) -> None:
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     convert_checkpoint("examples/tiny-llama", path := str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype="F16"))
-    found = said(path)
+    found = memory_json(path)
     assert {x["what"]: x["bytes"] for x in found["lines"][:2]} == {"weights, F16": 65_536, "weights, F32": 640}
-    assert found["weights"] == said(path, "--dtype", "gguf-f16")["weights"] == 66_176
+    assert found["weights"] == memory_json(path, "--dtype", "gguf-f16")["weights"] == 66_176
 
 
 def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
@@ -305,7 +313,7 @@ TOKENS = 512
 
 
 def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
-    """What transformers holds at the most while it reads a prompt, without weights, cache and tables of positions; and what is said here."""
+    """Peak memory of transformers during a prefill, without weights, cache and position tables, compared with our estimate."""
     import torch
     import transformers
 
@@ -317,9 +325,9 @@ def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
     with torch.no_grad(), LiveBytes([*model.parameters(), *model.buffers()]) as live:
         cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
     size = torch.finfo(getattr(torch, dtype)).bits // 8
-    remembered = sum(x.keys.nbytes + x.values.nbytes for x in cache.layers)
+    cache_bytes = sum(x.keys.nbytes + x.values.nbytes for x in cache.layers)
     positions = TOKENS * (2 * 16 * size + 8)
-    return live.most - remembered - positions, int(peak_activations(llamath.load(config).tree).width) * TOKENS * size
+    return live.most - cache_bytes - positions, int(peak_activations(llamath.load(config).tree).width) * TOKENS * size
 
 
 @pytest.mark.transformers
@@ -327,8 +335,8 @@ def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
 @pytest.mark.parametrize("config", PLAIN, ids=lambda x: x["model_type"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_peak_activations_match_transformers(config: dict[str, Any], dtype: str) -> None:
-    held, said_here = passing(BASE | config, dtype)
-    assert held == said_here
+    measured, estimated = passing(BASE | config, dtype)
+    assert measured == estimated
 
 
 @pytest.mark.transformers
@@ -337,5 +345,5 @@ def test_transformers_exceeds_the_peak_by_documented_amounts() -> None:
     experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
     older = {"model_type": "gpt2", "vocab_size": 512, "n_embd": 128, "n_layer": 3, "n_head": 8, "n_positions": 4096}
     for config, times in ((BASE | experts, 1.3), (older, 1.8)):
-        held, said_here = passing(config, "float32")
-        assert held / said_here == pytest.approx(times, abs=0.1)
+        measured, estimated = passing(config, "float32")
+        assert measured / estimated == pytest.approx(times, abs=0.1)

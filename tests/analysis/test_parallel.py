@@ -71,17 +71,17 @@ def test_shards_join_to_the_whole(source: Any) -> None:
             continue
         (stage,) = pipeline_stages(tree, layout)
         whole = {x.pattern: x for x in fold(tree) if not x.weight.tied}
-        held = Counter[str]()
+        sharded = Counter[str]()
         for x in weight_shards(tree, stage, layout):
-            held[x.pattern] += x.elements
+            sharded[x.pattern] += x.elements
         numbers = Counter[str]()
         for x in fold(tree):
             numbers[x.pattern] += int(x.weight.parameters) * int(x.copies)
-        assert set(held) == set(whole)
+        assert set(sharded) == set(whole)
         for pattern, x in whole.items():
             if x.split is None or (x.split.on_indivisible == "copy" and x.split.parts < tp):
                 continue
-            spare = held[pattern] * tp - numbers[pattern]
+            spare = sharded[pattern] * tp - numbers[pattern]
             assert spare == 0 or (x.split.on_indivisible == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
 
 
@@ -177,8 +177,8 @@ def test_stages_together_have_the_whole_model() -> None:
     for slug, copies in (("llama-3-8b", 0), ("llama-3.2-1b", 128256 * 2048)):
         model = llamath.load(slug)
         layout = Layout(pp=4)
-        held = sum(x.elements for stage in pipeline_stages(model.tree, layout) for x in weight_shards(model.tree, stage, layout))
-        assert held == model.parameters.total + copies
+        sharded = sum(x.elements for stage in pipeline_stages(model.tree, layout) for x in weight_shards(model.tree, stage, layout))
+        assert sharded == model.parameters.total + copies
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,4 +1,4 @@
-"""Training memory: ZeRO's figure to its digits, what torch's optimisers allocate, peft's adapters, and Llama 3's own layouts."""
+"""Training memory: ZeRO's figure to its digits, what torch's optimizers allocate, peft's adapters, and Llama 3's own layouts."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def test_a_device_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Path]:
+def unprivileged() -> Iterator[Path]:
     """A folder that anybody may enter, and for root the loss of its powers."""
     root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as folder:
@@ -371,23 +371,23 @@ def nobody() -> Iterator[Path]:
             os.seteuid(0)
 
 
-def test_unreadable_file_is_refused(nobody: Path) -> None:
-    path = nobody / "model.safetensors"
+def test_unreadable_file_is_refused(unprivileged: Path) -> None:
+    path = unprivileged / "model.safetensors"
     path.write_bytes(safetensors("w"))
-    indexed(nobody, {"w": "model.safetensors"}, "x.safetensors.index.json").chmod(0o755)
-    for place in nobody.iterdir():
+    indexed(unprivileged, {"w": "model.safetensors"}, "x.safetensors.index.json").chmod(0o755)
+    for place in unprivileged.iterdir():
         place.chmod(0)
     if os.geteuid() == 0:
         os.seteuid(65534)
-    assert refusal(path).code == refusal(nobody).code == "unreadable"
-    assert refusal(nobody / "x.safetensors.index.json").code == "index"
+    assert refusal(path).code == refusal(unprivileged).code == "unreadable"
+    assert refusal(unprivileged / "x.safetensors.index.json").code == "index"
 
 
-def test_unlistable_folder_is_refused(nobody: Path) -> None:
-    (nobody / "x").mkdir(mode=0)
+def test_unlistable_folder_is_refused(unprivileged: Path) -> None:
+    (unprivileged / "x").mkdir(mode=0)
     if os.geteuid() == 0:
         os.seteuid(65534)
-    assert refusal(nobody / "x").code == "unreadable"
+    assert refusal(unprivileged / "x").code == "unreadable"
 
 
 OUT = {

@@ -1,4 +1,4 @@
-"""Where conversions write: interrupted and killed runs, existing files, full disks, memory, and tokenizers."""
+"""The output files of conversions: interrupted and killed runs, existing files, full disks, memory, and tokenizers."""
 
 from __future__ import annotations
 

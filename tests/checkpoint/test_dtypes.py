@@ -29,6 +29,7 @@ def test_canonical_and_short_names_parse_to_their_type() -> None:
         assert find_dtype(dtype.short_name) is dtype
 
 
+@pytest.mark.slow
 def test_torch_dtypes_parse_to_the_same_names() -> None:
     torch = pytest.importorskip("torch")
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64):

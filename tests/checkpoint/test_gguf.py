@@ -295,10 +295,10 @@ def test_a_file_and_its_bytes_read_the_same(tmp_path: Path) -> None:
 def shards(count: int = 3, **changes: Any) -> Iterator[Bytes]:
     """Shards of one tensor each; `changes` give shard 1 other values."""
     for index in range(count):
-        said = {"no": index, "of": count, "total": count, "name": f"t{index}"} | (changes if index == 1 else {})
-        file = Gguf().number("split.no", U16, said["no"]).number("split.count", U16, said["of"])
-        file.number("split.tensors.count", 5, said["total"]).text("general.name", f"shard {index}")
-        yield Bytes(file.tensor(said["name"], 8).bytes(), f"m-{index + 1:05d}-of-{count:05d}.gguf")
+        keys = {"no": index, "of": count, "total": count, "name": f"t{index}"} | (changes if index == 1 else {})
+        file = Gguf().number("split.no", U16, keys["no"]).number("split.count", U16, keys["of"])
+        file.number("split.tensors.count", 5, keys["total"]).text("general.name", f"shard {index}")
+        yield Bytes(file.tensor(keys["name"], 8).bytes(), f"m-{index + 1:05d}-of-{count:05d}.gguf")
 
 
 def test_shards_make_one_manifest() -> None:

@@ -470,6 +470,7 @@ def test_shortest_decimal_is_the_same_float32(value: float) -> None:
     assert ours <= theirs
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_metadata_gives_a_config_or_a_refusal(data: st.DataObject) -> None:

@@ -29,7 +29,7 @@ from support.hub_server import (
     safetensors,
     status,
 )
-from support.limits import ends
+from support.limits import HANG_S, ends
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
@@ -176,10 +176,10 @@ HOSTILE: dict[str, tuple[Page, str]] = {
     "endless trailers": (
         raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n18\r\n" + DATA[:24] + b"\r\n0\r\n", *[b"X: yyyyyyyy\r\n" * 10_000] * 5), "long",
     ),
-    "slow headers": (raw(*[b"HTTP/1.1 206 OK\r\n"] + [b"X: y\r\n"] * 20, pause=0.1), "timeout"),
-    "slow body": (raw(HEAD + b"Content-Length: 24\r\n\r\n", *[b"x"] * 23, pause=0.1), "timeout"),
-    "silent": (raw(b"", pause=3), "timeout"),
-    "silent in the body": (raw(HEAD + b"Content-Length: 24\r\n\r\n", pause=3), "timeout"),
+    "slow headers": (raw(*[b"HTTP/1.1 206 OK\r\n"] + [b"X: y\r\n"] * 200, pause=0.1), "timeout"),
+    "slow body": (raw(HEAD + b"Content-Length: 24\r\n\r\n", *[b"x"] * 23, pause=0.2), "timeout"),
+    "silent": (raw(b"", pause=HANG_S), "timeout"),
+    "silent in the body": (raw(HEAD + b"Content-Length: 24\r\n\r\n", pause=HANG_S), "timeout"),
 }  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from support.hub_server import (
     CONFIG,
     DATA,
     SHARDS,
+    error_text,
     header_length,
     indexed,
     on_disk,
     same,
-    told,
 )
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -76,7 +76,7 @@ def test_object_stores_that_fail(memory: Any, monkeypatch: pytest.MonkeyPatch) -
             patch.setattr(type(memory), "cat_file", fail)
             with pytest.raises(RemoteError) as found:
                 read_remote("memory://bucket/model.safetensors")
-            assert found.value.code == code and "sealed" not in told(found.value)
+            assert found.value.code == code and "sealed" not in error_text(found.value)
     for answer in (b"short", DATA + b"x", None):
         with monkeypatch.context() as patch:
             patch.setattr(type(memory), "cat_file", lambda *_, answer=answer, **__: answer)

@@ -99,6 +99,7 @@ def test_printed_rows_add_up_to_the_printed_total(tmp_path: Path) -> None:
     assert [sum(int(x[i].replace(",", "")) for x in files) for i in (0, 1)] == [291, 16_060_522_496]
 
 
+@pytest.mark.slow
 def test_json_matches_safetensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     safetensors = pytest.importorskip("safetensors.torch")
@@ -153,6 +154,7 @@ def test_gguf_matches_the_gguf_package(tmp_path: Path) -> None:
     assert re.search(r"^  ggml +2 +32,768 +34,816 +8\.5$", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_torch_ties_and_views_share_storage(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     matrix, qkv = torch.zeros(100, 16), torch.zeros(48, 16)

@@ -136,11 +136,11 @@ def agree(data: bytes, found: Manifest) -> Any:
         if not theirs.numel():
             assert mine.start == mine.end <= len(data)
             continue
-        held = theirs.untyped_storage()
-        assert places.setdefault(mine.storage, held.data_ptr()) == held.data_ptr()
+        storage_bytes = theirs.untyped_storage()
+        assert places.setdefault(mine.storage, storage_bytes.data_ptr()) == storage_bytes.data_ptr()
         first = theirs.storage_offset()
         last = first + sum((size - 1) * stride for size, stride in zip(theirs.shape, theirs.stride(), strict=True))
-        whole = torch.empty(0, dtype=torch.uint8).set_(held).numpy().tobytes()
+        whole = torch.empty(0, dtype=torch.uint8).set_(storage_bytes).numpy().tobytes()
         assert data[mine.start : mine.end] == whole[first * theirs.element_size() : (last + 1) * theirs.element_size()]
     assert len(set(places.values())) == len(places)
     plain = (bool, int, float, str, type(None), torch.dtype)
@@ -186,14 +186,14 @@ def test_a_tied_models_state_dict() -> None:
     assert manifest.files[0].size - manifest.files[0].header_bytes == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
 
 
-def test_a_whole_checkpoint_with_its_optimiser() -> None:
+def test_a_whole_checkpoint_with_its_optimizer() -> None:
     model = Tied()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [2, 3, 3])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3, 3])
     model.block(torch.randn(5, 4)).sum().backward()
-    optimiser.step()
+    optimizer.step()
     schedule.step()
-    state = {"model": model.state_dict(), "optimizer": optimiser.state_dict(), "schedule": schedule.state_dict(), "epoch": 3, "name": "été"}
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(), "epoch": 3, "name": "été"}
     manifest = both(state | {"best": 0.5, "args": {"dim": 4, "tied": True, "none": None}, "rng": torch.get_rng_state()})
     names = [tensor.name for tensor in manifest.tensors]
     assert "model.embed.weight" in names and "optimizer.state.1.exp_avg" in names
@@ -408,8 +408,8 @@ def test_legacy_file_is_read_in_growing_windows(monkeypatch: pytest.MonkeyPatch)
 
 def test_streams_of_python_2_are_read() -> None:
     """Short strings of bytes, memo from 1, and OrderedDict from a list of lists, as its cPickle wrote them."""
-    held = tensor(storage(more=NONE))
-    pair = LIST + b"U\1w" + put(1) + APPEND + held + APPEND
+    storage_bytes = tensor(storage(more=NONE))
+    pair = LIST + b"U\1w" + put(1) + APPEND + storage_bytes + APPEND
     data = legacy(stream(called("collections.OrderedDict", listed(pair, listed(text("n"), number(1)))) + put(2)))
     agree(data, read(Bytes(data)))
 
@@ -532,10 +532,10 @@ class Sparse(Source):
     def fetch(self, start: int, length: int) -> bytes:
         self.bytes += length
         assert length <= 64 << 20
-        held = b"PK\3\4" if start == 0 else b""
+        storage_bytes = b"PK\3\4" if start == 0 else b""
         if start + length > self.size - len(self.tail):
             return self.tail[len(self.tail) - (self.size - start) :][:length]
-        return held[:length].ljust(length, b"\0")
+        return storage_bytes[:length].ljust(length, b"\0")
 
 
 def test_a_directory_of_a_terabyte_is_not_read() -> None:
@@ -731,8 +731,8 @@ def mutants(seeds: range) -> int:
     for seed in seeds:
         made = Writer(seed, seed % 3 == 0).stream()
         keys = [key for key in "01" if text("storage") in made and text(key) in made]
-        held = b"".join(hostile_pth.struct.pack("<q", 6) + SIX if key == "0" else bytes(8) for key in keys)
-        data = legacy(made, listed(*map(text, keys)), held) if seed % 3 == 0 else zipped(made, {"0": SIX, "1": b""})
+        storage_bytes = b"".join(hostile_pth.struct.pack("<q", 6) + SIX if key == "0" else bytes(8) for key in keys)
+        data = legacy(made, listed(*map(text, keys)), storage_bytes) if seed % 3 == 0 else zipped(made, {"0": SIX, "1": b""})
         found = attempt(data)
         if isinstance(found, Manifest):
             agree(data, found)

@@ -53,7 +53,7 @@ def refusal(data: bytes | Source) -> FormatError:
 
 
 def reference(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]] | None:
-    """What the Rust crate reads, if it does: name, dtype, shape and bytes of every tensor."""
+    """Read a file with the Rust crate: name, dtype, shape and bytes of every tensor."""
     try:
         found = safetensors.deserialize(data)
     except safetensors.SafetensorError:
@@ -209,9 +209,11 @@ def test_position_errors_carry_the_manifest(name: str) -> None:
     found = refusal(data).manifest
     assert isinstance(found, Manifest)
     base = found.files[0].header_bytes
-    said = json.loads(data[8:base])
-    said.pop("__metadata__", None)
-    assert said == {x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in found.tensors}
+    entries = json.loads(data[8:base])
+    entries.pop("__metadata__", None)
+    assert entries == {
+        x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in found.tensors
+    }
 
 
 def test_truncated_file_error_counts_the_missing_bytes(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ SNAPSHOTS = {
 }
 """Preset → the version, the number of characters and the head of the file of that model in `tests/snapshots` of ggml-org/llama.cpp, where
 llama.cpp lists every tensor that has another type than its file's own, for 33 file types. In the first version types do not give way to
-rows that they do not fit, and F32, F16 and BF16 are treated as if they were quantised."""
+rows that they do not fit, and F32, F16 and BF16 are treated as if they were quantized."""
 
 
 def written(tensor_types: Iterable[tuple[GGUFTensor, str]], base: str) -> Iterator[str]:

@@ -137,9 +137,34 @@ def test_model_args_are_a_model() -> None:
     assert "1,291,845,632" in run("diff", "llama-2-7b", MODEL_ARGS, "--brief").stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("flops llama-3-8b --on 8xh100 --mfu tokens_per_second=100000", "MFU 65.03% at 100,000 tokens/s on 8 GPUs"),
+        ("flops llama-3-8b", "forward 140.6 TFLOPs"),
+        ("trace llama-3-8b --tokens 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
+        ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
+        ("ls examples/tiny-llama", "21 tensors in 1 safetensors file, 67,972 bytes"),
+        ("fit llama-3.1-8b --on rtx-4090", "Llama 3.1 8B, 4,096 tokens: fits, 16.20 of 23.99 GiB on rtx-4090"),
+    ],
+)
+def test_brief_answers_the_question(words: str, wanted: str) -> None:
+    answer = run(*words.split(), "--brief").stdout
+    assert wanted in answer and answer.count("\n") == 1
+
+
+def test_verdict_names_the_model_given_with_as() -> None:
+    done = run("verify", "examples/tiny-llama", "--as", "llama-3-8b")
+    assert "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout and "gate_proj, up_proj and down_proj" in done.stdout
+
+
+def test_int4_suggests_schemes_of_four_bits() -> None:
+    assert "did you mean q4_k_m, awq, gptq, bnb-nf4?" in run("memory", "gpt2", "--dtype", "int4").stderr
+
+
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     line = command.replace("llamath", " ".join(LLAMATH))
-    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=60, env=os.environ | env)
+    return subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=300, env=os.environ | env)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,10 @@ FREELY_SIZED = {"cli", "families", "render/text"}
 MAX_FILES = 18
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    """Every file of the package and its syntax tree."""
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
 
 
 def package_of(name: str) -> str:
@@ -157,7 +159,7 @@ def test_import_needs_only_the_standard_library() -> None:
     assert set(found) <= sys.stdlib_module_names | {"llamath"}
 
 
-@pytest.mark.parametrize("name", [name for name, _ in modules()])
-def test_every_module_opens_with_a_sentence(name: str) -> None:
-    doc = ast.get_docstring(ast.parse((ROOT / name).read_text()))
+@pytest.mark.parametrize(("name", "tree"), modules(), ids=[name for name, _ in modules()])
+def test_every_module_opens_with_a_sentence(name: str, tree: ast.Module) -> None:
+    doc = ast.get_docstring(tree)
     assert (doc and doc.split("\n")[0].rstrip().endswith((".", ":", ","))) or (doc and "\n" in doc), name

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -120,7 +121,7 @@ def test_device_figures_are_consistent(device: Device) -> None:
 
 
 @pytest.mark.parametrize(("driver_name", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()])
-def test_driver_names_and_memory_are_recognised(driver_name: str, name: str, mebibytes: int) -> None:
+def test_driver_names_and_memory_are_recognized(driver_name: str, name: str, mebibytes: int) -> None:
     found = hardware.find_device(driver_name)
     assert (found.name, found.memory) == (name, mebibytes * 2**20)
 
@@ -133,10 +134,12 @@ def test_variants_have_distinct_devices() -> None:
 
 def test_device_names_are_unique() -> None:
     owner: dict[str, str] = {}
-    for device, names in hardware._read():
-        for name in names:
-            assert owner.setdefault(hardware.normalize_name(name), device.name) == device.name, name
-            assert hardware.find_device(name.upper().replace("-", " ")).name == device.name
+    entries = [x for path in Path(hardware.__file__).parent.glob("*.json") for x in json.loads(path.read_text())["devices"]]
+    assert len(entries) == len(DEVICES)
+    for entry in entries:
+        for name in (entry["name"], *entry["aliases"]):
+            assert owner.setdefault(hardware.normalize_name(name), entry["name"]) == entry["name"], name
+            assert hardware.find_device(name.upper().replace("-", " ")).name == entry["name"]
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("h1000", "h100-sxm"), ("mi30x", "mi300x"), ("rtx-4091", "rtx-4090"), ("tpu-v5", "tpu-v5")])

@@ -60,6 +60,7 @@ def test_repr_is_one_short_line() -> None:
     assert repr(llamath.load("llama-3-8b")) == "Model('Llama 3 8B', llama family, 8,030,261,248 parameters)"
 
 
+@pytest.mark.slow
 def test_transformers_config_is_accepted() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(num_hidden_layers=2, vocab_size=1000)

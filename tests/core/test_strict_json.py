@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,13 +16,15 @@ PLAIN = st.text(st.sampled_from("ab.c0{}[],: \x7f"), max_size=9)
 SPACES = st.sampled_from([(",", ":"), (", ", ": "), (",\n  ", ":\t"), (" , ", " : ")])
 
 
-def whole(data: bytes) -> dict[str, Any] | None:
-    """The result of parsing the whole text."""
-    try:
-        found: object = strict._loaded(data.decode(), strict._unique)
-    except (ValueError, strict._Refused, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+def parsed(data: bytes, long: int, chunk: int = strict.CHUNK) -> tuple[str, str]:
+    """The parsed object as JSON, and the error, where texts from `long` bytes on are parsed in pieces of at least `chunk` bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict, "LONG", long)
+        patch.setattr(strict, "CHUNK", chunk)
+        try:
+            return json.dumps(strict.parse_json(data, "index")), ""
+        except ConfigError as error:
+            return "", str(error)
 
 
 @st.composite
@@ -39,20 +40,18 @@ def indexes(draw: st.DrawFn) -> bytes:
     return "".join(text).encode()
 
 
-@given(indexes(), st.integers(0, 60))
+@pytest.mark.slow
+@given(indexes(), st.integers(64, 90), st.integers(0, 60))
 @settings(max_examples=1000, deadline=None)
-def test_parsing_in_pieces_equals_parsing_whole(data: bytes, chunk: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strict, "CHUNK", chunk)
-        found = strict._long(data) if data.isascii() else None
-    assert found is None or (found == whole(data) and json.dumps(found) == json.dumps(whole(data)))
+def test_parsing_in_pieces_equals_parsing_whole(data: bytes, long: int, chunk: int) -> None:
+    assert parsed(data, long, chunk) == parsed(data, strict.MAX_BYTES)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_written_index_is_parsed_in_pieces(indent: int | None) -> None:
     names = {f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": f"model-{i:05}.safetensors" for i in range(40) for j in range(64)}
     data = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=indent).encode()
-    assert len(data) > strict.LONG and strict._long(data) == json.loads(data) == strict.parse_json(data, "index")
+    assert len(data) > strict.LONG and strict.parse_json(data, "index") == json.loads(data)
 
 
 def test_error_late_in_an_index_has_its_position() -> None:

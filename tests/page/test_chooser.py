@@ -14,8 +14,8 @@ from test_page import PAYLOADS
 import llamath
 from llamath.catalog import presets
 from llamath.web.server.chooser import chooser_page, error_page
+from support.browser_page import browser, new_context
 from support.serving import Place, served
-from support.tabs import browser, new_context
 
 pytest.importorskip("uvicorn")
 assert browser
@@ -51,7 +51,7 @@ def visible(tab: Any) -> list[str]:
     return [x for x in tab.locator(".models li:not([hidden]) a").all_text_contents() if isinstance(x, str)]
 
 
-def test_model_list_equals_the_catalogue() -> None:
+def test_model_list_equals_the_catalog() -> None:
     text = chooser_page(OWN, True)
     found = re.search('id="data">(.*?)</script>', text)
     assert found is not None
@@ -95,7 +95,7 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
     tab.goto(f"{place.address}model/gpt2")
     tab.click("text=Compare with…")
     tab.wait_for_url("**/choose#with=gpt2")
-    assert "GPT-2 small" in tab.text_content(".beside")
+    assert "GPT-2 small" in tab.text_content(".comparing")
     tab.fill("#find", "distilgpt2")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/models/gpt2/distilgpt2")
@@ -104,10 +104,10 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
     tab.wait_for_url("**/models/distilgpt2/gpt2")
     tab.goto(f"{place.address}choose")
     tab.click(".models button >> nth=0")
-    assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(".beside")
+    assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(".comparing")
     tab.keyboard.press("Shift+Tab")
     tab.keyboard.press("Enter")
-    assert tab.is_hidden(".beside") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
+    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
 
 
 def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
@@ -127,7 +127,7 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
 @pytest.mark.parametrize("at", ["#with=<img src=x onerror=pwned()>", "#with=none", "#with=hub:a", "#with=~9", "#" + "x" * 5000, "#%"])
 def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str) -> None:
     tab.goto(f"{place.address}choose{at}")
-    assert tab.is_hidden(".beside") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
+    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
     assert tab.locator("img, script:not([type])").count() == 0 and visible(tab)[1:3] == PAYLOADS[:2]
 
 

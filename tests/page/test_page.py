@@ -24,9 +24,9 @@ from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.server.page_html import FOLDER, html_safe_json, model_page, page_from_data
+from llamath.web.server.page_html import FOLDER, build_style, bundle_script, html_safe_json, model_page, page_from_data
+from support.browser_page import Tab, browser, wait_until_drawn
 from support.reference_data import tiny_configs
-from support.tabs import Tab, browser, wait_until_drawn
 
 PARTS = {
     "weights": "weights",
@@ -81,10 +81,10 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str) -> ShardedModel:
 
 
 def truth(model: Model, at: Settings) -> Settings:
-    """What the library says that the fullest GPU holds."""
+    """The library's memory of the most loaded GPU."""
     shards = shards_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"], at["gpus"])
-    fullest = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
-    return {part: str(getattr(fullest, name)) for part, name in PARTS.items()}
+    most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    return {part: str(getattr(most_loaded, name)) for part, name in PARTS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,9 @@ def test_page_data_sum_to_totals(slug: str) -> None:
 
 
 def test_assets_are_small() -> None:
-    """All scripts and styles as they lie in the package."""
-    assert sum(x.stat().st_size for x in Path(FOLDER).iterdir()) <= 150_000
+    """All scripts and the style as they are sent, without comments."""
+    names = sorted(x.stem for x in Path(FOLDER).glob("*.js"))
+    assert len(bundle_script(names)) + len(build_style()) <= 150_000
 
 
 def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
@@ -160,8 +161,8 @@ def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, every
         kept = {key: x for key, x in asked(draw, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
         asks += [[i, asked(draw, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        said = tab.evaluate("asks => asks.map(([i, at]) => asked.memory(i, at))", asks)
-    for (i, at), found in zip(asks, said, strict=True):
+        answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
+    for (i, at), found in zip(asks, answers, strict=True):
         assert found == truth(MODELS[i], at), (MODELS[i].name, at)
 
 
@@ -280,7 +281,7 @@ FORMS = {
 
 
 def poisoned(x: Any, words: Iterator[str], used: list[str]) -> Any:
-    """The same data, every text replaced that is no number, no part of a form and not what ties parts together."""
+    """The data with every string replaced, except numbers, expressions and identifiers."""
     if isinstance(x, dict):
         ties = {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
         kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}

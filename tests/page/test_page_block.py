@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
-from llamath.analysis.inference.cache_bytes import kv_cache_size as remembered
+from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
@@ -28,7 +28,7 @@ from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.pass_forms import pairs
 from llamath.web.server.page_html import model_page, page_from_data
-from support.tabs import Tab, browser
+from support.browser_page import Tab, browser
 
 assert browser
 SAMPLE = (
@@ -75,8 +75,8 @@ def test_block_steps_equal_the_walkthrough(slug: str) -> None:
             values = {"T": context, "B": batch}
             found = walked(model, name, context, batch)
             assert [int(x["times"]) for x in stages] == [x.times for x in found.stages]
-            for stage, told in zip(found.stages, stages, strict=True):
-                for x, y in zip(stage.steps, told["steps"], strict=True):
+            for stage, details in zip(found.stages, stages, strict=True):
+                for x, y in zip(stage.steps, details["steps"], strict=True):
                     assert (x.name, list(x.inputs), str(x.parameters)) == (y["name"], y["takes"], y["parameters"])
                     assert [evaluate(form, values) for form in y["shape"]] == [int(d) for d in x.shape], (x.name, context)
                     assert evaluate(y["flops"], values) == int(x.flops), (x.name, context)
@@ -99,8 +99,8 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
         whole = count_model_flops(model, FlopsRequest(context=context)).decode.total
         assert sum(evaluate(x["flops"], values) for x in (*data["tiles"], *data["mixing"])) == whole
         assert sum(evaluate(x["flops"], values) for x in (*layers, *outside)) == whole
-        kept = remembered(model.tree, context, batch).bytes
-        assert sum(evaluate(x["form"], values) for x in data["remembered"]) == kept
+        kept = kv_cache_size(model.tree, context, batch).bytes
+        assert sum(evaluate(x["form"], values) for x in data["cached"]) == kept
         assert sum(evaluate(x["cache"], values) for x in layers) == kept
 
 
@@ -171,7 +171,7 @@ def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
         tab.keyboard.press("ArrowDown")
         assert tab.evaluate("document.activeElement.dataset.step") == "attn.q"
         tab.keyboard.press("Enter")
-        said = tab.text_content("dialog[open]")
+        content = tab.text_content("dialog[open]")
         for part in (
             "attn.q.weight: H·h·d",
             "32·128·4,096",
@@ -180,7 +180,7 @@ def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
             "2·2·1,000·32·128·4,096",
             "67,108,864,000 FLOPs",
         ):
-            assert part in said
+            assert part in content
         tab.keyboard.press("Escape")
         assert tab.evaluate("document.activeElement.dataset.step") == "attn.q"
         tab.fill("#context", "1001")
@@ -191,8 +191,8 @@ def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
         tab.keyboard.press("Escape")
         tab.focus("[data-step='attn.scores']")
         tab.keyboard.press("Enter")
-        said = tab.text_content("dialog[open]")
-        assert "P: pairs of a query and a key = ⌊T·(T + 1) / 2⌋" in said and f"{2 * 2 * 32 * 128 * (1001 * 1002 // 2):,} FLOPs" in said
+        content = tab.text_content("dialog[open]")
+        assert "P: query-key pairs = ⌊T·(T + 1) / 2⌋" in content and f"{2 * 2 * 32 * 128 * (1001 * 1002 // 2):,} FLOPs" in content
 
 
 def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
         whole = {
             "parameters": model.parameters.total,
             "flops": count_model_flops(model, FlopsRequest(context=5000)).decode.total,
-            "cache": remembered(model.tree, 5000, 3).bytes,
+            "cache": kv_cache_size(model.tree, 5000, 3).bytes,
         }
         for kind, total in whole.items():
             tab.select_option("#choice-map", kind)
@@ -225,21 +225,21 @@ def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
         tab.click("[aria-label='kinds of layers'] button >> nth=0")
         assert tab.locator(".matrices li").count() > 3 and tab.evaluate("document.activeElement.id") == "choice-focus"
         tab.click(".matrices .number >> nth=0")
-        said = tab.text_content("dialog[open] pre")
-        assert re.fullmatch(r"[^\W\d][^\n]*(\n= [^\n]+){1,2}", said), said  # a letter that is given is not told twice
+        content = tab.text_content("dialog[open] pre")
+        assert re.fullmatch(r"[^\W\d][^\n]*(\n= [^\n]+){1,2}", content), content  # a letter that is given is not told twice
 
 
 def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of("mixtral-8x7b")), "#find=experts") as tab:
         tab.focus("tr:has(th.path) .number[data-column='2']")
-        told = []
+        details = []
         for key in ("ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowRight"):
             tab.keyboard.press(key)
             tab.keyboard.press("Enter")
-            told.append(tab.text_content("dialog[open] pre"))
+            details.append(tab.text_content("dialog[open] pre"))
             tab.keyboard.press("Escape")
-        assert told[0] == "8·L\n= 8·32\n= 256" and told[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
-        assert told[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
+        assert details[0] == "8·L\n= 8·32\n= 256" and details[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
+        assert details[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
 
 
 def checkpoint(folder: Path, hostile: bool = False) -> Path:
@@ -276,18 +276,18 @@ def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
         data = build_page_data([opened(str(place))])["models"][0]
         found = verify_checkpoint(str(place))
         own, manifest = data["checkpoint"], found.manifest
-        held = sum(x.bytes for x in manifest.tensors)
+        total_bytes = sum(x.bytes for x in manifest.tensors)
         verdict = found.verdict
         counts = f"{verdict.matched} of {verdict.expected} tensors, by {verdict.scheme} names"
         assert own["ok"] == verdict.ok == (own["verdicts"][0]["says"] == counts)
         assert sum(len(x["findings"]) for x in own["verdicts"]) == len(verdict.findings)
         size = (place / "model.safetensors").stat().st_size
-        assert int(own["bytes"]) == held and own["says"].endswith(f" tensors, 1 file, {size:,} bytes")
-        assert own["verdicts"][3]["table"][-1] == ["all", f"{len(manifest.tensors)}", f"{held:,}", f"{size:,}"]
+        assert int(own["bytes"]) == total_bytes and own["says"].endswith(f" tensors, 1 file, {size:,} bytes")
+        assert own["verdicts"][3]["table"][-1] == ["all", f"{len(manifest.tensors)}", f"{total_bytes:,}", f"{size:,}"]
         first = data["sizes"]["dtypes"][0]
-        assert (first["name"], int(first["bytes"])) == ("as stored", held)
+        assert (first["name"], int(first["bytes"])) == ("as stored", total_bytes)
         loose = sum(2 for x in manifest.tensors if x.name in HOSTILE)
-        assert sum(int(x["bytes"]["as stored"]) for x in data["tiles"]) == held - loose
+        assert sum(int(x["bytes"]["as stored"]) for x in data["tiles"]) == total_bytes - loose
         assert not own["ok"] or {x["ok"] for x in own["verdicts"]} == {True}
     assert [x["what"] for x in own["verdicts"] if not x["ok"]] == ["names", "shapes"]
 
@@ -309,8 +309,8 @@ def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple
         marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
         assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
         tab.click("[data-verdict=names]")
-        said = tab.text_content("dialog[open]")
-        assert all(x in said for x in HOSTILE[:4]) and "1 tensors with 10,240 parameters are missing" in said
+        content = tab.text_content("dialog[open]")
+        assert all(x in content for x in HOSTILE[:4]) and "1 tensors with 10,240 parameters are missing" in content
         assert tab.locator("dialog[open] img, dialog[open] script, main img, main b").count() == 0
         tab.keyboard.press("Escape")
         tab.click("[data-verdict=shapes]")

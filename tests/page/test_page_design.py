@@ -17,12 +17,12 @@ from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.units import parse_quantity
-from llamath.web.page_data.design_data_page import design
+from llamath.web.page_data.family_sliders import design
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
+from support.browser_page import Tab, browser
 from support.reference_data import tiny_configs
-from support.tabs import Tab, browser
 
 __all__ = ["browser"]
 PAIRS = [("llama-3-8b", "qwen3-30b-a3b"), ("deepseek-v3", "gemma-3-27b"), ("gpt2", "mixtral-8x7b"), ("falcon-40b", "gpt-oss-20b")]
@@ -30,8 +30,8 @@ PAIRS = [("llama-3-8b", "qwen3-30b-a3b"), ("deepseek-v3", "gemma-3-27b"), ("gpt2
 
 def settings(draw: random.Random, found: dict[str, Any]) -> str:
     """Dimensions as the address has them, many of them impossible."""
-    said = {x["letter"]: int(x["value"]) for x in found["letters"]}
-    at = {x: n if draw.random() < 0.4 else max(int(n * 2 ** draw.uniform(-3, 3)), 1) for x, n in said.items()}
+    answers = {x["letter"]: int(x["value"]) for x in found["letters"]}
+    at = {x: n if draw.random() < 0.4 else max(int(n * 2 ** draw.uniform(-3, 3)), 1) for x, n in answers.items()}
     if "K" in at and draw.random() < 0.6:
         at["H"] = at["K"] * draw.randint(1, 16)
     if "H" in at and draw.random() < 0.6:
@@ -46,8 +46,8 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
         data = build_page_data([llamath.load(x) for x in pair])
         asks = [[i, settings(draw, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
         with Tab(browser, tmp_path, page_from_data(data)) as tab:
-            said = tab.evaluate("asks => asks.map(([i, sizes]) => asked.design(i, sizes))", asks)
-        for (i, sizes), found in zip(asks, said, strict=True):
+            answers = tab.evaluate("asks => asks.map(([i, sizes]) => pageTest.design(i, sizes))", asks)
+        for (i, sizes), found in zip(asks, answers, strict=True):
             config = json.loads(found["config"])
             try:
                 model = llamath.load(config)
@@ -116,8 +116,8 @@ COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+
 def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
     with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
-        said = tab.evaluate("([texts, total]) => texts.map((x) => asked.quantity(x, total) || null)", [COUNTS, str(total)])
-    for text, found in zip(COUNTS, said, strict=True):
+        answers = tab.evaluate("([texts, total]) => texts.map((x) => pageTest.quantity(x, total) || null)", [COUNTS, str(total)])
+    for text, found in zip(COUNTS, answers, strict=True):
         try:
             target = parse_quantity(text).value
         except LlamathError:
@@ -130,7 +130,7 @@ def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> No
 
 
 def test_sliders_match_what_the_library_accepts() -> None:
-    """Each family of the catalogue and each tiny configuration: at random points the form is the count, or a rule says that there is none."""
+    """Each family of the catalog and each tiny configuration: at random points the form is the count, or a rule says that there is none."""
     draw, known, points = random.Random(3), dict[str, Any](), 0
     models = [*map(llamath.load, slugs()), *(llamath.load(x.values[0]) for x in tiny_configs()[::3])]
     for model in models:

@@ -18,7 +18,7 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError
 from llamath.web.server.page_html import model_page
-from support.tabs import Tab, browser
+from support.browser_page import Tab, browser
 
 __all__ = ["browser"]
 U64, U32 = struct.Struct("<Q"), struct.Struct("<I")
@@ -167,13 +167,13 @@ def hostile() -> Iterator[tuple[str, bytes]]:
 
 
 def drop(tab: Any, path: Path) -> dict[str, Any]:
-    """What the page says of a file: its rows, or why it is refused."""
+    """Open a file in the page; return its rows or its error message."""
     tab.set_input_files("#file-input", str(path))
     tab.wait_for_selector(".wrong, section[aria-labelledby=file], [data-part=designed]")
-    return dict(tab.evaluate(SAID))
+    return dict(tab.evaluate(READ_RESULT))
 
 
-SAID = """() => ({
+READ_RESULT = """() => ({
   wrong: document.querySelector('.wrong')?.textContent ?? null,
   rows: [...document.querySelectorAll('section[aria-labelledby=file] tr')].map((x) => [...x.cells].map((y) => y.textContent)),
   values: document.querySelector('[data-part=values]')?.textContent,
@@ -181,10 +181,10 @@ SAID = """() => ({
 })"""
 
 
-def asked(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
-    """What the page reads of files, many at once."""
+def read_in_page(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
+    """Read many files with the reader of the page."""
     given = [[x.name, b64encode(x.read_bytes()).decode()] for x in paths]
-    plain = "(given) => Promise.all(given.map(([name, x]) => asked.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
+    plain = "(given) => Promise.all(given.map(([name, x]) => pageTest.file(Uint8Array.from(atob(x), (y) => y.charCodeAt(0)), name)))"
     return list(tab.evaluate(plain, given))
 
 
@@ -211,10 +211,10 @@ def written(folder: Path, files: Iterator[tuple[str, bytes]]) -> list[Path]:
 
 def test_dropped_files_are_read_like_the_library(tab: Any, tmp_path: Path) -> None:
     paths = written(tmp_path, sound())
-    for path, said in zip(paths, asked(tab, paths), strict=True):
+    for path, result in zip(paths, read_in_page(tab, paths), strict=True):
         manifest = read(path)
-        assert manifest is not None and "wrong" not in said, (path.name, said)
-        assert [tuple(x) for x in said["tensors"]] == rows_of(manifest), path.name
+        assert manifest is not None and "wrong" not in result, (path.name, result)
+        assert [tuple(x) for x in result["tensors"]] == rows_of(manifest), path.name
 
 
 def rows_of(manifest: Manifest) -> list[tuple[str, ...]]:
@@ -224,12 +224,12 @@ def rows_of(manifest: Manifest) -> list[tuple[str, ...]]:
 def test_dropped_file_is_shown_with_totals(tab: Any, tmp_path: Path) -> None:
     files = {name: data for name, data in sound() if name in ("layers.safetensors", "blocks.gguf")}
     for path in written(tmp_path, iter(files.items())):
-        said, manifest = drop(tab, path), read(path)
+        result, manifest = drop(tab, path), read(path)
         assert manifest is not None
         tensors = list(manifest.tensors)
-        assert said["values"] == f"{sum(x.elements for x in tensors):,}"
-        assert said["stored"].startswith(f"{sum(x.bytes for x in tensors):,} bytes")
-        rows = [x for x in said["rows"] if len(x) == 7 and x[0] != "tensor"]
+        assert result["values"] == f"{sum(x.elements for x in tensors):,}"
+        assert result["stored"].startswith(f"{sum(x.bytes for x in tensors):,} bytes")
+        rows = [x for x in result["rows"] if len(x) == 7 and x[0] != "tensor"]
         assert sum(int(x[5].replace(",", "")) for x in rows) == sum(x.elements for x in tensors)
         assert sum(int(x[4].replace(",", "")) for x in rows) == len(tensors)
         tab.click("text=Close the file")
@@ -238,8 +238,8 @@ def test_dropped_file_is_shown_with_totals(tab: Any, tmp_path: Path) -> None:
 def test_hostile_files_are_refused_by_page_and_library(tab: Any, tmp_path: Path) -> None:
     paths = written(tmp_path, hostile())
     assert len(paths) > 120
-    for path, said in zip(paths, asked(tab, paths), strict=True):
-        assert said.get("wrong", "?")[0] != "?", (path.name, said)
+    for path, result in zip(paths, read_in_page(tab, paths), strict=True):
+        assert result.get("wrong", "?")[0] != "?", (path.name, result)
         if path.suffix == ".json":
             with pytest.raises(LlamathError):
                 llamath.load(str(path))
@@ -251,8 +251,8 @@ def test_hostile_file_leaves_the_page_unchanged(tab: Any, tmp_path: Path) -> Non
     before = tab.inner_text("#page")
     picked = ("header12.safetensors", "entry1.safetensors", "short30.gguf", "config8.json")
     for path in written(tmp_path, (x for x in hostile() if x[0] in picked)):
-        said = drop(tab, path)
-        assert path.name in said["wrong"] and not said["rows"]
+        result = drop(tab, path)
+        assert path.name in result["wrong"] and not result["rows"]
         tab.click("text=Close the file")
         assert tab.inner_text("#page") == before and tab.locator("img").count() == 0
     hostile_name = packed('{"<img src=x onerror=pwned()>":' + entry() + "}", 16)
@@ -266,8 +266,8 @@ def test_only_the_header_of_a_huge_file_is_read(tab: Any, tmp_path: Path) -> Non
     with open(path, "wb") as file:
         file.write(U64.pack(len(header)) + header)
         file.truncate(8 + len(header) + 10**11)
-    said = drop(tab, path)
-    assert said["values"] == "50,000,000,000" and said["stored"].startswith("100,000,000,000 bytes of tensors: 100.00 GB")
+    result = drop(tab, path)
+    assert result["values"] == "50,000,000,000" and result["stored"].startswith("100,000,000,000 bytes of tensors: 100.00 GB")
     path.unlink()
 
 
@@ -285,12 +285,12 @@ def test_page_and_library_agree_on_damaged_headers(tab: Any, tmp_path: Path) -> 
         files.append((f"{i}-{name}", bytes(changed)))
     paths = written(tmp_path, iter(files))
     taken = 0
-    for path, said in zip(paths, asked(tab, paths), strict=True):
+    for path, result in zip(paths, read_in_page(tab, paths), strict=True):
         manifest = read(path)
-        assert (manifest is None) == ("wrong" in said), (path.name, said, path.read_bytes()[:200])
+        assert (manifest is None) == ("wrong" in result), (path.name, result, path.read_bytes()[:200])
         if manifest is not None:
             taken += 1
-            assert [tuple(x) for x in said["tensors"]] == rows_of(manifest), path.name
+            assert [tuple(x) for x in result["tensors"]] == rows_of(manifest), path.name
     assert taken > 10
 
 
@@ -300,8 +300,8 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
         model = llamath.load(slug)
         path = tmp_path / "config.json"
         path.write_text(json.dumps({**model.config.data, "architectures": ["LlamaForCausalLM"], "transformers_version": "4.40"}))
-        said = drop(tab, path)
-        if said["wrong"] is None:
+        result = drop(tab, path)
+        if result["wrong"] is None:
             counted += 1
             shown = tab.text_content("[data-part=designed]")
             assert shown == f"{model.parameters.total:,}", slug
@@ -309,7 +309,7 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
             tab.click("[data-view=a]")
             tab.wait_for_selector("[data-part=parameters]")
         else:
-            assert "llamath export config.json" in said["wrong"]
+            assert "llamath export config.json" in result["wrong"]
     assert counted >= 4
     other = tmp_path / "config.json"
     for changes in (
@@ -320,8 +320,8 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
         {"unheard_of": 1},
     ):
         other.write_text(json.dumps({**llamath.load("llama-3-8b").config.data, **changes}))
-        said = drop(tab, other)
-        assert said["wrong"] and "llamath export" in said["wrong"], changes
+        result = drop(tab, other)
+        assert result["wrong"] and "llamath export" in result["wrong"], changes
 
 
 def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import llamath
 from llamath.web.page_data.checkpoint_data import opened
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
-from support.tabs import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, browser, wait_until_drawn
 
 assert browser
 GIVEN = {
@@ -202,7 +202,7 @@ def test_open_derivations_are_printed(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b"])
 def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
-    """What a weight is kept as, worked out for its shape, is what the library says that it takes."""
+    """The bytes of each codec, evaluated for a weight's shape, equal the library's bytes."""
     one = data_of(name)["models"][0]
     codecs = {x["name"]: x["codecs"] for x in one["sizes"]["dtypes"]}
     seen = set()

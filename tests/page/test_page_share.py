@@ -15,7 +15,7 @@ import llamath
 from llamath.cli import cli
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.tabs import Tab, browser, new_context
+from support.browser_page import Tab, browser, new_context
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,7 +23,7 @@ TAKE = "globalThis.taken = []; navigator.clipboard.writeText = (text) => (taken.
 
 
 def copied(tab: Any, press: str) -> str:
-    """What the clipboard is given."""
+    """Return the copied text."""
     tab.evaluate(TAKE)
     tab.click(press)
     return str(tab.evaluate("taken[0]"))
@@ -41,7 +41,7 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
         assert copied(tab, "[aria-label='Copy as text']") == printed("count", slug)
         assert copied(tab, "[aria-label='Copy as Markdown']") == printed("count", slug, "--format", "markdown")
         assert copied(tab, "[aria-label='Copy as JSON']") == printed("count", slug, "--json")
-        assert "Copied" in tab.text_content(".saying")
+        assert "Copied" in tab.text_content(".status-line")
 
 
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
@@ -138,14 +138,14 @@ def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str
 def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         ((_, svg), *_) = downloads(tab, "where")
-        colour = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
+        color = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
     path = tmp_path / "picture.svg"
     path.write_text(svg)
     alone = new_context(browser).new_page()
     alone.goto(path.as_uri())
     boxes = alone.evaluate("[...document.querySelectorAll('g rect')].map(x => [getComputedStyle(x).fill, x.getBoundingClientRect().width])")
     alone.context.close()
-    assert boxes[0][0] == colour and boxes[0][1] > 50
+    assert boxes[0][0] == color and boxes[0][1] > 50
 
 
 def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.speed_forms import ROOF
 from llamath.web.page_data.training_forms import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
-from support.tabs import Tab, browser
+from support.browser_page import Tab, browser
 
 STAYS = ("weights", "gradients", "master", "optimizer")
 MOVES = ("activations", "logits", "overhead")
@@ -56,7 +56,7 @@ def laid_out(draw: random.Random, data: Mapping[str, Any]) -> Settings:
 
 
 def step(model: Model, at: Settings) -> Settings:
-    """What the library says of a training step; its tokens cut over the ranks come out even."""
+    """The library's training memory, with tokens that divide evenly over the ranks."""
     precision = next(x for x in PRECISIONS if x.name == at["precision"])
     tp, context = int(at["tp"]), int(at["context"])
     layout = Layout(
@@ -89,12 +89,12 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
     )
 
 
-def held(shards: ShardedModel, at: Settings) -> Settings:
-    """What the library says that the fullest GPU holds."""
-    fullest = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+def memory_of(shards: ShardedModel, at: Settings) -> Settings:
+    """The library's memory of the most loaded GPU."""
+    most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     names = {"cache": "kv_cache"}
     parts = ("weights", "cache", "activations", "logits", "overhead", "total")
-    return {part: str(getattr(fullest, names.get(part, part))) for part in parts}
+    return {part: str(getattr(most_loaded, names.get(part, part))) for part in parts}
 
 
 def speeds(shards: ShardedModel, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
@@ -126,10 +126,10 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             moving = found["moving"][f"{kept} {at['attention']} {at['kernels']}"]
             lines = static | {"optimizer": static["optimizer"][at["optimizer"]]}
             lines |= {"activations": moving[at["recompute"]], "logits": moving["logits"]}
-            said: dict[str, int] = {}
+            answers: dict[str, int] = {}
             for part in (*STAYS, *MOVES):
-                said[part] = sums(lines[part], variables | said)
-            assert {k: str(n) for k, n in said.items()} | {"total": str(sum(said.values()))} == step(model, at), (model.name, at)
+                answers[part] = sums(lines[part], variables | answers)
+            assert {k: str(n) for k, n in answers.items()} | {"total": str(sum(answers.values()))} == step(model, at), (model.name, at)
 
 
 def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
@@ -146,13 +146,13 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
             for found in (dtype["variables"], kv["variables"], split["read"][at["dtype"]]):
                 variables |= {k: int(v) for k, v in found.items()}
             variables["peak"] = next(device.flops[x] for x in dtype["rates"] if x in device.flops)
-            said = {}
+            answers = {}
             for name, x in split["speed"].items():
                 here = variables | {"work": evaluate(sizes["work"][name], variables)}
                 here |= {key: evaluate(x[key], here) for key in ("tokens", "bytes", "FLOPs")}
                 bound = ("compute", "memory")[evaluate(ROOF["bound"], here)]
-                said[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
-            assert said == speeds(shards, at, CARD), (MODELS[i].name, at)
+                answers[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
+            assert answers == speeds(shards, at, CARD), (MODELS[i].name, at)
 
 
 # what follows needs Chromium
@@ -167,13 +167,13 @@ def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everyth
         asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
     assert len(asks) >= 1000
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
-        said = tab.evaluate("(asks) => asks.map(([i, at]) => [asked.memory(i, at), asked.speed(i, at, 'h100-sxm')])", asks)
-    for (i, at), (memory, speed) in zip(asks, said, strict=True):
+        answers = tab.evaluate("(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])", asks)
+    for (i, at), (memory, speed) in zip(asks, answers, strict=True):
         if at["mode"] == "train":
             assert memory == step(MODELS[i], at), (MODELS[i].name, at)
             continue
         shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
-        assert memory == held(shards, at), (MODELS[i].name, at)
+        assert memory == memory_of(shards, at), (MODELS[i].name, at)
         for name, (tokens, size, work, bound) in speeds(shards, at, CARD).items():
             assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
             peak, bandwidth = speed_limits(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]

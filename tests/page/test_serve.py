@@ -24,8 +24,8 @@ from llamath.web.server.application import AccessPolicy
 from llamath.web.server.page_html import page_from_data
 from llamath.web.server.pages import load_preset
 from llamath.web.server.server import ServerAddress, access_policy, is_loopback, is_unspecified, listen, serve
+from support.browser_page import CHROMIUM, NO_CHROMIUM, new_context
 from support.serving import Place, served
-from support.tabs import CHROMIUM, NO_CHROMIUM, new_context
 
 uvicorn = pytest.importorskip("uvicorn")
 
@@ -181,17 +181,17 @@ def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch)
         good = new_context(browser).new_page()
         assert good.goto(place.address).status == 200 and "124,439,808" in good.text_content("main")
         with monkeypatch.context() as patch:
-            patch.setattr(AccessPolicy, "knows", lambda *_: True)
+            patch.setattr(AccessPolicy, "is_known_host", lambda *_: True)
             assert tab.evaluate(asks, f"{site}{place.path}").startswith("200 "), "without the check the attack succeeds"
         browser.close()
 
 
 def test_each_launch_has_a_new_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
-    said: list[ServerAddress] = []
+    variables: list[ServerAddress] = []
     for _ in range(2):
-        serve([], "127.0.0.1", 0, said.append)
-    secrets = [y.split("/")[3] for x in said for y in (x.address, x.one_time_address)]
+        serve([], "127.0.0.1", 0, variables.append)
+    secrets = [y.split("/")[3] for x in variables for y in (x.address, x.one_time_address)]
     assert len(set(secrets)) == 4 and {len(x) for x in secrets} == {32}
 
 
@@ -227,7 +227,7 @@ def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terminal", "said", "opens"),
+    ("terminal", "variables", "opens"),
     [
         (True, {"DISPLAY": ":0"}, True),
         (True, {"WAYLAND_DISPLAY": "w"}, True),
@@ -238,11 +238,11 @@ def test_numeric_addresses_are_accepted_and_foreign_names_refused() -> None:
     ],
 )
 def test_browser_is_opened_only_in_interactive_sessions(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, said: dict[str, str], opens: bool
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, variables: dict[str, str], opens: bool
 ) -> None:
     for name in ("CI", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in said.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", "linux")
     for stream in ("stdin", "stdout"):
@@ -278,8 +278,8 @@ def test_missing_extra_is_named_in_the_hint(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unusable_address_is_a_clear_error() -> None:
-    with listen("127.0.0.1", 0) as held, pytest.raises(LlamathError):
-        listen("127.0.0.1", held.getsockname()[1])
+    with listen("127.0.0.1", 0) as listener, pytest.raises(LlamathError):
+        listen("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(LlamathError):
         listen("x.invalid", 0)
     assert is_loopback("127.0.0.2") and is_loopback("::1") and not is_loopback("0.0.0.0")

@@ -69,9 +69,9 @@ def test_every_response_is_described(place: Place, path: str, how: dict[str, Any
         assert headers["allow"] == "GET, HEAD"
         return
     pattern = "/model/{a}" if path.startswith("model/") else "/models/{a}/{b}" if path.startswith("models/") else f"/{path}"
-    said = declared(pattern)[str(status)]
-    assert headers["content-type"].partition(";")[0] in said["content"]
-    for name, header in said.get("headers", {}).items():
+    response = declared(pattern)[str(status)]
+    assert headers["content-type"].partition(";")[0] in response["content"]
+    for name, header in response.get("headers", {}).items():
         schema = FILE["components"]["headers"][header["$ref"].rpartition("/")[2]]["schema"]
         assert headers[name.lower()] in schema.get("enum", [headers[name.lower()]])
 
@@ -80,4 +80,4 @@ def test_every_response_is_described(place: Place, path: str, how: dict[str, Any
 def test_schemathesis_finds_no_failure(place: Place) -> None:
     found = requested(place.address, 30)
     assert found["requests"] >= 300 and found["operations"] == len(ROUTES)
-    assert not found["failures"] and not found["errors"], found["said"]
+    assert not found["failures"] and not found["errors"], found["output"]

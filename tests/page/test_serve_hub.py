@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.web.server import pages
-from support.hub_server import CONFIG, Hub, Site, raw, safetensors, sites, status
-from support.serving import Place, served
+from support.hub_server import CONFIG, QUICK, Hub, Site, raw, safetensors, sites, status
+from support.serving import HANG_S, Place, served
 
 pytest.importorskip("uvicorn")
 PAYLOAD = "</script><script>pwned()</script>"
@@ -22,7 +21,6 @@ def hub() -> Iterator[tuple[Site, Place]]:
     with pytest.MonkeyPatch.context() as patch, sites(2) as (endpoint, store):
         patch.setenv("HF_ENDPOINT", endpoint.url)
         patch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
-        patch.setattr(pages, "PATIENCE", pages.HUB_LIMITS._replace(read=0.5, response=1.0, session=2.0))
         files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2, 2)})}
         Hub(endpoint, store, files)
         with served([llamath.load("gpt2")], hub=True) as place:
@@ -82,11 +80,18 @@ def test_hub_errors_are_reported(hub: tuple[Site, Place]) -> None:
     api = "/api/models/org/{}/revision/main"
     endpoint.pages[api.format("gated")] = status(403, {"X-Error-Code": "GatedRepo"})
     endpoint.pages[api.format("broken")] = status(500)
-    endpoint.pages[api.format("silent")] = raw(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", pause=30)
     endpoint.pages[api.format("away")] = status(302, {"Location": "file:///etc/passwd"})
-    for name in ("gated", "broken", "silent", "away"):
+    for name in ("gated", "broken", "away"):
         code, _, text = place.ask(f"{place.path}model/hub:org:{name}")
         assert code == 424 and "Choose a model" in text, name
+
+
+def test_silent_hub_is_reported(hub: tuple[Site, Place]) -> None:
+    endpoint, _ = hub
+    endpoint.pages["/api/models/org/silent/revision/main"] = raw(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", pause=2 * HANG_S)
+    with served([llamath.load("gpt2")], hub=True, hub_limits=QUICK) as place:
+        code, _, text = place.ask(f"{place.path}model/hub:org:silent")
+    assert code == 424 and "Choose a model" in text
 
 
 HOSTILE: dict[str, Any] = {

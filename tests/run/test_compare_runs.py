@@ -193,17 +193,17 @@ def test_permuted_rows_in_safetensors(hf: Path, change: Callable[[Tensor], Tenso
     assert data["hints"] == [f"q and k of 2 layers are the same once the rows of each head are permuted: B's look {ours}, or A's {theirs}"]
 
 
-@pytest.mark.parametrize(("change", "said"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
-def test_permuted_rows_in_gguf(hf: Path, change: Callable[[Tensor], Tensor], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("change", "diagnosis"), [(to_halves, "unpermuted"), (to_pairs, "permuted twice")])
+def test_permuted_rows_in_gguf(hf: Path, change: Callable[[Tensor], Tensor], diagnosis: str, tmp_path: Path) -> None:
     """A converter that forgets to permute, or permutes twice."""
     convert_checkpoint(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), ConvertOptions(to="gguf"))
     stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
     as_it_was = open_model(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
-    wanted = as_it_was if said == "unpermuted" else to_pairs(to_pairs(as_it_was))
+    wanted = as_it_was if diagnosis == "unpermuted" else to_pairs(to_pairs(as_it_was))
     assert torch.equal(torch.from_numpy(stored.copy()), wanted)
     done = asked(hf, tmp_path / "model.gguf")
     assert done.exit_code == 1
-    assert f"B's look {said}, or A's" in " ".join(done.stdout.split())
+    assert f"B's look {diagnosis}, or A's" in " ".join(done.stdout.split())
 
 
 def test_permuted_rows_of_q_only(hf: Path, tmp_path: Path) -> None:
@@ -294,14 +294,14 @@ def test_bad_input(hf: Path, more: list[str], message: str, failed: Callable[...
 def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """The command's stderr, after checking exit code 2."""
 
-    def said(*args: object) -> str:
+    def diagnosis(*args: object) -> str:
         monkeypatch.setattr(sys, "argv", ["llamath", "logits", *map(str, args)])
         with pytest.raises(SystemExit) as end:
             main()
         assert end.value.code == 2
         return capsys.readouterr().err
 
-    return said
+    return diagnosis
 
 
 def test_unreadable_checkpoint_exits_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:

@@ -23,11 +23,11 @@ def text(least: int, most: int) -> st.SearchStrategy[str]:
 
 def upto(text: str, stops: list[str]) -> tuple[str, str]:
     """The text before the first complete stop string, found letter by letter."""
-    for said in accumulate(text):
-        ending = [x for x in stops if said.endswith(x)]
+    for emitted in accumulate(text):
+        ending = [x for x in stops if emitted.endswith(x)]
         if ending:
             longest = max(ending, key=len)
-            return said.removesuffix(longest), longest
+            return emitted.removesuffix(longest), longest
     return text, ""
 
 
@@ -35,23 +35,23 @@ def upto(text: str, stops: list[str]) -> tuple[str, str]:
 @given(st.lists(LETTERS, max_size=8), st.lists(st.text("abé🙂", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_stop_string_across_pieces(pieces: list[str], stops: list[str]) -> None:
     ours = StopStringMatcher(stops)
-    said = ""
+    emitted = ""
     for piece in pieces:
-        said += ours.add(piece)
+        emitted += ours.add(piece)
         if ours.matched:
             break
-        assert not any(stop in said for stop in stops)
-    assert (said + ours.flush(), ours.matched) == upto("".join(pieces), stops)
+        assert not any(stop in emitted for stop in stops)
+    assert (emitted + ours.flush(), ours.matched) == upto("".join(pieces), stops)
 
 
 @given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=4))
 def test_only_possible_stop_strings_are_buffered(text: str, stop: str) -> None:
     ours = StopStringMatcher([stop])
-    said = "".join(ours.add(x) for x in text)
+    emitted = "".join(ours.add(x) for x in text)
     if not ours.matched:
-        held = text.removeprefix(said)
-        assert stop.startswith(held)
-        assert held != stop
+        pending = text.removeprefix(emitted)
+        assert stop.startswith(pending)
+        assert pending != stop
 
 
 @settings(deadline=None)
@@ -74,8 +74,8 @@ def test_text_continues_a_prefix(before: str, text: str) -> None:
 @given(st.lists(st.integers(0, 319), max_size=60))
 def test_invalid_bytes_are_emitted(ids: list[int]) -> None:
     ours = StreamingDetokenizer(WORDS)
-    said = "".join(ours.add(x) for x in ids) + ours.flush()
-    assert said.replace("\ufffd", "") == WORDS.decode(ids).replace("\ufffd", "")
+    emitted = "".join(ours.add(x) for x in ids) + ours.flush()
+    assert emitted.replace("\ufffd", "") == WORDS.decode(ids).replace("\ufffd", "")
 
 
 def test_sentencepiece_space_only_between_words() -> None:

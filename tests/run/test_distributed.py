@@ -112,8 +112,8 @@ def test_each_rank_maps_only_its_shards(folder: Path, two: Found) -> None:
 
 
 def test_error_on_one_rank_is_raised_on_all(two: Found) -> None:
-    said = [x["missing"] for x in two]
-    assert len(set(said)) == 1 and said[0].startswith("rank 1: ") and "-missing is not a local path" in said[0]
+    errors = [x["missing"] for x in two]
+    assert len(set(errors)) == 1 and errors[0].startswith("rank 1: ") and "-missing is not a local path" in errors[0]
 
 
 def test_fsdp_training_matches_one_process(two: Found) -> None:

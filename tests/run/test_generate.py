@@ -198,7 +198,7 @@ def test_interrupt_keeps_the_text_so_far(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "limits", "said"),
+    ("prompts", "limits", "message"),
     [
         ([], {}, "at least one prompt"),
         ([[]], {}, "empty"),
@@ -209,8 +209,8 @@ def test_interrupt_keeps_the_text_so_far(tmp_path: Path) -> None:
         ([[5]], {"logprobs": -1}, "logprobs must be 0 or more"),
     ],
 )
-def test_invalid_requests_are_rejected(prompts: list[list[int]], limits: dict[str, Any], said: str) -> None:
-    with pytest.raises(LlamathError, match=said):
+def test_invalid_requests_are_rejected(prompts: list[list[int]], limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(LlamathError, match=message):
         ids(tiny(), prompts, **limits)
 
 

@@ -73,11 +73,11 @@ def test_any_split_into_passes_matches_one_pass(kind: str, data: st.DataObject) 
 def test_ring_buffer_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
     ring, past = KVCache(room), 0
     for new in cuts:
-        (held,) = ring.update((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
-        assert held.flatten().tolist() == key_positions(new, past, room).tolist()
+        (cached,) = ring.update((torch.arange(past, past + new).float().view(1, 1, new, 1),), past)
+        assert cached.flatten().tolist() == key_positions(new, past, room).tolist()
         past += new
         assert set(range(max(0, past - room), past)) <= set(ring.buffers[0].flatten().int().tolist())
-        assert set(held.flatten().int().tolist()) >= set(range(max(0, past - room), past))
+        assert set(cached.flatten().int().tolist()) >= set(range(max(0, past - room), past))
 
 
 def test_window_limits_the_cache() -> None:

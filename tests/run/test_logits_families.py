@@ -10,7 +10,7 @@ import torch
 
 from llamath.core.errors import LlamathError
 from llamath.core.positions import LongRope
-from support.oracle import alike, blind, logits, pair
+from support.oracle import blind, logits, logits_match, pair
 from support.reference_data import tiny_configs
 
 pytestmark = pytest.mark.transformers
@@ -34,7 +34,7 @@ def config(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_logits_match_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     ids = both.ids(LONG)
-    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
 def rope(layer: Any) -> object:
@@ -55,7 +55,7 @@ def test_cached_passes_match_one_pass(config: dict[str, Any]) -> None:
     first = max((x.original_context + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
     cuts = [0, first, first + 2, *range(first + 3, min(first + 12, end - 6)), end - 4, *range(end - 3, end + 1)]
     found = [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
-    assert alike(torch.cat(found, 1), both.ours(ids), both, ids)
+    assert logits_match(torch.cat(found, 1), both.ours(ids), both, ids)
     with pytest.raises(LlamathError, match=r"room for \d+ tokens"):
         both.ours(ids[:, :1], cache)
 
@@ -74,11 +74,11 @@ def test_padding_does_not_change_a_row(config: dict[str, Any]) -> None:
             [both.ours(ids[:, : end - 3], cache, pads), *(both.ours(ids[:, t : t + 1], cache) for t in range(end - 3, end))], 1
         )
     for row, pad, wanted in zip(found, pads, alone, strict=True):
-        assert alike(row[None, pad:], wanted, both, ids)
+        assert logits_match(row[None, pad:], wanted, both, ids)
 
 
 @torch.no_grad()
 def test_last_only_returns_the_last_logits() -> None:
     both = pair(LLAMA)
     ids = both.ids(9)
-    assert alike(both.ours(ids, None, None, True), both.ours(ids)[:, -1:], both, ids)
+    assert logits_match(both.ours(ids, None, None, True), both.ours(ids)[:, -1:], both, ids)

@@ -10,7 +10,7 @@ import torch
 
 import llamath
 from llamath.run import build, load_weights
-from support.oracle import alike, logits, pair
+from support.oracle import logits, logits_match, pair
 from support.reference_data import TINY
 
 pytestmark = pytest.mark.transformers
@@ -50,7 +50,7 @@ def test_related_class_computes_the_same(name: str) -> None:
     load_weights(ours, both.ours.state_dict().items())
     ids = both.ids(40)
     logits(both.theirs, ids[:, :9])
-    assert alike(ours(ids), logits(both.theirs, ids), both, ids)
+    assert logits_match(ours(ids), logits(both.theirs, ids), both, ids)
 
 
 @pytest.mark.parametrize("label", ["plain", "without a latent query, biased, tied, one dense"])
@@ -58,7 +58,7 @@ def test_related_class_computes_the_same(name: str) -> None:
 def test_mistral4(label: str) -> None:
     both = pair(unproven(f"mistral4-{label}"))
     ids = both.ids(40)
-    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
 @pytest.mark.parametrize("label", ["plain", "biased, tied"])
@@ -69,7 +69,7 @@ def test_muse_glimmer_in_a_wrapper(label: str) -> None:
     outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
     both = pair({"model_type": "muse_glimmer", "text_config": text, "vision_config": eyes} | outer)
     ids = both.ids(40)
-    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
 @pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
@@ -79,7 +79,7 @@ def test_qwen_text_model_in_a_wrapper(outer: str) -> None:
     text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
     both = pair({"model_type": outer, "text_config": text | ({"head_dim": 8} if outer == "qwen3_vl" else {}), "vision_config": QWEN_EYES})
     ids = both.ids(40)
-    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
 @torch.no_grad()
@@ -87,4 +87,4 @@ def test_falcon_rounds_alibi_to_bfloat16() -> None:
     twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2
     both = pair({"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "alibi": True, "bias": True} | twelve)
     ids = both.ids(40)
-    assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)

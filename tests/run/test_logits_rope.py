@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from llamath.core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
-from support.oracle import alike, logits, off, pair
+from support.oracle import logits, logits_match, off, pair
 
 pytestmark = pytest.mark.transformers
 
@@ -48,7 +48,7 @@ def test_logits_past_the_original_context(name: str, tokens: int) -> None:
     assert type(both.ours.layers[0].attn.spec.rope) is kind
     ids = both.ids(tokens)
     with torch.no_grad():
-        assert alike(both.ours(ids), logits(both.theirs, ids), both, ids)
+        assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
 @pytest.mark.parametrize("tokens", [24, 60, 90])
@@ -80,7 +80,7 @@ def test_padding_does_not_count_as_length() -> None:
     ids, pads = both.ids(40), torch.tensor([0, 20])  # one row past the original context, one not
     found = both.ours(ids, None, pads)
     for row, pad in enumerate(pads):
-        assert alike(found[row : row + 1, pad:], logits(both.theirs, ids[row : row + 1, pad:]), both, ids)
+        assert logits_match(found[row : row + 1, pad:], logits(both.theirs, ids[row : row + 1, pad:]), both, ids)
 
 
 @torch.no_grad()

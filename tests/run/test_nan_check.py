@@ -54,7 +54,7 @@ def spoil(module: Decoder, pattern: str, number: float) -> str:
     return mine[0]
 
 
-def said(module: Decoder, tokens: int = 3) -> str:
+def report_of(module: Decoder, tokens: int = 3) -> str:
     try:
         for _ in Generation(module, [PROMPT], Sampling(), GenerationLimits(max_tokens=tokens)):
             pass
@@ -67,7 +67,7 @@ def said(module: Decoder, tokens: int = 3) -> str:
 def test_every_kind_of_weight_is_checked(name: str, pattern: str) -> None:
     module = tiny(name)
     first = spoil(module, pattern, float("nan"))
-    message, before = said(module, 12), first.partition(".experts.")[0] + (".experts." if ".experts." in first else "")
+    message, before = report_of(module, 12), first.partition(".experts.")[0] + (".experts." if ".experts." in first else "")
     assert message.startswith(f"the weight {before}") and " is NaN in 1 of its " in message
     assert message.split()[2].endswith(pattern.rpartition("}")[2])
 
@@ -77,14 +77,14 @@ def test_every_kind_of_weight_is_checked(name: str, pattern: str) -> None:
 def test_every_dtype_is_checked(number: float, dtype: torch.dtype) -> None:
     module = tiny("qwen3/plain", dtype)
     path = spoil(module, "layers.{l}.attn.k.weight", number)
-    assert said(module).startswith(f"the weight {path} is {'NaN' if number != number else 'infinite'} in 1 of its")
+    assert report_of(module).startswith(f"the weight {path} is {'NaN' if number != number else 'infinite'} in 1 of its")
 
 
 def test_unused_embedding_row_is_checked() -> None:
     module = tiny("gpt2/plain")
     assert spoil(module, "embed.weight", float("nan")) == "embed.weight"  # in its last row
     assert max(PROMPT) < len(module.embed.weight) - 1
-    assert said(module).startswith("the weight embed.weight is NaN")
+    assert report_of(module).startswith("the weight embed.weight is NaN")
 
 
 def test_unused_expert_is_not_read() -> None:
@@ -92,7 +92,7 @@ def test_unused_expert_is_not_read() -> None:
     met: set[str] = set()
     inside = [(path, part) for path, part in module.named_modules() if path.rpartition(".")[0].endswith(".experts")]
     handles = [part.register_forward_hook(lambda *_, path=path: met.add(path)) for path, part in inside]
-    assert said(module, 1) == ""
+    assert report_of(module, 1) == ""
     for handle in handles:
         handle.remove()
     unmet = [path for path, _ in inside if path not in met]
@@ -101,7 +101,7 @@ def test_unused_expert_is_not_read() -> None:
         again = tiny("deepseek_v3/plain")
         with torch.no_grad():
             again.get_parameter(f"{path}.up.weight")[0, 0] = float("nan")
-        found = said(again, 1)
+        found = report_of(again, 1)
         assert found.startswith(f"the weight {path}.up.weight is NaN") if path in met else found == ""
 
 
@@ -120,19 +120,19 @@ def test_overflowing_sum_is_not_an_error() -> None:
 
 def test_checked_weights_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     module = tiny("qwen3/plain")
-    assert said(module) == ""
+    assert report_of(module) == ""
     known = nonfinite_check(module)
     assert not any(x._forward_pre_hooks for x in module.modules())
     monkeypatch.setattr("llamath.run.debug.nan_check.has_nonfinite", lambda _: pytest.fail("looked at again"))
-    assert said(module) == "" and nonfinite_check(module) is known
+    assert report_of(module) == "" and nonfinite_check(module) is known
 
 
 def test_replaced_weights_are_checked() -> None:
     module, other = tiny("qwen3/plain"), tiny("qwen3/plain")
-    assert said(module) == ""
+    assert report_of(module) == ""
     path = spoil(other, "layers.{l}.attn_norm.weight", float("nan"))
     give(module, [(x, other.get_parameter(x).detach()) for x in dict(other.named_parameters())])
-    assert said(module).startswith(f"the weight {path} is NaN")
+    assert report_of(module).startswith(f"the weight {path} is NaN")
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def hf(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @torch.no_grad()
-def said(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor:
+def logits_of(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor:
     return open_model(str(path), dtype).module(ids)
 
 
@@ -52,11 +52,11 @@ def said(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_three_formats_give_the_same_model(hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path) -> None:
     source = hf(dtype, **changes)
-    wanted = said(source)
+    wanted = logits_of(source)
     assert wanted.dtype == TYPES[dtype]
     for kind in ("meta", "gguf"):
         convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind))
-        assert torch.equal(said(tmp_path / kind), wanted)
+        assert torch.equal(logits_of(tmp_path / kind), wanted)
 
 
 @torch.no_grad()
@@ -64,16 +64,16 @@ def test_opened_model_matches_transformers(hf: Callable[..., Path]) -> None:
     import transformers
 
     theirs = transformers.AutoModelForCausalLM.from_pretrained(hf("F32"), attn_implementation="eager")
-    assert off(said(hf("F32")), logits(theirs, IDS)) < 1e-5
+    assert off(logits_of(hf("F32")), logits(theirs, IDS)) < 1e-5
 
 
 def test_shards_match_a_single_file(hf: Callable[..., Path]) -> None:
     whole, cut = hf(), hf(shard="40KB")
     assert len(list(cut.glob("*.safetensors"))) > 2
-    wanted = said(whole)
-    assert torch.equal(said(cut), wanted)
-    assert torch.equal(said(whole / "model.safetensors"), wanted)
-    assert torch.equal(said(cut / "model.safetensors.index.json"), wanted)
+    wanted = logits_of(whole)
+    assert torch.equal(logits_of(cut), wanted)
+    assert torch.equal(logits_of(whole / "model.safetensors"), wanted)
+    assert torch.equal(logits_of(cut / "model.safetensors.index.json"), wanted)
 
 
 def test_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
     numbers["model.layers.1.mlp.up_proj.weight"] = numbers["model.layers.1.mlp.up_proj.weight"].T.contiguous().T  # strides of its own
     torch.save(numbers, tmp_path / "pytorch_model.bin")
     (tmp_path / "config.json").write_bytes((hf() / "config.json").read_bytes())
-    assert torch.equal(said(tmp_path), said(hf()))
+    assert torch.equal(logits_of(tmp_path), logits_of(hf()))
 
 
 ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
@@ -90,7 +90,7 @@ ROWS, COLUMNS = ("wq", "wk", "wv", "w1", "w3", "output"), ("wo", "w2")
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("embedding", [0, 1])
 def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: int, tmp_path: Path) -> None:
-    """Sharded like fairscale's layers; with more ranks than key/value heads, neighbouring ranks have the same head."""
+    """Sharded like fairscale's layers; with more ranks than key/value heads, neighboring ranks have the same head."""
     source = hf("F32", vocab_size=96, num_attention_heads=4, hidden_size=32)
     convert_checkpoint(str(source), str(tmp_path / "one"), ConvertOptions(to="meta"))
     whole = torch.load(tmp_path / "one" / "consolidated.00.pth")
@@ -111,7 +111,7 @@ def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: 
     params = json.loads((tmp_path / "one" / "params.json").read_text())
     (folder / "params.json").write_text(json.dumps(params | {"vocab_size": -1}))
     ids = IDS % 96
-    assert torch.equal(said(folder, ids=ids), said(source, ids=ids))
+    assert torch.equal(logits_of(folder, ids=ids), logits_of(source, ids=ids))
     broken = torch.load(folder / "consolidated.01.pth")
     broken["norm.weight"] += 1
     torch.save(broken, folder / "consolidated.01.pth")
@@ -219,7 +219,7 @@ def random_blocks(kind: str, rows: int, width: int, seed: int) -> np.ndarray[Any
     return data.reshape(rows, -1)
 
 
-def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+def quantized(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """A file with matrices of this type in either byte order, and their values as the gguf package reads them."""
     layer = {"attn_q": (256, 256), "attn_k": (128, 256), "attn_v": (128, 256), "attn_output": (256, 256)}
     layer |= {"ffn_gate": (256, 256), "ffn_up": (256, 256), "ffn_down": (256, 256)}
@@ -253,7 +253,7 @@ def quantised(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
-    numbers = quantised(tmp_path / "q.gguf", kind)
+    numbers = quantized(tmp_path / "q.gguf", kind)
     found = open_model(str(tmp_path / "q.gguf"), "float32")
     for name, x in found.module.state_dict().items():
         stored = numbers[found.stored_name(name)]
@@ -270,8 +270,8 @@ def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_big_endian_gguf(kind: str, tmp_path: Path) -> None:
-    quantised(tmp_path / "little.gguf", kind)
-    quantised(tmp_path / "big.gguf", kind, big=True)
+    quantized(tmp_path / "little.gguf", kind)
+    quantized(tmp_path / "big.gguf", kind, big=True)
     little, big = (open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
     assert all(torch.equal(big[name], x) for name, x in little.items())
 
@@ -305,7 +305,7 @@ def test_weights_are_memory_mapped(hf: Callable[..., Path], tmp_path: Path) -> N
     source = hf()
     convert_checkpoint(str(source), str(tmp_path / "m.gguf"), ConvertOptions(to="gguf"))
     convert_checkpoint(str(source), str(tmp_path / "meta"), ConvertOptions(to="meta"))
-    turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbours
+    turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbors
     files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
     for place, name in files.items():
         found = open_model(str(place))
@@ -330,7 +330,7 @@ def test_changed_weight_does_not_change_the_file(hf: Callable[..., Path]) -> Non
 
 
 def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, mapped = said(hf()), mmap.mmap
+    wanted, mapped = logits_of(hf()), mmap.mmap
 
     def refused(*args: Any, access: int) -> mmap.mmap:
         if access == mmap.ACCESS_COPY:
@@ -338,7 +338,7 @@ def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch:
         return mapped(*args, access=access)
 
     monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", refused)
-    assert torch.equal(said(hf()), wanted)
+    assert torch.equal(logits_of(hf()), wanted)
     monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
     with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
         open_model(str(hf()))

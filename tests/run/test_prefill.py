@@ -21,7 +21,7 @@ from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
 from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
-from support.oracle import alike, logits, pair
+from support.oracle import logits, logits_match, pair
 from support.reference_data import tiny_configs
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -166,10 +166,10 @@ def test_long_prompts_match_transformers(config: dict[str, Any], small: None) ->
     ids = both.ids(150, rows=2)
     end = ids.shape[1]
     whole, pads = logits(both.theirs, ids), torch.tensor([0, 9])
-    assert alike(both.ours(ids), whole, both, ids)
+    assert logits_match(both.ours(ids), whole, both, ids)
     cache, cuts = both.ours.new_cache(end), [0, end // 2 + 3, end - 2, end - 1, end]
-    assert alike(torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1), whole, both, ids)
+    assert logits_match(torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1), whole, both, ids)
     cache = both.ours.new_cache(end)
     padded = torch.cat([both.ours(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
-    assert alike(padded[:1], whole[:1], both, ids)
-    assert alike(padded[1:, 9:], logits(both.theirs, ids[1:, 9:]), both, ids)
+    assert logits_match(padded[:1], whole[:1], both, ids)
+    assert logits_match(padded[1:, 9:], logits(both.theirs, ids[1:, 9:]), both, ids)

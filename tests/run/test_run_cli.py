@@ -200,11 +200,11 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_exits_with_2(case: str, typed: Typed, plain: Path) -> None:
-    words, stdin, said = BAD[case]
+    words, stdin, message = BAD[case]
     found = typed("run", *(plain if x == "." else x for x in words), stdin=stdin)
     assert found.status == 2
     assert found.err.startswith("error: ")
-    assert said in found.err
+    assert message in found.err
     assert found.out == ""
 
 
@@ -283,14 +283,14 @@ def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
     brief = ("system", "Be brief.")
     wanted = [[("user", "hi")], [brief, ("user", "Who?")], [brief, ("user", "hi")], [brief, ("user", "hi")]]
     assert found.out == "".join(llama.chat(x, max_tokens=8).text + "\n" for x in wanted)
-    for said in (
+    for message in (
         "unknown command /nonsense",
         "\nBe brief.\n",
         "/regenerate   generate the last answer",
         "4 answers, 32 tokens, ",
         "the same answer again",
     ):
-        assert said in found.err
+        assert message in found.err
 
 
 def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
@@ -302,7 +302,7 @@ def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "said"),
+    ("words", "stdin", "message"),
     [
         ((), b"", "has no chat format: it has no chat template (a base model?)"),
         (("--chat-template", "chatlm"), b"", "unknown chat format"),
@@ -311,10 +311,10 @@ def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
         (("--chat-template", "chatml"), b"The cat " * 100, "longer than the context of 128"),
     ],
 )
-def test_chat_errors(words: tuple[str, ...], stdin: bytes, said: str, typed: Typed, plain: Path) -> None:
+def test_chat_errors(words: tuple[str, ...], stdin: bytes, message: str, typed: Typed, plain: Path) -> None:
     found = typed("chat", plain, *words, stdin=stdin)
     assert found.status == 2
-    assert said in found.err
+    assert message in found.err
 
 
 def test_messages_as_pairs_and_mappings() -> None:

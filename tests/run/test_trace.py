@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
-from llamath.analysis.graph.attention_wiring import MISTAKEN_PRODUCT, attention_wiring
-from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
+from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, following, prompt_pass, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.cli import main
@@ -51,7 +50,7 @@ def plain() -> list[Any]:
     return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven())}.values())
 
 
-def held(seen: TracedPass | None) -> None:
+def check_shapes(seen: TracedPass | None) -> None:
     """Every step has the shape of its tensor."""
     if seen is None:
         return
@@ -67,8 +66,8 @@ def test_shapes_match_tensors(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     found = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
     assert found.has_values
-    held(found.first)
-    held(found.following)
+    check_shapes(found.first)
+    check_shapes(found.following)
     if found.following is not None:
         assert found.cache.elements == found.following.walk.cached == kv_cache_size(model.tree, 8).elements
 
@@ -78,8 +77,8 @@ def test_shapes_match_tensors(config: dict[str, Any]) -> None:
 def test_shapes_match_meta_tensors(config: dict[str, Any], tokens: int) -> None:
     found = trace(llamath.load(config), [0] * tokens)
     assert (found.device, found.has_values, found.top_tokens) == ("meta", False, ())
-    held(found.first)
-    held(found.following)
+    check_shapes(found.first)
+    check_shapes(found.following)
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
@@ -126,8 +125,8 @@ def test_flops_match_torch(family: str) -> None:
 def test_largest_models_trace_without_memory(slug: str) -> None:
     found = trace(llamath.load(slug), [0] * 7)
     assert found.device == "meta"
-    held(found.first)
-    held(found.following)
+    check_shapes(found.first)
+    check_shapes(found.following)
 
 
 def test_recording_does_not_change_logits() -> None:
@@ -251,7 +250,7 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["llama-3-8b", "--layer", "32"], "layer 32 does not exist: the model has 32 layers"),
         (["llama-3-8b", "--layer", "-1"], "layer -1 does not exist"),
@@ -263,9 +262,9 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
         ([], "which MODEL?"),
     ],
 )
-def test_errors(words: list[str], said: str, typed: Typed) -> None:
+def test_errors(words: list[str], message: str, typed: Typed) -> None:
     status, out, err = typed(*words)
-    assert (status, out) == (2, "") and said in err and "Traceback" not in err
+    assert (status, out) == (2, "") and message in err and "Traceback" not in err
 
 
 def test_errors_with_weights(folder: Path, tmp_path: Path, typed: Typed) -> None:

@@ -15,7 +15,7 @@ from support.reference_data import TINY
 
 Shapes = Mapping[str, Sequence[int]]
 CONVERTED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "converted.json").read_text())
-"""What llama.cpp's converter of August 2026 wrote for the tiny configs: for each the configuration, the metadata of its architecture, the
+"""Output of llama.cpp's converter of August 2026 for the tiny configs: for each the configuration, the metadata of its architecture, the
 tensors' shapes by block, and the values of rotary factors. tools/regenerate_converted.py writes the file."""
 
 

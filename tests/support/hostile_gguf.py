@@ -291,14 +291,14 @@ def _shapes() -> dict[str, tuple[str, Callable[[], bytes]]]:
         "dimensions whose bytes wrap to 0": ("overflow", shaped(1 << 62)),
         "dimensions far beyond the file": ("truncated", shaped(1 << 20, 1 << 20)),
         "one row beyond the file": ("truncated", shaped(8, 200)),
-        "quantised row of 31": ("block", shaped(31, kind=2)),
-        "quantised row of 33": ("block", shaped(33, kind=2)),
-        "quantised row of 16, whole blocks in all": ("block", shaped(16, 4, kind=2)),
+        "quantized row of 31": ("block", shaped(31, kind=2)),
+        "quantized row of 33": ("block", shaped(33, kind=2)),
+        "quantized row of 16, whole blocks in all": ("block", shaped(16, 4, kind=2)),
         "K-quant row of 128, whole blocks in all": ("block", shaped(128, 2, kind=12)),
         "K-quant row of 32": ("block", shaped(32, kind=12)),
         "NVFP4 row of 32": ("block", shaped(32, kind=40)),
         "Q1_0 row of 64": ("block", shaped(64, kind=41)),
-        "quantised scalar": ("block", shaped(kind=8)),
+        "quantized scalar": ("block", shaped(kind=8)),
     }
 
 

@@ -69,17 +69,21 @@ def storage(kind: str = "torch.FloatStorage", key: str = "0", count: int = 6, mo
 
 
 def tensor(
-    held: bytes = storage(), offset: int = 0, shape: Iterable[int] = (2, 3), strides: Iterable[int] = (3, 1), tail: bytes = FALSE + HOOKS
+    storage_bytes: bytes = storage(),
+    offset: int = 0,
+    shape: Iterable[int] = (2, 3),
+    strides: Iterable[int] = (3, 1),
+    tail: bytes = FALSE + HOOKS,
 ) -> bytes:
     sizes, steps = tupled(*map(number, shape)), tupled(*map(number, strides))
-    return called("torch._utils._rebuild_tensor_v2", held, number(offset), sizes, steps, tail)
+    return called("torch._utils._rebuild_tensor_v2", storage_bytes, number(offset), sizes, steps, tail)
 
 
 F8, UNTYPED = named("torch.float8_e4m3fn"), storage("torch.storage.UntypedStorage", count=24)
 
 
-def third(dtype: bytes = F8, held: bytes = UNTYPED, grad: bytes = FALSE) -> bytes:
-    return called("torch._utils._rebuild_tensor_v3", held, number(0), tupled(number(6)), tupled(number(1)), grad, HOOKS, dtype)
+def third(dtype: bytes = F8, storage_bytes: bytes = UNTYPED, grad: bytes = FALSE) -> bytes:
+    return called("torch._utils._rebuild_tensor_v3", storage_bytes, number(0), tupled(number(6)), tupled(number(1)), grad, HOOKS, dtype)
 
 
 def stream(body: bytes) -> bytes:
@@ -120,10 +124,20 @@ class Part:
         return zlib.crc32(self.data) if self.crc is None else self.crc
 
     def header(self, **lies: int | bytes) -> bytes:
-        told = {"flags": self.flags, "method": 0, "crc": 0, "packed": 0, "size": 0, "name": self.name, "mark": b"PK\3\4"} | lies
-        name = bytes(told["name"])  # type: ignore[arg-type]
-        numbers = (told["flags"], told["method"], 0, 0, told["crc"], told["packed"], told["size"], len(name), len(self.local_extra))
-        return struct.pack("<4s5H3L2H", told["mark"], 0, *numbers) + name + self.local_extra
+        values = {"flags": self.flags, "method": 0, "crc": 0, "packed": 0, "size": 0, "name": self.name, "mark": b"PK\3\4"} | lies
+        name = bytes(values["name"])  # type: ignore[arg-type]
+        numbers = (
+            values["flags"],
+            values["method"],
+            0,
+            0,
+            values["crc"],
+            values["packed"],
+            values["size"],
+            len(name),
+            len(self.local_extra),
+        )
+        return struct.pack("<4s5H3L2H", values["mark"], 0, *numbers) + name + self.local_extra
 
     def bytes(self) -> bytes:
         head = self.header() if self.local is None else self.local
@@ -153,18 +167,18 @@ def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lie
         body += part.bytes()
         count += 1
     body += junk
-    told = {"count": count, "here": lies.get("count", count), "size": len(directory), "start": len(body), "disk": 0, "first": 0}
-    told |= {key: value for key, value in lies.items() if key in told}
-    fields = told["here"], told["count"], told["size"], told["start"]
+    values = {"count": count, "here": lies.get("count", count), "size": len(directory), "start": len(body), "disk": 0, "first": 0}
+    values |= {key: value for key, value in lies.items() if key in values}
+    fields = values["here"], values["count"], values["size"], values["start"]
     end = b""
     if wide:
         place = len(body) + len(directory)
-        version = lies.get("length", 44), 30, 45, told["disk"], told["first"]
-        wider = (lies.get(f"{key}64", told[key]) for key in ("here", "count", "size", "start"))
+        version = lies.get("length", 44), 30, 45, values["disk"], values["first"]
+        wider = (lies.get(f"{key}64", values[key]) for key in ("here", "count", "size", "start"))
         end += struct.pack("<4sQ2H2L4Q", b"PK\6\6", *version, *wider)
         end += struct.pack("<4sLQL", b"PK\6\7", 0, lies.get("where", place), lies.get("disks", 1))
     narrow = min(fields[0], FULL), min(fields[1], FULL), min(fields[2], FULL64), min(fields[3], FULL64)
-    return body + directory + end + struct.pack("<4s4H2LH", b"PK\5\6", told["disk"] & FULL, told["first"] & FULL, *narrow, 0)
+    return body + directory + end + struct.pack("<4s4H2LH", b"PK\5\6", values["disk"] & FULL, values["first"] & FULL, *narrow, 0)
 
 
 def zipped(pickled: bytes, data: Mapping[str, bytes] | None = None) -> bytes:
@@ -195,7 +209,7 @@ VALID_OLD = stream(mapped({"w": tensor(VIEWLESS), "step": number(7)}))
 
 
 def tar(data: bytes) -> bytes:
-    """The same bytes, with a tar header's checksum where it would be."""
+    """Return the bytes with a valid tar header checksum."""
     head = bytearray(data[:512].ljust(512, b"\0"))
     head[148:156] = b" " * 8
     head[148:156] = b"%06o\0 " % sum(head)
@@ -460,7 +474,7 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
         "a parameter alone": (called(param, tensor()), "argument"),
     }
     found |= {name: (saved(body), code) for name, (body, code) in whole.items()}
-    thirds = {"of floats": third(held=storage()), "to text": third(text("torch.float32")), "with a gradient": third(grad=TRUE)}
+    thirds = {"of floats": third(storage_bytes=storage()), "to text": third(text("torch.float32")), "with a gradient": third(grad=TRUE)}
     thirds["to a storage"] = third(named("torch.FloatStorage"))
     found |= {f"a third rebuild {name}": (stream(mapped({"w": body})), "argument") for name, body in thirds.items()}
     found["a gradient of integers"] = (stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})), "argument")

@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             self.site.sent += len(body)
 
     def do_HEAD(self) -> None:
-        """What huggingface_hub asks first."""
+        """Answer the first request of huggingface_hub."""
         self.do_GET()
 
     def log_message(self, *_: Any) -> None:
@@ -221,11 +221,11 @@ def declared(data: bytes) -> list[dict[str, Any]]:
     return [{"name": name} for name in header if name != "__metadata__"]
 
 
-def authorised(site: Site) -> list[bool]:
+def authorized(site: Site) -> list[bool]:
     return ["authorization" in x.headers for x in site.seen]
 
 
-def told(error: LlamathError) -> str:
+def error_text(error: LlamathError) -> str:
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join([*(x for x in lines if not x.startswith(" ")), error.hint])
 

@@ -1,4 +1,4 @@
-"""What work may cost, independent of the machine's speed: function calls and peak memory."""
+"""Cost limits that do not depend on the machine: function calls and peak memory."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ class Pair(NamedTuple):
     ours: Decoder
 
     def ids(self, tokens: int, rows: int = 2) -> Tensor:
-        """The same random tokens in every run, at most as many as the model has learned positions."""
+        """Reproducible random tokens, at most as many as the model has learned positions."""
         places = self.ours.positions
         most = tokens if places is None else min(tokens, places.weight.shape[0] - places.spec.offset)
-        beside = self.ours.per_layer
-        known = min(self.ours.spec.vocab, beside.embed.weight.shape[0] if beside else self.ours.spec.vocab)
+        per_layer = self.ours.per_layer
+        known = min(self.ours.spec.vocab, per_layer.embed.weight.shape[0] if per_layer else self.ours.spec.vocab)
         return torch.randint(1, known, (rows, most), generator=torch.Generator().manual_seed(2))
 
 
@@ -105,14 +105,14 @@ def off(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).abs().max() / wanted.abs().max())
 
 
-def alike(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
+def logits_match(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
     """Whether logits agree within 1e-5, or within what rounding alone causes in a model that amplifies it (one of Gemma 4's)."""
     return off(found, wanted) < 1e-5 or off(found, wanted) < wobble(both, ids)
 
 
 @torch.no_grad()
 def wobble(both: Pair, ids: Tensor) -> float:
-    """How much transformers' logits change when each embedding value changes by about its last bit."""
+    """The change of transformers' logits when each embedding value changes by about its last bit."""
     weight, before = both.theirs.get_input_embeddings().weight, logits(both.theirs, ids)
     kept = weight.clone()
     weight.mul_(1 + torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)) * 2**-23)

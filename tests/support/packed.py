@@ -17,7 +17,7 @@ Writer = Callable[[str, int, int], Iterable[Header]]
 
 
 def tensors(headers: Iterable[Header]) -> list[Tensor]:
-    """The same with spans, one after the other."""
+    """Concatenate packed tensors with their spans."""
     found = list(headers)
     ends = list(accumulate(DTYPES[dtype].size(prod(shape)) for _, dtype, shape in found))
     return [Tensor(*x, 0, end - DTYPES[x[1]].size(prod(x[2])), end) for x, end in zip(found, ends, strict=True)]

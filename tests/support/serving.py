@@ -27,8 +27,8 @@ class Place:
         self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
         wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
-        said = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
-        wire.request(method, self.path if path is None else path, body=body, headers=said)
+        addresses = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        wire.request(method, self.path if path is None else path, body=body, headers=addresses)
         answer = wire.getresponse()
         found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
         wire.close()
@@ -51,10 +51,11 @@ class Place:
 
 
 @contextmanager
-def served(own: Sequence[Model], host: str = "127.0.0.1", *, hub: bool = False) -> Iterator[Place]:
+def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Iterator[Place]:
+    """Serve models on a free port; `options` are those of `serve`."""
     import uvicorn
 
-    said: list[ServerAddress] = []
+    addresses: list[ServerAddress] = []
     servers: list[Any] = []
     run = uvicorn.Server.run
 
@@ -63,12 +64,14 @@ def served(own: Sequence[Model], host: str = "127.0.0.1", *, hub: bool = False) 
         run(self, sockets)
 
     uvicorn.Server.run = noted  # type: ignore[assignment, method-assign]
-    thread = threading.Thread(target=serve, args=(own, host, 0, said.append), kwargs={"hub": hub}, daemon=True)
+    thread = threading.Thread(target=serve, args=(own, host, 0, addresses.append), kwargs=options, daemon=True)
     thread.start()
     try:
-        assert Place.wait_for(lambda: bool(servers and servers[0].started))
-        yield Place(said[0], servers[0])
+        assert Place.wait_for(lambda: not thread.is_alive() or bool(servers and servers[0].started))
+        assert servers, "the server did not start"
+        yield Place(addresses[0], servers[0])
     finally:
         uvicorn.Server.run = run  # type: ignore[method-assign]
-        servers[0].should_exit = True
+        for server in servers:
+            server.should_exit = True
         thread.join(HANG_S)

@@ -62,8 +62,8 @@ def tiny_checkpoint(folder: Path, seed: int = 0, std: float = 0.3, template: str
     (folder / "config.json").write_text(json.dumps(keys))
     words().save(str(folder / "tokenizer.json"))
     ends = {"eos_token": "</s>"} if keys["eos_token_id"] is not None else {}
-    said = {"bos_token": "<s>"} | ends | ({"chat_template": template} if template else {})
-    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    tokenizer_config = {"bos_token": "<s>"} | ends | ({"chat_template": template} if template else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     return folder
 
 

@@ -2,7 +2,7 @@
 
 llama's `model.py` splits wq, wk, wv, w1, w3 and output by rows, wo and w2 by columns (fairscale's column- and row-parallel layers),
 tok_embeddings by columns (Llama 1 and 2: ParallelEmbedding) or by rows (Llama 3: VocabParallelEmbedding); every file has the norms. With
-more files than key/value heads, neighbouring files repeat the same head (llama-models, `checkpoint.py`).
+more files than key/value heads, neighboring files repeat the same head (llama-models, `checkpoint.py`).
 """
 
 from __future__ import annotations

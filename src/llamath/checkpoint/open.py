@@ -19,11 +19,14 @@ from ..embedded import named
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest, Tensor
+    from .quantization.packed_tensors import Packing
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 """Files that hold a tokenizer's vocabulary, preferred first."""
 _PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
 """Dtypes of packed weights whose headers can leave open how many values each stored number holds."""
+_PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
+"""Dtypes that are never used for packed weights."""
 _STUB_KEYS = 2
 """A config.json with so few keys (its model_type, say) describes no model: folders of GGUF files often contain one."""
 _HUB_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"
@@ -176,6 +179,18 @@ def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | No
             if isinstance(part, Mapping) and isinstance(found := part.get(key), Mapping):
                 return found
     return None
+
+
+def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
+    """Return the packings of tensors by name; `quantization` is the config's section on packed weights.
+
+    If no dtype suggests any, the table of quantization schemes is not imported.
+    """
+    if _PLAIN_DTYPES.issuperset(manifest.columns.dtype):
+        return {}
+    from .quantization.schemes import find_packings
+
+    return find_packings(manifest.tensors, quantization)
 
 
 def missing_shards_note(manifest: Manifest) -> str:

@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 a negative verdict (does not fit, does not match, nothi
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -214,9 +215,9 @@ def _print_help(ctx: click.Context, _option: click.Parameter, wanted: bool) -> N
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from .. import __version__
+        from importlib.metadata import version
 
-        echo(f"llamath, version {__version__}")
+        echo(f"llamath, version {version('llamath')}")
         ctx.exit()
 
 
@@ -269,5 +270,6 @@ def show_help(ctx: click.Context, names: tuple[str, ...]) -> None:
 def main() -> NoReturn:
     """Run the command line."""
     prepare_streams()
+    gc.freeze()  # the modules imported so far live until the end: the garbage collector need not look through them again
     cli.main()
     raise AssertionError("the command line exits")

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 
 @make_command("diff", EXAMPLES, brief=True, formats=("csv", "markdown"))
-@click.argument("models", nargs=-1, required=True, metavar="A B [C …]", type=MODEL)
+@click.argument("models", nargs=-1, required=True, metavar="A [B …]", type=MODEL)
 @set_option
 @svg_option("Also draw the waterfall chart.")
 def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | None, svg: str | None, force: bool) -> None:
@@ -40,7 +40,7 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
     if svg is not None and len(models) > 2:
         raise click.UsageError("--svg draws the waterfall of two models")
     if len(models) == 1 and not changes:
-        raise click.UsageError("a second MODEL to compare with, or --set KEY=VALUE")
+        raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
     first, *others = models
     report = diff(first, *others, changes=parse_changes(changes))
     for line in _lines(report, form):

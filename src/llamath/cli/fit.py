@@ -50,7 +50,7 @@ DEFAULT_CONTEXT = 4096
 def command(model: Model, *, on: str | None, layout: str | None, svg: str | None, force: bool, form: str | None, **settings: Any) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it does not.
 
-    Without --on: which GPUs of the catalogue can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
+    Without --on: which GPUs of the catalog can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
     counts as the least of them in memory, bandwidth and FLOP/s.
     """
     from ..api import fit
@@ -65,7 +65,7 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
         return int(not ranking.fits)
     report = fit(model, on=on, layout=layout or "", **settings)
     if settings["context"] is None and form is None:
-        note(f"context: {report.context:,} tokens, the default (--context 32k for another)")
+        note(f"assuming a context of {report.context:,} tokens; --context changes it")
     warn_quantization(report, settings["dtype"])
     warn_context(model, report.context)
     _print(report, form, fit_text)

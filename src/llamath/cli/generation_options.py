@@ -145,7 +145,7 @@ def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], Non
 
 
 def write(text: str) -> None:
-    """Write a piece of text to stdout at once; stop the program when nobody reads it any more."""
+    """Write a piece of text to stdout at once; exit when the reader closed the pipe."""
     from ..render.text.generation_text import printable
 
     if text and not echo(printable(text) if sys.stdout.isatty() else text, end=""):

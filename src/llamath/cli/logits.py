@@ -40,7 +40,11 @@ EXAMPLES = (
 @click.argument("prompt", required=False)
 @click.option("--ids", metavar="1,2,3", help="Token ids instead of a prompt; random:64 or random:64,SEED for random ones.")
 @click.option(
-    "--tolerance", type=click.FloatRange(0), default=None, help="Relative to the largest logit.  [default: 1e-4, or 2e-2 in 16 bits]"
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=None,
+    metavar="X",
+    help="Relative to the largest logit.  [default: 1e-4, or 2e-2 in 16 bits]",
 )
 @compute_dtype_option("Dtype that both compute in.  [default: fp32]")
 @device_option

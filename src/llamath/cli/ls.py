@@ -7,6 +7,7 @@ import json
 import click
 
 from ..core.errors import safe
+from ..core.number_format import format_count
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL
@@ -38,8 +39,9 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
         echo(ls_csv(found, unfold))
     elif form == "brief":
         size = sum(x.size for x in found.files)
-        files = f"{len(found.files):,} {found.manifest.format} file{'s' * (len(found.files) != 1)}"
-        echo(f"{safe(path)}: {found.total.tensors:,} tensors in {files}, {size:,} bytes ({size / 2**30:,.2f} GiB)")
+        files = format_count(len(found.files), f"{found.manifest.format} file")
+        in_gib = f" ({size / 2**30:,.2f} GiB)" if size >= 2**30 // 100 else ""
+        echo(f"{safe(path)}: {format_count(found.total.tensors, 'tensor')} in {files}, {size:,} bytes{in_gib}")
     else:
         from ..render.text.ls_text import ls_text
 

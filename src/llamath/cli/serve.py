@@ -23,14 +23,20 @@ EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "
 @click.argument("models", nargs=-1, metavar="[MODEL …]", type=MODEL)
 @click.option("--hub", is_flag=True, help="Let the page load configs from the Hugging Face Hub.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; the default is reachable from this machine only."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on; the default is reachable from this machine only.",
 )
-@click.option("--port", type=click.IntRange(0, 65_535), default=0, show_default=True, help="Port to listen on; 0 picks a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=0, show_default=True, metavar="N", help="Port to listen on; 0 picks a free one."
+)
 @click.option("--browser/--no-browser", default=None, help="Open the page in a browser.  [default: if there is a terminal and a screen]")
 def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser: bool | None, form: str | None) -> None:
     """Serve the interactive page of one or two models; without MODEL, or with more, a page to choose from.
 
-    Prints the URL, with a token that is new at each start and without which nothing is answered. Ctrl-C stops.
+    Prints the URL. It contains a token, new at each start, that every request needs. Ctrl-C stops the server.
     """
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
@@ -38,7 +44,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     from ..web.server.server import is_loopback, serve
 
     if not is_loopback(host):
-        warn(f"listening on {host}: whoever reaches this machine and knows the URL sees the page, unencrypted")
+        warn(f"listening on {host}: anyone who can reach this machine and knows the URL can read the page, unencrypted")
 
     def ready(where: ServerAddress) -> None:
         if form == "json":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import FormatError, LlamathError, safe
+from ..core.units import parse_tokens
 from ..embedded import MODEL_NAME, named
 from ..model import Model
 from .command_group import command as make_command
@@ -33,9 +34,7 @@ EXAMPLES = (
 @click.argument("model", required=False, type=MODEL)
 @click.argument("prompt", required=False)
 @set_option
-@click.option(
-    "--tokens", type=click.IntRange(1, MAX_TOKENS), default=DEFAULT_TOKENS, show_default=True, metavar="N", help="Length without PROMPT."
-)
+@click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {DEFAULT_TOKENS}]")
 @click.option("--layer", type=int, metavar="N", help="Show this layer only.")
 @click.option("--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache.")
 @svg_option("Also draw the block with its shapes.")
@@ -46,7 +45,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
-    from ..render.text.trace_text import Shown, Words, trace_text
+    from ..render.text.trace_text import Shown, Words, trace_summary, trace_text
     from ..run.debug.trace_run import trace
 
     place, prompt = _model_and_prompt(model, prompt)
@@ -57,7 +56,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     place = named(place) if place else place
     loaded, layer = load_model(place, parse_changes(changes)), options["layer"]
     if prompt is None:
-        found, words = trace(loaded, [0] * options["tokens"], layer=layer), Words()
+        found, words = trace(loaded, [0] * _num_tokens(options["tokens"]), layer=layer), Words()
     else:
         loaded, module, tokens = _read(loaded, place, options | {"changes": changes})
         ids = tokens.encode(prompt, parse_special_tokens=True)
@@ -71,8 +70,18 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
         echo_json({"model": loaded.name, **trace_json(loaded, found, words)})
     else:
-        text = trace_text(loaded, found, words, Shown(options["decode"], layer))
-        echo(text.partition("\n")[0] if form == "brief" else text)
+        as_text = trace_summary if form == "brief" else trace_text
+        echo(as_text(loaded, found, words, Shown(options["decode"], layer)))
+
+
+def _num_tokens(text: str | None) -> int:
+    try:
+        tokens = DEFAULT_TOKENS if text is None else parse_tokens(text)
+    except LlamathError as error:
+        raise LlamathError(f"--tokens: {error}", hint=error.hint) from None
+    if tokens > MAX_TOKENS:
+        raise LlamathError(f"--tokens should be at most {MAX_TOKENS:,}, found {tokens:,}")
+    return tokens
 
 
 def _draw(model: Model, walk: Walkthrough, path: str, layer: int | None, force: bool) -> None:

@@ -22,11 +22,11 @@ EXAMPLES = (
 @set_option
 def command(path: str, *, model: str | None, changes: tuple[str, ...], form: str | None) -> int:
     """Check the checkpoint at PATH against its config. Exit code 0: complete and matching, 1: findings, 2: unreadable."""
-    from ..api import verify
+    from ..analysis.verify.check_checkpoint import verify_checkpoint
     from ..render.text.verify_text import verify_text
 
     with Progress("reading headers"):
-        report = verify(path, against=model, changes=parse_changes(changes))
+        report = verify_checkpoint(path, model, parse_changes(changes))
     if report.note:
         echo(report.note, err=True)
     if form == "json":

@@ -40,7 +40,7 @@ _STALE_FILES = {
 
 
 class ConvertOptions(Record):
-    """What to convert to, and how."""
+    """The target format and options of a conversion."""
 
     to: str  # hf, meta or gguf
     dtype: str = ""  # in any spelling of fp32, fp16 or bf16; empty: as stored
@@ -90,7 +90,7 @@ Progress = Callable[[int, int], None]
 
 
 class _Target(NamedTuple):
-    """Where a conversion writes."""
+    """The output of a conversion."""
 
     folder: str
     staging_suffix: str  # of the hidden folder, so that several GGUF files can be written to one folder

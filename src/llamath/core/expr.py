@@ -39,7 +39,7 @@ class Dim(int):
         return value if isinstance(value, Dim) else cls.of({(): int(value)})
 
     def with_symbol(self, symbol: str) -> Dim:
-        """The same number under a letter of its own."""
+        """Return this value as a dimension with its own letter."""
         return Dim(symbol, int(self))
 
     @property
@@ -49,7 +49,7 @@ class Dim(int):
 
     @property
     def numbers(self) -> str:
-        """The same expression with values for letters: `32·128`."""
+        """Write the expression with values for letters: `32·128`."""
         return _format(self.terms, lambda atom: str(atom[1]))
 
     @property

@@ -86,3 +86,9 @@ def format_si(value: Fraction | int) -> str:
             scaled = float(Fraction(value) / 10**power)
             return f"{scaled:.{3 if scaled < 9.9995 else 2 if scaled < 99.995 else 1}f}{letter}"
     return f"{float(value):g}"
+
+
+def format_flops(n: int) -> str:
+    """Return a number of FLOPs: 140.6 TFLOPs."""
+    text = format_si(n)
+    return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"

@@ -145,7 +145,7 @@ def cycle(pattern: Sequence[Block], n: int) -> Stack:
 
 
 def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
-    """A stack of the listed blocks, in which equal neighbours become a run; `count_dim` is their number as a Dim."""
+    """A stack of the listed blocks, in which equal neighbors become a run; `count_dim` is their number as a Dim."""
     runs: list[tuple[tuple[Block, ...], int]] = []
     for block in blocks:
         if runs and runs[-1][0][0] is block:

@@ -1,4 +1,4 @@
-"""Cohere's Command R and Aya: attention and MLP in parallel after one bias-free layer norm, neighbouring rotary pairs, scaled logits."""
+"""Cohere's Command R and Aya: attention and MLP in parallel after one bias-free layer norm, neighboring rotary pairs, scaled logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLM-4-0414: norms before and after each branch, half of each head rotary in neighbouring pairs, gate and up in one matrix."""
+"""GLM-4-0414: norms before and after each branch, half of each head rotary in neighboring pairs, gate and up in one matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLM-4.5 to 4.7: grouped queries of which half of each head rotates, DeepSeek-V3's mixture of experts."""
+"""GLM-4.5 to 4.7: grouped-query attention with RoPE on half of each head, DeepSeek-V3's mixture of experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPT-J: one layer norm before attention and feed-forward in parallel, neighbouring numbers rotated, a bias on the head."""
+"""GPT-J: one layer norm before attention and feed-forward in parallel, neighboring numbers rotated, a bias on the head."""
 
 from __future__ import annotations
 

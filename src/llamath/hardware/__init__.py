@@ -1,4 +1,4 @@
-"""The catalogue of GPUs and other accelerators: memory, bandwidth, dense FLOP/s and links, each figure with its vendor's source.
+"""The catalog of GPUs and other accelerators: memory, bandwidth, dense FLOP/s and links, each figure with its vendor's source.
 
 Memory is in bytes, as the driver reports it where that is known, else the vendor's gigabytes read as 2³⁰ bytes (memory chips come in
 powers of two). FLOP/s are dense, with FP32 accumulation where the vendor distinguishes it; 2:4 sparsity is never counted.
@@ -48,7 +48,7 @@ class Device(Record):
 
 
 class DeviceList(Report):
-    """Devices of the catalogue; iterable."""
+    """Devices of the catalog; iterable."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("gpus",)
 
@@ -89,7 +89,7 @@ def _html_row(x: Device) -> tuple[object, ...]:
 
 
 def devices() -> list[Device]:
-    """Return the whole catalogue, in the order of its files."""
+    """Return the whole catalog, in the order of its files."""
     return [device for device, _ in _read()]
 
 

@@ -13,7 +13,7 @@ _ASCII = {
     "✗": "x", "✓": "v", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "Σ": "sum ", "⊗": "(x)", "§": "section ", "“": '"', "”": '"',
     "α": "alpha", "β": "beta", "θ": "theta", "▁": "_", "⁄": "/",
 }  # fmt: skip
-"""What a terminal without UTF-8 shows in place of each symbol."""
+"""ASCII replacements of symbols for terminals without UTF-8."""
 
 
 def to_encodable(text: str, encoding: str | None) -> str:

@@ -40,7 +40,7 @@ class Batch:
     ) -> None:
         if module.head is None:
             raise LlamathError(
-                "the model has no output head, so it predicts no next token", hint="use a checkpoint for causal language modelling"
+                "the model has no output head, so it predicts no next token", hint="use a checkpoint for causal language modeling"
             )
         self.module, self.sequences = module, [list(x) for x in sequences]
         self.device = next(module.parameters()).device

@@ -69,7 +69,7 @@ class ForwardContext:
 
     @property
     def token_mask(self) -> Tensor | None:
-        """Which tokens of this pass are not padding, `(B, T, 1)`; None: all."""
+        """Mask of the tokens of this pass that are not padding, `(B, T, 1)`; None if none is padding."""
         return None if self.padding is None else (self.token_index >= self.padding[:, None])[..., None]
 
     def rope_cos_sin(self, rope: Rope | None) -> RopeCosSin | None:
@@ -123,7 +123,7 @@ MIN_QUERIES, KEY_FRACTION = 16, 4
 
 
 class Mask:
-    """Which keys from a KV cache each query of a pass attends to."""
+    """The attention mask of a pass: which cached keys each query attends to."""
 
     def __init__(self, ctx: ForwardContext, pattern: AttentionPattern, capacity: int) -> None:
         self._ctx, self._pattern, self._capacity = ctx, pattern, capacity
@@ -177,7 +177,7 @@ class Mask:
         return MaskBlock(queries, keys, bias.masked_fill(~visible, -torch.inf))
 
     def _visible(self, queries: slice, keys: slice) -> Tensor:
-        """Which query sees which key, `(T, S)` or `(B, 1, T, S)`; padding sees itself, so that no row of the softmax is empty."""
+        """Return the mask of queries over keys, `(T, S)` or `(B, 1, T, S)`; padding attends to itself so that no softmax row is empty."""
         ctx, window, key_index = self._ctx, self._pattern.window, self._key_positions[keys]
         distance = ctx.token_index[queries, None] - key_index
         visible = distance >= 0 if window.causal else torch.ones_like(distance, dtype=torch.bool)

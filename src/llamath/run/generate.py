@@ -24,7 +24,7 @@ STOP, LENGTH, STRING, INTERRUPTED = "stop", "length", "string", "interrupted"
 
 
 class GenerationLimits(Record):
-    """Where sequences end, and whether log-probabilities are computed."""
+    """The stop conditions of generation, and whether log-probabilities are computed."""
 
     max_tokens: int | None = None  # of new tokens; None: up to the context length
     context: int | None = None  # prompt and new tokens together; None: unlimited

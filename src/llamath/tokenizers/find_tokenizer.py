@@ -2,17 +2,91 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
+from ..checkpoint.formats.sentencepiece import BPE, CONTROL, UNIGRAM, parse_sentencepiece
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.open import TOKENIZER_FILES, tokenizer_files
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.strict_json import read_json
+from .pretokenizers import SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
-from .vocabulary_engines import require_tokenizers
+from .vocabulary_engines import (
+    SpaceHandling,
+    VocabularyPiece,
+    add_bos_and_eos,
+    build_byte_level,
+    build_sentencepiece,
+    byte_alphabet,
+    derive_merges,
+    require_tokenizers,
+)
+
+_SPECIAL_TOKENS = {
+    0: "<|begin_of_text|>",
+    1: "<|end_of_text|>",
+    4: "<|finetune_right_pad_id|>",
+    6: "<|start_header_id|>",
+    7: "<|end_header_id|>",
+    8: "<|eom_id|>",
+    9: "<|eot_id|>",
+    10: "<|python_tag|>",
+}
+"""Llama 3.1's special tokens, by their place after the last rank; Llama 3 has `<|reserved_special_token_…|>` at 4, 8 and 10."""
+_NUM_SPECIAL_TOKENS = 256
+
+
+def read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
+    """Return the tokenizer; it adds `<|begin_of_text|>` before a text."""
+    letters = byte_alphabet()
+    ranks: dict[str, int] = {}
+    for rank, line in enumerate(data.splitlines()):
+        word, _, number = line.partition(b" ")
+        try:
+            token = base64.b64decode(word, validate=True)
+        except binascii.Error:
+            token = b""
+        if not token or number != b"%d" % rank:
+            raise FormatError("tokenizer", f"{safe(source)}: line {rank + 1}: expected base64 and the rank {rank}, found {line[:40]!r}")
+        ranks["".join(map(letters.__getitem__, token))] = rank
+    if len(ranks) != rank + 1 or not all(letter in ranks for letter in letters.values()):
+        raise FormatError("tokenizer", f"{safe(source)}: expected distinct tokens that include every byte, found {len(ranks):,} tokens")
+    with wrap_engine_errors(source):
+        marks = [VocabularyPiece(name, type=CONTROL) for name in special_tokens()]
+        engine = build_byte_level(
+            [*map(VocabularyPiece, ranks), *marks], list(derive_merges(ranks, ranks, source)), SPLIT_PATTERNS["llama-3"], ignore_merges=True
+        )
+        add_bos_and_eos(engine, len(ranks))
+    return Tokenizer(engine, source, len(ranks), (len(ranks) + place for place in (1, 8, 9)))
+
+
+def special_tokens() -> list[str]:
+    """Return the names of the special tokens in their order; reserved ones are numbered consecutively."""
+    free = iter(range(_NUM_SPECIAL_TOKENS))
+    return [_SPECIAL_TOKENS.get(place) or f"<|reserved_special_token_{next(free)}|>" for place in range(_NUM_SPECIAL_TOKENS)]
+
+
+def read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
+    """Return the tokenizer; it adds `<s>` before a text, as Llama's reference implementation does."""
+    model = parse_sentencepiece(data, source)
+    if model.model_type not in (UNIGRAM, BPE) or not model.pieces:
+        raise FormatError("tokenizer", f"{safe(source)}: expected a unigram or BPE model with pieces, found model type {model.model_type}")
+    try:
+        pieces = [VocabularyPiece(x.text.decode(), x.score, x.type) for x in model.pieces]
+    except UnicodeDecodeError as error:
+        raise FormatError("tokenizer", f"{safe(source)}: expected pieces in UTF-8, found {error.object[:40]!r}") from None
+    spaces = SpaceHandling(model.add_dummy_prefix, model.remove_extra_whitespaces, model.charsmap)
+    bos, eos = model.special_ids.get("bos"), model.special_ids.get("eos")
+    with wrap_engine_errors(source):
+        engine = build_sentencepiece(pieces, spaces, model.model_type == UNIGRAM, source)
+        add_bos_and_eos(engine, bos)
+    return Tokenizer(engine, source, bos, () if eos is None else (eos,))
+
 
 _MAX_BYTES = 128 << 20
 """The largest tokenizer file that is read; the largest published ones have about 35 MB."""
@@ -43,10 +117,7 @@ def _load_file(path: str) -> Tokenizer:
     if data[:1] == b"{":
         return _load_json(data, path)
     if data[:2].isalnum():
-        from .tiktoken_model import read_tiktoken_tokenizer
-
         return read_tiktoken_tokenizer(data, path)
-    from .sentencepiece_model import read_sentencepiece_tokenizer
 
     return read_sentencepiece_tokenizer(data, path)
 

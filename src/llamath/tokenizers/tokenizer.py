@@ -29,7 +29,7 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special_tokens: bool = False) -> list[int]:
         """Return the ids of a text.
 
-        `add_special_tokens` adds those that the tokenizer puts around a text, such as `<s>`; `parse_special_tokens` recognises those that
+        `add_special_tokens` adds those that the tokenizer puts around a text, such as `<s>`; `parse_special_tokens` recognizes those that
         are written in the text.
         """
         try:

@@ -61,7 +61,7 @@ class HeaderCount(Report):
 
     @property
     def unknown(self) -> None:
-        """What only a family could tell."""
+        """Counts that need a known family."""
         return None
 
     @property

@@ -70,8 +70,8 @@ def fold_groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: in
             found[word].append(i)
     once = (len(set(names)) if distinct is None else distinct) == len(names)
     made: list[NameGroup] = []
-    for word, alike in found.items():
-        for places in _split_by_columns(alike, columns):
+    for word, group in found.items():
+        for places in _split_by_columns(group, columns):
             if len(places) > 1 and word.count(".") < MAX_NAME_PARTS:
                 made += _fold_alike(word.split("."), names, places, once)
             else:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from math import log
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import exp, log
 from typing import Any, ClassVar
 
 from ...core.errors import LlamathError
-from ...core.number_format import short_count
+from ...core.number_format import format_count, short_count
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...model import Model
@@ -15,14 +16,115 @@ from ..diff.model_diff import DiffReport, diff
 from ..flops.scaling_laws import ScalingLaw, TrainingBudget, training_budget
 from .candidate import Candidate, build_candidate
 from .design_ranking import HabitCosts, RankedDesign, rank_best
-from .design_request import DesignRequest, FixedDims
+from .design_request import DesignBounds, DesignRequest, FixedDims
 from .design_search import SearchStats, find_ranges, search_space
 from .family_shape import FamilyShape, family_shape
 from .grid import Grid, build_grid
-from .habits import Habits, learn_habits
-from .near_misses import BindingDemand, NearMisses, find_near_misses
-from .reasons import list_reasons
-from .series import Series, find_series
+from .habits import Choice, Habits, divides, learn_habits
+from .series import Member, Series, find_series
+
+_AS_EXPECTED = 0.03
+"""Ratios within this relative difference count as expected."""
+
+
+def list_reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> tuple[str, ...]:
+    """List how a design compares with the habits of its series."""
+    return tuple(_reasons(one, known, members))
+
+
+def _reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> Iterator[str]:
+    x = one.outer
+    if twin := next((m for m in members if _same(one, m)), None):
+        yield f"same dimensions as {twin.model.name}"
+    yield _ratio("width/layers", x.d / one.layers, exp(known.aspect.value), 0)
+    yield _ratio("ffn/width", one.ffn / x.d, exp(known.ffn.value), 2)
+    if not known.square:
+        yield _ratio("heads/width", x.H * x.h / x.d, exp(known.heads.value), 2)
+    yield f"heads of {x.h}" + _usual(x.h, known.head_dims, {m.head_dim: m.model.name for m in members})
+    if known.has_kv_heads and known.multi_head:
+        yield "as many KV heads as heads" if x.K == x.H else f"{x.K} KV heads: the series has as many as heads"
+    elif known.has_kv_heads:
+        names = {m.kv_heads: m.model.name for m in members}
+        yield f"{x.K} KV head{'s' * (x.K > 1)}" + _usual(x.K, known.kv_heads, names)
+    yield f"width {factor_out_twos(x.d)}"
+    yield f"ffn {factor_out_twos(one.ffn)}"
+    if known.multiples_of_8 and not divides(8, x.d, x.H, one.ffn):
+        yield "not all multiples of 8, unlike the series"
+    if known.even and one.layers % 2:
+        yield "an odd number of layers, unlike the series"
+
+
+def _same(one: RankedDesign, member: Member) -> bool:
+    v, x = member.letters, one.outer
+    sizes = (v["L"], v["d"], v["H"], member.kv_heads, member.head_dim)
+    return sizes == (one.layers, x.d, x.H, x.K, x.h) and one.ffn in (v.get("F"), v.get("Fe"))
+
+
+def _ratio(what: str, found: float, expected: float, digits: int) -> str:
+    off = found / expected - 1
+    if abs(off) < _AS_EXPECTED:
+        return f"{what} {found:.{digits}f} as expected"
+    return f"{what} {found:.{digits}f}, {abs(off):.0%} {'above' if off > 0 else 'below'} {expected:.{digits}f}"
+
+
+def _usual(n: int, among: Choice, names: Mapping[int, str]) -> str:
+    if n in among.usual:
+        return " as usual"
+    return f" as in {names[n]}" if n in names else ", unlike the series"
+
+
+def factor_out_twos(n: int) -> str:
+    """Write a number as an odd factor times a power of two, such as 13·2¹²."""
+    twos = (n & -n).bit_length() - 1
+    odd = n >> twos
+    if not twos:
+        return str(n)
+    raised = "2" + ("" if twos == 1 else str(twos).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")))
+    return raised if odd == 1 else f"{odd}·{raised}"
+
+
+_MAX_TOLERANCE = Fraction(16)
+
+
+class BindingDemand(Record):
+    """A constraint without which there would be candidates."""
+
+    option: str
+    within: int
+
+
+class NearMisses(Record):
+    """The nearest designs, and the binding constraints."""
+
+    nearest: tuple[RankedDesign, ...]
+    binding: tuple[BindingDemand, ...]
+
+
+def find_near_misses(request: DesignRequest, shape: FamilyShape, known: Habits, most: int = 3) -> NearMisses:
+    """Find the nearest totals under the same constraints, and the constraints that bind."""
+    tolerance, nearest = request.tolerance, list[RankedDesign]()
+    while not nearest and tolerance < _MAX_TOLERANCE:
+        tolerance = max(4 * tolerance, Fraction(1, 1000))
+        nearest = _search(request.replace(tolerance=tolerance, by_error=True), shape, known, most)[0]
+    return NearMisses(nearest=tuple(nearest), binding=tuple(_binding(request, shape, known)))
+
+
+def _binding(request: DesignRequest, shape: FamilyShape, known: Habits) -> Iterator[BindingDemand]:
+    for part, plain in (("fixed", FixedDims()), ("bounds", DesignBounds())):
+        asked: Any = getattr(request, part)
+        for name in asked.fields:
+            if getattr(asked, name) == getattr(plain, name) or name in ("vocab", "tied", "experts", "top_k"):
+                continue
+            eased = request.replace(**{part: asked.replace(**{name: getattr(plain, name)})})
+            if within := _search(eased, shape, known, 1)[1].within:
+                yield BindingDemand(option=name, within=within)
+
+
+def _search(request: DesignRequest, shape: FamilyShape, known: Habits, keep: int) -> tuple[list[RankedDesign], SearchStats]:
+    tally, made = SearchStats(), build_grid(request, shape, known)
+    found = rank_best(find_ranges(search_space(request, shape, made), tally), HabitCosts(known), request, made, keep)
+    return found, tally
+
 
 _MAX_TARGET = 10**13
 
@@ -122,8 +224,8 @@ class DesignReport(Report):
         if not self.candidates:
             return f"{target}: no design meets the constraints"
         best = self.candidates[0]
-        shape = f"{best.layers} layers of {best.width:,}, {best.heads} heads, {best.kv_heads} KV heads, FFN {best.ffn:,}"
-        return f"{target}: {shape}, {best.total:,} parameters"
+        heads = f"{format_count(best.heads, 'head')}, {format_count(best.kv_heads, 'KV head')}"
+        return f"{target}: {best.layers} layers of {best.width:,}, {heads}, FFN {best.ffn:,}, {best.total:,} parameters"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each candidate."""

@@ -48,7 +48,7 @@ _CHANGES = {
     "E": ("more experts", "fewer experts"),
     "S": ("more shared experts", "fewer shared experts"),
 }
-"""What an increase and a decrease of a letter are called."""
+"""Words for the increase and the decrease of a dimension."""
 
 
 _GROUP_NAMES = {"embedding": "embedding", "mlp": "MLP", "norm": "norms"}

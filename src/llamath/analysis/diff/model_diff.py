@@ -27,7 +27,7 @@ class WeightEntry(Record):
 
     @property
     def sizes(self) -> tuple[object, ...]:
-        """What equal weights have in common."""
+        """The shared properties of equal weights."""
         return self.shape, self.copies, self.parameters
 
 
@@ -96,7 +96,7 @@ class Totals(NamedTuple):
 
 
 class _Unchanged(Record):
-    """What both models have in common."""
+    """The weights that both models share."""
 
     weights: tuple[str, ...]  # paths
     parameters: int  # of these weights

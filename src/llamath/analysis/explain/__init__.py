@@ -1,4 +1,4 @@
-"""Which model, changed how, has exactly a given number of parameters."""
+"""Explanations of a parameter count: the models, and changes to them, that have exactly that count."""
 
 from __future__ import annotations
 

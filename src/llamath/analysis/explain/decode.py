@@ -16,16 +16,16 @@ def decode(text: str, like: Source | None = None, everything: bool = False) -> E
     asked = parse_quantity(text)
     unit = 1 if asked.exact else 10 ** max(len(str(asked.value)) - asked.digits, 0)
     name = RoundedNumber(text.strip(), asked.value, asked.value - unit // 2, asked.value + unit)
-    catalogue = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
+    catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
     most = 0 if everything else MAX_LISTED
     bases = (
         [_base(load(like)).replace(named=True)]
         if like is not None
-        else merge_equal_bases(x for x in catalogue if name.low < 4 * x.parameters)
+        else merge_equal_bases(x for x in catalog if name.low < 4 * x.parameters)
     )
     if not asked.exact:
-        return explain_name(name, bases, len(catalogue), most=most)
-    return explain_number(asked.value, bases, len(catalogue), known_vocab_sizes(catalogue), most=most)
+        return explain_name(name, bases, len(catalog), most=most)
+    return explain_number(asked.value, bases, len(catalog), known_vocab_sizes(catalog), most=most)
 
 
 def merge_equal_bases(found: Iterable[Preset]) -> list[BaseModel]:
@@ -38,10 +38,10 @@ def merge_equal_bases(found: Iterable[Preset]) -> list[BaseModel]:
     return list(made.values())
 
 
-def known_vocab_sizes(catalogue: list[Preset]) -> dict[int, str]:
+def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
     """Return the catalog's vocabulary sizes, each with the most widely known model that has it."""
     found: dict[int, str] = {}
-    for preset in catalogue:
+    for preset in catalog:
         rows = preset.config.get("vocab_size")
         if isinstance(rows, int):
             found.setdefault(rows, preset.name)

@@ -8,12 +8,104 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .explain_adapters import MIN_VOCAB_BITS, adapters_alone, with_adapters
+from ..parallel_layout import Layout, layout_problems, pipeline_stages, weight_shards
 from .explain_base import BaseModel
-from .explain_shards import shards
 from .hypotheses import MAX_MOVES, Hypothesis, HypothesisSpace
 from .moves import UNPACKED, Move, Packing
-from .priors import vocab_prior
+from .priors import MAX_RANK, RANK_BITS, rank_prior, vocab_prior
+
+_TP_BITS = {1: 1.5, 2: 1.0, 4: 1.0, 8: 1.0, 16: 2.0}
+"""Tensor-parallel degrees (1: a pipeline) and the bits of each."""
+
+
+def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+    """Yield the parameters of single ranks, for the layouts that could give the number."""
+    base = space.base
+    for tp, bits in _TP_BITS.items():
+        for pp in (1,) if tp > 1 else (2, 4, 8):
+            layout = Layout(tp=tp, pp=pp)
+            if 3 + bits > space.bits or not _could_match(base, number, layout) or layout_problems(base.tree, layout):
+                continue
+            for stage in pipeline_stages(base.tree, layout):
+                if pp == 1 or stage.index in (0, 1, pp - 1):
+                    size = sum(x.elements for x in weight_shards(base.tree, stage, layout))
+                    move = Move(
+                        "shard",
+                        _shard_name(tp, pp, stage.index),
+                        size - base.total,
+                        _shard_formula(tp, pp, stage.layers),
+                        3 + bits + (pp > 1),
+                    )
+                    yield Hypothesis(base, space.base_shape, moves=(move,), bits=move.bits, value=size)
+
+
+def _could_match(base: BaseModel, number: int, layout: Layout) -> bool:
+    """Whether a rank, or a stage with the embedding or the head, could have that many parameters."""
+    if layout.pp == 1:
+        return base.total <= layout.tp * number * 1.01 and layout.tp * number <= base.total * 1.2
+    layers, largest = sum(x.size * x.times for x in base.kinds), max(x.size for x in base.kinds)
+    beside = (0, *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")))
+    return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in beside)
+
+
+def _shard_name(tp: int, pp: int, stage: int) -> str:
+    return f"one of {tp} tensor-parallel ranks" if pp == 1 else f"stage {stage + 1} of a pipeline of {pp}"
+
+
+def _shard_formula(tp: int, pp: int, layers: int) -> str:
+    return f"matrices / {tp}, norms whole" if pp == 1 else f"{layers} layers, with embedding or head where the stage has them"
+
+
+MIN_VOCAB_BITS = 7.0
+"""The bits of the most likely other vocabulary size."""
+
+
+def with_adapters(space: HypothesisSpace, way: Hypothesis, left: int, found: list[Move], most: int) -> Iterator[Hypothesis]:
+    """Yield model plus adapters: solve for the rank, with at most one more move; or take a common rank and another vocabulary size."""
+    V = space.base.vocabulary
+    for x in space.adapters:
+        start = way.bits + 3 + x.bits
+        if start > space.bits:
+            continue
+        per, rest = x.per_rank + x.per_rank_row * V, left - x.whole_row * V
+        if rest % per == 0 and (likely := rank_prior(rest // per)):
+            yield way._replace(adapters=x, rank=rest // per, bits=start + likely.bits)
+        if most < 1:
+            continue
+        fixed = x.whole_row or x.per_rank_row
+        for move in found:
+            r = rest - move.value
+            if r % per == 0 and not (fixed and move.tables >= 0) and (likely := rank_prior(r // per)):
+                yield way._replace(moves=(move,), adapters=x, rank=r // per, bits=start + likely.bits + move.bits)
+        if start + MIN_VOCAB_BITS < space.bits:
+            yield from _with_vocab(space, way._replace(adapters=x, bits=start), left, space.base.vocab_row)
+
+
+def _with_vocab(space: HypothesisSpace, way: Hypothesis, left: int, row: int) -> Iterator[Hypothesis]:
+    """Yield common ranks with the vocabulary size that each implies; `row` is the model's own parameters per vocabulary entry."""
+    V, x = space.base.vocabulary, way.adapters
+    assert x is not None
+    per, rest = x.per_rank + x.per_rank_row * V, left - x.whole_row * V
+    for r, bits in RANK_BITS.items():
+        each = row + r * x.per_rank_row + x.whole_row
+        if way.bits + bits + MIN_VOCAB_BITS > space.bits or not each:
+            continue
+        away = rest - r * per
+        if away % each == 0 and (likely := vocab_prior(V + away // each, V, space.known_vocab_sizes)):
+            yield way._replace(rank=r, vocabulary=V + away // each, bits=way.bits + bits + 3 + likely.bits)
+
+
+def adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+    """Yield the adapters alone, as a count of trainable parameters."""
+    V = space.base.vocabulary
+    if number > MAX_RANK * space.base.total:
+        return
+    for x in space.adapters:
+        r, rest = divmod(number - x.whole_row * V, x.per_rank + x.per_rank_row * V)
+        way = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=4 + x.bits, value=number)
+        if rest == 0 and (likely := rank_prior(r)):
+            yield way._replace(rank=r, bits=way.bits + likely.bits)
+        yield from _with_vocab(space, way, number, 0)
 
 
 def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:

@@ -132,13 +132,13 @@ def depth_moves(base: BaseModel) -> Iterator[tuple[Move | None, tuple[tuple[Laye
     """Yield the model's depth, and a few layers more or less of one kind; only for models with at most three kinds of layers."""
     plain = tuple((kind, kind.times) for kind in base.kinds)
     yield None, plain
-    alike = {kind.sums: i for i, kind in enumerate(base.kinds)}
-    for i in alike.values() if len(alike) <= 3 else ():
+    kind_by_sums = {kind.sums: i for i, kind in enumerate(base.kinds)}
+    for i in kind_by_sums.values() if len(kind_by_sums) <= 3 else ():
         kind = base.kinds[i]
         for change in (-1, 1, -2, 2):
             if kind.times + change < 1:
                 continue
-            bits = 3 + abs(change) / 2 + (len(alike) - 1) / 2
+            bits = 3 + abs(change) / 2 + (len(kind_by_sums) - 1) / 2
             word = f"{abs(change)} layer{'s' if abs(change) > 1 else ''} {'more' if change > 0 else 'less'}"
             changed = tuple((x, n + change * (j == i)) for j, (x, n) in enumerate(plain))
             yield Move("depth", word, change * kind.size, f"{change:+d}·{kind.size:,}", bits), changed

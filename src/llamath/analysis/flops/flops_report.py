@@ -9,19 +9,69 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
-from ...core.number_format import format_count, format_ranges, format_si
+from ...core.number_format import format_count, format_flops, format_ranges
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.report import Report, html_table
-from ...core.tree import Block, Stack
-from ..inference.cache_bytes import kv_cache_size
+from ...core.tree import Block, Stack, fold
+from ..inference.cache_bytes import KVCacheSize, kv_cache_size
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
-from .arithmetic_intensity import Intensity, arithmetic_intensity, weight_bytes_read
+from ..inference.weight_bytes import WeightStorage
 from .flop_conventions import Convention, conventions
 from .flop_count import Flops, MatmulFlops, Recompute, TrainingFlops, forward_flops, list_matmuls, train_flops
 
 if TYPE_CHECKING:
     from ...model import Model
+
+
+class Intensity(Record):
+    """The FLOPs and bytes of one group in one pass."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("flops", "weights", "cache", "ratio")
+
+    group: str
+    flops: int
+    weights: int  # bytes of matrices read
+    cache: int  # bytes of keys, values and states read or written
+
+    @property
+    def bytes(self) -> int:
+        """Weights and cache."""
+        return self.weights + self.cache
+
+    @property
+    def ratio(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+def arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[Intensity, ...]:
+    """Return the intensity of each group of a pass, and of all groups as `total`."""
+    kept = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
+    groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
+    parts = [Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=kept.get(x, 0)) for x in groups]
+    whole = Intensity(
+        group="total", flops=sum(x.flops for x in parts), weights=sum(x.weights for x in parts), cache=sum(x.cache for x in parts)
+    )
+    return (*parts, whole)
+
+
+def weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
+    """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are left out, a tied head is included."""
+    found: dict[str, int] = {}
+    tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
+    for x in storage.weights:
+        group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
+        if group is not None:
+            found[group] = (
+                found.get(group, 0) + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
+            )
+    return found
+
+
+def expected_copies(copies: int, live: int, tokens: int) -> float:
+    """Return the expected number of distinct copies (experts) that a number of tokens use."""
+    return copies * (1.0 - (1.0 - live / copies) ** tokens) if live < copies else float(copies)
 
 
 class FlopsRequest(Record):
@@ -185,9 +235,12 @@ class FlopsReport(Report):
 
     @property
     def summary(self) -> str:
-        """The FLOPs of each pass."""
+        """The MFU of a training run, or the FLOPs of each pass."""
+        if self.mfu is not None:
+            rate = f"{self.mfu.tokens_per_second:,.0f} tokens/s on {format_count(self.mfu.gpus, 'GPU')}"
+            return f"{self.model.name}, {self.request.context:,} tokens: MFU {self.mfu.by['exact'].mfu:.2%} at {rate}"
         passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
-        found = ", ".join(f"{name} {format_si(n)}FLOP" for name, n in passes)
+        found = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
         return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {found}"
 
     def html_tables(self) -> Iterable[str]:
@@ -288,9 +341,9 @@ def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass]
     for x, n in stack.distinct():
         key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in list_matmuls(x, passes[0]))
         found.setdefault(key, []).append((x, int(n)))
-    for alike in found.values():
-        indices, times = layer_ranges(stack, {id(x) for x, _ in alike}), sum(n for _, n in alike)
-        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(alike[0][0], passes, batch))
+    for group in found.values():
+        indices, times = layer_ranges(stack, {id(x) for x, _ in group}), sum(n for _, n in group)
+        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(group[0][0], passes, batch))
 
 
 def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:

@@ -27,7 +27,7 @@ _APPROACH_2 = (
     (400e6, 1.84e19), (1e9, 1.20e20), (10e9, 1.32e22), (67e9, 6.88e23), (175e9, 4.54e24),
     (280e9, 1.18e25), (520e9, 4.19e25), (1e12, 1.59e26), (10e12, 1.75e28),
 )  # fmt: skip
-"""The same of their table A3."""
+"""The same data from their table A3."""
 
 
 class ScalingLaw(Record):
@@ -49,7 +49,7 @@ class ScalingLaw(Record):
         return self._solve(lambda n: n + self.curve(n), log(flops / 6))
 
     def for_tokens(self, tokens: float) -> float:
-        """The size for which so many tokens are optimal."""
+        """The compute-optimal model size for this number of tokens."""
         return self._solve(self.curve, log(tokens))
 
     def extrapolates(self, parameters: float) -> bool:
@@ -81,7 +81,7 @@ def _interpolate_table(rows: tuple[tuple[float, float], ...]) -> Callable[[float
 
 
 def parametric(A: float, B: float, alpha: float, beta: float) -> Callable[[float], float]:
-    """Where E + A/N^alpha + B/D^beta is least for a given N·D: alpha·A/N^alpha = beta·B/D^beta."""
+    """The minimum of E + A/N^alpha + B/D^beta for a given N·D: alpha·A/N^alpha = beta·B/D^beta."""
     return lambda x: (log(beta * B / (alpha * A)) + alpha * x) / beta
 
 

@@ -8,15 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.blocks import Decoder, Embedding, Layer, ProjectedEmbedding
+from ...core.blocks import Attention, Decoder, Embedding, LatentAttention, Layer, ProjectedEmbedding
 from ...core.errors import LlamathError
-from ...core.expr import Dim
+from ...core.expr import Dim, product
 from ...core.forward_pass import AttentionWindow, ForwardPass
+from ...core.mixers import RecurrentMixer
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
-from ...core.tree import Block, fold_blocks
+from ...core.tree import Block, Weight, fold_blocks
 from . import GraphBuilder, Operation
 from .layer_steps import layer_steps as layer_steps
+
+MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
+"""The mistaken product."""
+
+
+class AttentionWiring(Record):
+    """The heads of a model's first attention layer, and its output projection."""
+
+    heads: Dim
+    joined: Dim  # elements of all heads for one token
+    matrix: Weight
+    width: Dim
+    context: int | None
+    learned: Weight | None  # learned position embeddings, the only weight that depends on the context length
+    states: bool  # whether recurrent states mix tokens, too
+
+    @property
+    def mistaken_size(self) -> Dim | None:
+        """Heads × width × context × width: the size if all positions of full-width heads entered one dense layer at once."""
+        return None if self.context is None else product((self.heads, self.width, Dim("context", self.context), self.width))
+
+
+def attention_wiring(tree: Decoder) -> AttentionWiring | None:
+    """Return the wiring of the first attention layer; None for a model without attention."""
+    found = next((x.block for x in fold_blocks(tree) if isinstance(x.block, (Attention, LatentAttention))), None)
+    if found is None:
+        return None
+    size = found.head_dim if isinstance(found, Attention) else found.v_dim
+    heads = Dim.const(found.heads)
+    return AttentionWiring(
+        heads=heads,
+        joined=heads * size,
+        matrix=found.o.weight,
+        width=Dim.const(tree.width),
+        context=tree.context if tree.positions is None else int(tree.positions.weight.shape[0]) - tree.positions.offset,
+        states=any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(tree)),
+        learned=None if tree.positions is None else tree.positions.weight,
+    )
+
 
 HIDDEN_STATES = "x"
 """The input of each part: the output of the previous part."""

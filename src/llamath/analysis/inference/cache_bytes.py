@@ -21,7 +21,7 @@ KV_DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "Q8_0", "Q5_1", "
 
 
 class CacheSpec(Record):
-    """What one kind of layer caches: `rows` for each token of the last `window` tokens, and states whose size is fixed."""
+    """The cache of one kind of layer: `rows` for each token of the last `window` tokens, and states whose size is fixed."""
 
     kind: str
     layers: int = 1

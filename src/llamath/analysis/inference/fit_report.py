@@ -31,7 +31,7 @@ MAX_TP, MAX_PP = 256, 1024
 
 
 class _FitAlternative(Record):
-    """One change with which the model would fit, and the memory of the fullest GPU with it."""
+    """One change with which the model would fit, and the memory of the most loaded GPU with it."""
 
     change: str  # as an option of the command line
     what: str
@@ -81,7 +81,7 @@ class FitReport(Report):
 
     @property
     def total(self) -> int:
-        """The memory of the fullest GPU."""
+        """The memory of the most loaded GPU."""
         return max(x.total for x in self.stages)
 
     @property
@@ -107,9 +107,10 @@ class FitReport(Report):
 
     @property
     def summary(self) -> str:
-        """The verdict with the memory of the fullest GPU."""
+        """The verdict with the memory of the most loaded GPU."""
         total, memory = format_giga(self.total, 2**30), format_giga(self.gpu.memory, 2**30)
-        return f"{'fits' if self.fits else 'does not fit'}: {total} of {memory} GiB on {gpus_option(self.count, self.gpu)}"
+        verdict = "fits" if self.fits else "does not fit"
+        return f"{self.model.name}, {self.context:,} tokens: {verdict}, {total} of {memory} GiB on {gpus_option(self.count, self.gpu)}"
 
     def html_tables(self) -> Iterable[str]:
         """The parts of the memory of each stage."""
@@ -265,7 +266,7 @@ def _other_gpus(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterat
 
 
 def _max_memory(calculator: MemoryCalculator, gpu: Device, count: int, context: int | None = None) -> int | None:
-    """Return the memory of the fullest GPU; None if the model cannot be split over that many."""
+    """Return the memory of the most loaded GPU; None if the model cannot be split over that many."""
     try:
         layout = choose_layout(calculator.tree, count, gpu.node)
     except LlamathError:

@@ -1,4 +1,4 @@
-"""`rank_gpus`: the GPUs of the catalogue that can run a model, in the smallest number that fits, smallest first."""
+"""`rank_gpus`: the GPUs of the catalog that can run a model, in the smallest number that fits, smallest first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RankedGPU(Record):
     device: Device
     count: int
     layout: Layout
-    total: int  # bytes on the fullest of them
+    total: int  # bytes on the most loaded of them
     max_context: int  # at most the ranking's `limit`
     whole_context: bool  # whether the limit fits
     decode_ceiling: float  # tokens a second at the ranking's context
@@ -71,7 +71,7 @@ class GPURanking(Report):
     def summary(self) -> str:
         """The smallest GPUs that fit."""
         if not self.gpus:
-            return f"{self.model.name}: fits no GPU of the catalogue, not even {NODE_COUNTS[-1]} in a node"
+            return f"{self.model.name}: fits no GPU of the catalog, not even {NODE_COUNTS[-1]} in a node"
         names = format_list((gpus_option(x.count, x.device) for x in self.gpus), 3)
         return f"{self.model.name}: fits {names}, {format_count(self.batch, 'sequence')} of {format_count(self.context, 'token')} each"
 

@@ -97,7 +97,7 @@ class ShardedModel:
         return [self._stage_memory(i, context, batch) for i in range(len(self.stages))]
 
     def max_memory(self, context: int, batch: int) -> int:
-        """Return the memory of the fullest GPU."""
+        """Return the memory of the most loaded GPU."""
         return max(x.total for x in self.stage_memory(context, batch))
 
     def _stage_memory(self, i: int, context: int, batch: int) -> StageMemory:

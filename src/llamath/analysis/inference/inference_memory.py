@@ -11,18 +11,70 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES, find_dtype
 from ...checkpoint.quantization.schemes import format_of_config, parse_weight_format
+from ...core.blocks import Decoder, Linear, MoE
 from ...core.errors import LlamathError
-from ...core.expr import Dim
+from ...core.expr import Dim, product, total
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
+from ...core.tree import Block, Stack
 from ..memory_line import MemoryLine, overhead_line
 from .cache_bytes import CachePart, KVCacheSize, conv_state_bytes, kv_cache_size, parse_kv_dtype
-from .peak_activations import PeakActivations, peak_activations
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
 
 if TYPE_CHECKING:
     from ...model import Model
+
+
+class PeakActivations(Record):
+    """The elements that are held for each token at the peak, and the branch where it occurs."""
+
+    width: Dim
+    branch: str
+
+
+def peak_activations(tree: Decoder) -> PeakActivations:
+    """Return the peak over all branches of all layers."""
+    d = Dim.const(tree.width)
+    found = [PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
+    return max(found, key=lambda x: int(x.width), default=PeakActivations(width=d, branch="embed"))
+
+
+def _branches(layers: Stack) -> Iterator[tuple[str, Dim]]:
+    for layer, _ in layers.distinct():
+        for name, child in layer.children:
+            if isinstance(child, Block):
+                yield name, _branch_activations(child)
+
+
+def _branch_activations(block: Block) -> Dim:
+    """Return the elements that a branch holds for each token besides the rows of the model's width."""
+    if isinstance(block, MoE):
+        return _mixture(block)
+    linears = list(_linears(block))
+    if not linears:
+        return Dim.const(0)
+    last = linears[-1].weight.shape
+    return total((*(x.weight.shape[0] for x in linears[:-1]), last[1]))
+
+
+def _mixture(block: MoE) -> Dim:
+    """Return the elements of the token copies and of the experts, or those of the shared expert, whichever are more."""
+    live = block.experts.active or 1
+    ((expert, _), *_) = block.experts.distinct()
+    reads = next(_linears(expert)).weight.shape[1]
+    routed = total((product((live, total((reads, _branch_activations(expert))))), block.router.weight.shape[0]))
+    shared = _branch_activations(block.shared) if block.shared is not None else Dim.const(0)
+    return routed if routed >= shared else shared
+
+
+def _linears(block: Block) -> Iterator[Linear]:
+    for _, child in block.children:
+        if isinstance(child, Linear):
+            yield child
+        elif isinstance(child, Block) and not isinstance(child, MoE):
+            yield from _linears(child)
+
 
 PREFILL_CHUNK = 2048
 """The default number of prompt tokens in one pass, as in llama.cpp (n_batch) and vLLM (max_num_batched_tokens)."""
@@ -85,7 +137,7 @@ class _ContextMemory(Record):
 
 
 class MemoryLimit(Record):
-    """What fits within a limit: None stands for any number, 0 for none."""
+    """The largest context and batch within a memory limit: None stands for unlimited, 0 for none."""
 
     within: int  # bytes
     max_context: int | None
@@ -140,7 +192,7 @@ class WeightsReport(Report):
 
     @property
     def unknown(self) -> None:
-        """What only a family could tell."""
+        """Memory terms that need a known family."""
         return None
 
     @property

@@ -1,6 +1,6 @@
 """The time of collectives, from the bandwidth of the links inside a node and of the network between nodes.
 
-Ranks are numbered tensor-parallel first, then context, data and pipeline, so that the ranks that communicate most are neighbours
+Ranks are numbered tensor-parallel first, then context, data and pipeline, so that the ranks that communicate most are neighbors
 (Narayanan et al. 2021, arXiv:2104.04473); experts are distributed over the tensor, context and data ranks. Gathered data crosses the
 network once for all ranks of a node, as in a ring through every node.
 """

@@ -41,7 +41,7 @@ class _ServePlan(Record):
     layout: Layout
     replicas: int
     batch: int  # concurrent sequences of each replica
-    memory: int  # bytes on the fullest GPU
+    memory: int  # bytes on the most loaded GPU
     seconds: float  # lower bound on the time per output token
     rate: float  # upper bound on tokens per second per GPU
     bound: Bound

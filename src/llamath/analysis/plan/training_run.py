@@ -6,23 +6,111 @@ over the pairs that the mask admits, relative to the dense peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...core.errors import LlamathError
 from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...hardware import Device
 from ..flops.flop_count import train_flops
-from ..parallel_layout import Layout
+from ..memory_line import overhead_bytes
+from ..parallel_layout import Layout, PipelineStage
+from ..training.pipeline_schedule import in_flight_microbatches
 from ..training.training_memory import TrainingJob, TrainRequest
+from ..training.zero_states import PersistentState, persistent_lines, zero3_gather_buffers
 from .microbatch_work import ACTIVATION_PASSES, ATTENTION_EFFICIENCY, MATMUL_EFFICIENCY, MicrobatchCosts, achieved_rates
 from .network import LINK_EFFICIENCY, network_of
-from .plan_memory import LayoutMemory
-from .step_time import DP_OVERLAP, StepTime, StepTimeModel
+from .step_time import DP_OVERLAP, DataParallelBytes, StepTime, StepTimeModel, largest_stage
 
 if TYPE_CHECKING:
     from ...model import Model
+
+
+class _UnshardedState(NamedTuple):
+    """The elements on one GPU before expert parallelism and ZeRO, the bytes of a gradient, and the bytes moved to update one element."""
+
+    dense: int
+    experts: int
+    gradient: int
+    update: float
+
+
+Stages = Callable[[Layout], Sequence[PipelineStage]]
+
+
+class LayoutMemory:
+    """The memory of a training job under many layouts; `stages` returns the pipeline stages to compare."""
+
+    def __init__(self, job: TrainingJob, stages: Stages) -> None:
+        self.job, self._stages = job, stages
+        self._resident: dict[tuple[int, ...], PersistentState] = {}
+        self._static: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._moving: dict[tuple[object, ...], int] = {}
+        self._owned: dict[tuple[int, ...], _UnshardedState] = {}
+
+    def max_bytes(self, layout: Layout) -> int:
+        """Bytes on a GPU of the largest stage."""
+        return max(self._total_bytes(x, layout) for x in self._stages(layout))
+
+    def persistent_bytes(self, layout: Layout) -> int:
+        """Bytes that persist from step to step on that GPU: a lower bound for these degrees under the same ZeRO stage."""
+        return max(self._persistent_bytes(x, layout)[0] for x in self._stages(layout))
+
+    def _total_bytes(self, stage: PipelineStage, layout: Layout) -> int:
+        staying, whole = self._persistent_bytes(stage, layout)
+        moving = self._activation_bytes(stage, layout) + whole
+        return staying + moving + overhead_bytes(moving)
+
+    def _persistent_bytes(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
+        """Bytes of weights, gradients, master copy and optimizer states; and bytes of the weights that ZeRO-3 gathers."""
+        key = (stage.index, *_weight_split(layout), layout.replicas, layout.zero)
+        if key not in self._static:
+            resident = self._persistent_state(stage, layout)
+            lines = [x for found in persistent_lines(resident, layout).values() for x in found]
+            whole = zero3_gather_buffers(resident, self.job.with_layout(layout).layers(stage), layout) if layout.zero == 3 else []
+            self._static[key] = sum(x.bytes for x in lines), sum(x.bytes for x in whole)
+        return self._static[key]
+
+    def _persistent_state(self, stage: PipelineStage, layout: Layout) -> PersistentState:
+        key = (stage.index, *_weight_split(layout))
+        if key not in self._resident:
+            self._resident[key] = self.job.with_layout(layout).persistent_state(stage)
+        return self._resident[key]
+
+    def _activation_bytes(self, stage: PipelineStage, layout: Layout) -> int:
+        """Bytes of activations, logits and loss."""
+        flights = tuple(in_flight_microbatches(stage, layout))
+        key = (stage.index, *_weight_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
+        if key not in self._moving:
+            self._moving[key] = self.job.with_layout(layout).activation_bytes(stage)
+        return self._moving[key]
+
+    def data_parallel_bytes(self, layout: Layout) -> DataParallelBytes:
+        """Return the bytes that data parallelism communicates and the optimizer updates."""
+        key = layout.tp, layout.pp, layout.expert_tp, layout.interleave
+        if key not in self._owned:
+            self._owned[key] = self._unsharded_state(layout.replace(ep=1, zero=0))
+        found = self._owned[key]
+        numbers = found.dense, found.experts // layout.ep
+        shares = (layout.replicas, layout.expert_replicas) if layout.zero else (1, 1)
+        return DataParallelBytes(
+            weights=(numbers[0] * self.job.size, numbers[1] * self.job.size),
+            gradients=(numbers[0] * found.gradient, numbers[1] * found.gradient),
+            update=found.update * (numbers[0] / shares[0] + numbers[1] / shares[1]),
+        )
+
+    def _unsharded_state(self, layout: Layout) -> _UnshardedState:
+        resident = self.job.with_layout(layout).persistent_state(largest_stage(self._stages(layout)))
+        dense, experts = (sum(x.elements for x in resident.shards if bool(x.is_expert) == dealt) for dealt in (False, True))
+        sums = {name: sum(line.bytes for line in lines) for name, lines in persistent_lines(resident, layout).items()}
+        moved = sums["gradients"] + 2 * (sums["master"] + sums["optimizer"]) + sums["weights"]
+        return _UnshardedState(dense, experts, resident.gradient_bytes, moved / (dense + experts))
+
+
+def _weight_split(layout: Layout) -> tuple[int, ...]:
+    """The parts of a layout that decide which weights a GPU has."""
+    return layout.tp, layout.pp, layout.ep, layout.expert_tp, layout.interleave
 
 
 class TrainingRun(Record):

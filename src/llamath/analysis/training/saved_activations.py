@@ -87,7 +87,7 @@ def _saved_by_norm(block: Block | Stack | None, n: int, k: Kernels, heads: int =
     made = [SavedTensor("inputs of norms", whole, FP32, cut), statistics]
     if one.weight:
         scaled = FP32 if isinstance(one, RMSNorm) and one.offset else k.width
-        made.append(SavedTensor("normalised, before the scale", whole, scaled, cut, for_weight_gradient=True))
+        made.append(SavedTensor("normalized, before the scale", whole, scaled, cut, for_weight_gradient=True))
     return made
 
 

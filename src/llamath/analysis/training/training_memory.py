@@ -103,7 +103,7 @@ class AdapterTotals(Record):
 
 
 class _TrainingLimit(Record):
-    """What fits in the memory of a GPU."""
+    """The largest microbatch and sequence length that fit in the memory of a GPU."""
 
     within: int  # bytes
     fits: bool
@@ -146,7 +146,7 @@ class TrainReport(Report):
 
     @property
     def summary(self) -> str:
-        """The bytes on the fullest GPU, and whether they fit."""
+        """The bytes on the most loaded GPU, and whether they fit."""
         request = self.request
         what = f"adapters of rank {request.rank} on {request.dtype}" if self.adapter_totals else f"training in {request.dtype}"
         gpus = format_count(request.layout.gpus, "GPU")

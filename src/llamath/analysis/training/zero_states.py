@@ -20,7 +20,7 @@ Bytes = Callable[[WeightShard], int]
 
 
 class PersistentState(NamedTuple):
-    """What a GPU stores and trains."""
+    """The weights that a GPU stores and trains."""
 
     shards: list[WeightShard]  # of the model
     adapters: list[WeightShard] | None  # trained instead of the model; None: the model is trained
@@ -35,8 +35,8 @@ def persistent_lines(held: PersistentState, layout: Layout) -> dict[str, list[Me
     """Return the memory lines of each kind."""
     trained = [x for x in held.shards if not x.buffer] if held.adapters is None else held.adapters
 
-    def each(what: str, found: Sequence[WeightShard], size: Bytes, said: str, stage: int) -> MemoryLine:
-        return _line(what, found, size, said, layout if layout.zero >= stage else layout.replace(zero=0))
+    def each(what: str, found: Sequence[WeightShard], size: Bytes, note: str, stage: int) -> MemoryLine:
+        return _line(what, found, size, note, layout if layout.zero >= stage else layout.replace(zero=0))
 
     title, moments = held.optimizer.title, held.optimizer.formula.format(held.state_bytes)
     weights = [each("weights", held.shards, lambda x: _weight_bytes(x, held.weight_sizes), _weight_formula(held), 3)]
@@ -62,14 +62,14 @@ def _weight_formula(held: PersistentState) -> str:
     return f"N·{rates.pop():g}" if len(rates) == 1 else "Σ over the weights as stored"
 
 
-def _line(what: str, found: Sequence[WeightShard], size: Bytes, said: str, layout: Layout) -> MemoryLine:
+def _line(what: str, found: Sequence[WeightShard], size: Bytes, note: str, layout: Layout) -> MemoryLine:
     """One line for all copies; ZeRO shards dense weights over more ranks than experts."""
     sums = {dealt: sum(size(x) * x.copies for x in found if x.is_expert == dealt) for dealt in (False, True)}
     numbers = {dealt: sum(x.elements for x in found if x.is_expert == dealt) for dealt in (False, True)}
     ranks = {False: layout.replicas if layout.zero else 1, True: layout.expert_replicas if layout.zero else 1}
     parts = [f"{numbers[x]:,}" + (f"/{ranks[x]}" if ranks[x] > 1 else "") for x in (False, True) if numbers[x]]
     many = "experts " if numbers[True] and numbers[False] else ""
-    text = f"{said}, N = {parts[0]}" + (f" + {many}{parts[1]}" if len(parts) > 1 else "") if parts else said
+    text = f"{note}, N = {parts[0]}" + (f" + {many}{parts[1]}" if len(parts) > 1 else "") if parts else note
     return MemoryLine(what=what, bytes=sum(-(-sums[x] // ranks[x]) for x in sums), formula=text)
 
 

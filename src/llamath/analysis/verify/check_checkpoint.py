@@ -28,6 +28,7 @@ class VerifyReport(Report):
     model: Model
     checkpoint: OpenedCheckpoint
     verdict: Verdict
+    has_own_config: bool = True  # False: verified against another model than the config next to the files
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("ok=verdict.ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
@@ -75,7 +76,7 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
     verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
-    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict)
+    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
 
 
 def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
@@ -108,10 +109,10 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
 
 def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
     """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be read."""
-    from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
-
     if not checkpoint.tokenizer_files:
         return None, ""
+    from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
+
     path = checkpoint.tokenizer_files[0]
     try:
         return (count_json_tokens if path.endswith(".json") else count_model_tokens)(path), ""

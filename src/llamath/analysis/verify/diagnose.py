@@ -5,7 +5,7 @@ A cause is accepted if the tree built with it fits the file, not because a name 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,13 +13,14 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError, safe
 from ...core.expr import Dim
+from ...core.number_format import format_count
 from ...core.tree import fold
 
 Shape = tuple[int, ...]
 
 
 class Expectation(NamedTuple):
-    """What a config implies for a checkpoint's tensors, and how to rebuild the tree with other keys."""
+    """The consequences of a config for a checkpoint's tensors, and how to rebuild the tree with other keys."""
 
     tree: Decoder
     schemes: Sequence[Scheme]
@@ -150,12 +151,17 @@ def _wrong_key(
     if not mine:
         return None
     changes[key] = value
-    where = " and ".join(dict.fromkeys(safe(x.kind) for x in mine))
+    where = _join(dict.fromkeys(safe(x.kind) for x in mine))
     message = f"{where}{_layers(expectation.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
     names = tuple(name for group in mine for name in group.names)
     return _Diagnosis(
         "shape", message, f"either the config or the file belongs to another model; {key}={value} describes this file", names
     ), set(names)
+
+
+def _join(kinds: Iterable[str]) -> str:
+    *first, last = kinds
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _candidates(letters: Mapping[str, str], groups: Sequence[_ShapeMismatch]) -> Iterator[tuple[str, int]]:
@@ -189,5 +195,5 @@ def _layers(tree: Decoder, groups: Sequence[_ShapeMismatch]) -> str:
 def _unexplained(group: _ShapeMismatch) -> _Diagnosis:
     """Return a diagnosis of shapes that no cause explains."""
     transposed = "; it is stored transposed" if group.found == tuple(reversed(group.shape)) and group.found != group.shape else ""
-    many = f" ({len(group.names)} tensors)" if len(group.names) > 1 else ""
-    return _Diagnosis("shape", f"{safe(group.names[0])}{many} is {group.text}{transposed}", "", group.names)
+    many = f" and {format_count(len(group.names) - 1, 'other tensor')}" if len(group.names) > 1 else ""
+    return _Diagnosis("shape", f"{safe(group.names[0])}{many} {'are' if many else 'is'} {group.text}{transposed}", "", group.names)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
-from ...checkpoint.open import missing_shards_note
-from ...core.number_format import format_bytes, format_count
+from ...checkpoint.open import missing_shards_note, packings_of
+from ...core.number_format import format_count
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
     from ...checkpoint.quantization.packed_tensors import Packing
 
-_PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
-"""Dtypes of which no packing consists."""
 _MAX_METADATA_CHARS = 1000
 """A longer metadata value is cut."""
 _MAX_SORTED_PARTS = 32
 """The parts of a name by which it is sorted."""
 _INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
-"""A matrix of at least so many integers is likely to be a packed weight."""
+"""A matrix of at least this many integers is likely to be a packed weight."""
 
 
 class TensorRow(NamedTuple):
@@ -103,11 +101,13 @@ class _TensorEntries(Record):
         columns, packings = self.listing.manifest.columns, self.listing.packings
         files = [x.name for x in self.listing.files]
         elements = {shape: prod(shape) for shape in set(columns.shape)}
-        keys = ("name", "dtype", "shape", "elements", "bytes", "file", "offset")
         counts, sizes = map(elements.__getitem__, columns.shape), map(sub, columns.end, columns.start)
         places = map(files.__getitem__, columns.file)
         rows = zip(columns.name, columns.dtype, columns.shape, counts, sizes, places, columns.start, strict=True)
-        entries: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in rows]
+        entries: list[dict[str, Any]] = [
+            {"name": name, "dtype": dtype, "shape": shape, "elements": n, "bytes": size, "file": file, "offset": offset}
+            for name, dtype, shape, n, size, file, offset in rows
+        ]
         if packings:
             for entry in entries:
                 if (packing := packings.get(entry["name"])) is not None:
@@ -153,7 +153,7 @@ class Listing(Report):
         """The format and the totals."""
         files, tensors = format_count(len(self.files), "file"), format_count(self.total.tensors, "tensor")
         at_least = "" if self.known else "at least "
-        sizes = f"{at_least}{format_count(self.total.parameters, 'parameter')}, {format_bytes(self.total.bytes)}"
+        sizes = f"{at_least}{format_count(self.total.parameters, 'parameter')}, {self.total.bytes:,} bytes"
         return f"{self.manifest.format}, {files}, {tensors}, {sizes}"
 
     def html_tables(self) -> Iterable[str]:
@@ -182,7 +182,7 @@ class Listing(Report):
 def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
     """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
     columns = manifest.columns
-    codes = find_packings(manifest, quantization)
+    codes = packings_of(manifest, quantization)
     sharing, again = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     rows = tuple(_rows(manifest, columns, codes, again))
     coded = [x for x in rows if x.kind]
@@ -200,15 +200,6 @@ def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = No
         metadata=dict(_metadata(manifest.metadata)),
         notes=tuple(_notes(manifest, columns, rows)),
     )
-
-
-def find_packings(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
-    """Return the packings of tensors by name; if no dtype suggests any, the module for them is not imported."""
-    if _PLAIN_DTYPES.issuperset(manifest.columns.dtype):
-        return {}
-    from ...checkpoint.quantization.schemes import find_packings
-
-    return find_packings(manifest.tensors, quantization)
 
 
 def _stored_elements(x: Tensor) -> int:

@@ -15,12 +15,11 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, TensorsByName
 from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
+from ...checkpoint.open import packings_of
 from ...core.errors import FormatError, safe
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
-from ..count.name_folding import fold_names
 from .diagnose import Expectation, Shape, diagnose
-from .listing import find_packings
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.packed_tensors import Packing
@@ -69,7 +68,7 @@ def verify_tensors(
     expectation: Expectation, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
 ) -> Verdict:
     """Compare a checkpoint's tensors with those that its config implies; `quantization` is the config's section on packed weights."""
-    columns, codes = manifest.columns, find_packings(manifest, quantization)
+    columns, codes = manifest.columns, packings_of(manifest, quantization)
     stands = {x.weight: x for x in codes.values() if x.role == "values"}
     found: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
     twice = len(found) < len(columns.name)
@@ -276,5 +275,7 @@ def _padding(expectation: Expectation) -> Iterator[Finding]:
 
 def _some(names: Sequence[str], most: int = 3) -> str:
     """Return the first few names, folded over their numbers."""
+    from ..count.name_folding import fold_names
+
     patterns = [safe(pattern, 100) for pattern, _ in fold_names(names[:2000])]
     return format_list(patterns, most)

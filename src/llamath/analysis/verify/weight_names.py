@@ -15,7 +15,7 @@ from ...model import Model
 
 _LAYOUT_DESCRIPTIONS = {
     "flip": "transposed: stored [in, out]",
-    "rotary": "rows of each head reordered from halves to neighbouring pairs",
+    "rotary": "rows of each head reordered from halves to neighboring pairs",
     "heads": "interleaved by key/value head",
     "rows": "interleaved row by row",
     "split": "the heads are an axis of their own",
@@ -29,7 +29,7 @@ _LAYOUT_DESCRIPTIONS = {
 """The keywords of `Scheme.layouts`, explained."""
 
 WHY_ROTARY = (
-    "q and k are rotated by position, v is not: Meta's code and llama.cpp's llama rotate neighbouring rows (2i, 2i+1) of a head, "
+    "q and k are rotated by position, v is not: Meta's code and llama.cpp's llama rotate neighboring rows (2i, 2i+1) of a head, "
     "HF's code rotates row i with row i + h/2, so the rows of q and k are permuted and those of v are not"
 )
 

@@ -108,8 +108,8 @@ def join(shards: Sequence[Manifest]) -> Manifest:
     for key, given in {"split.count": len(shards), "split.no": None, "split.tensors.count": len(tensors)}.items():
         for index, shard in enumerate(shards):
             expected = index if given is None else given
-            if (said := shard.metadata.get(key)) != expected:
-                raise _part_error(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {said}")
+            if (value := shard.metadata.get(key)) != expected:
+                raise _part_error(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {value}")
     seen = set[str]()
     for index, shard in enumerate(shards):
         names = {tensor.name for tensor in shard.tensors}

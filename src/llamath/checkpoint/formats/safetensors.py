@@ -35,8 +35,8 @@ def read(source: Source) -> Manifest:
     name = safe(source.name)
     length = int.from_bytes(source.read(0, 8), "little")
     if length > source.size - 8:
-        said = f"{name}: expected a header of {length:,} bytes, found only {source.size - 8:,}"
-        raise FormatError("header_length", said, hint=SHORTER)
+        message = f"{name}: expected a header of {length:,} bytes, found only {source.size - 8:,}"
+        raise FormatError("header_length", message, hint=SHORTER)
     if length > LIMIT:
         raise FormatError("header_length", f"{name}: expected a header of at most {LIMIT:,} bytes, found {length:,}")
     header, metadata = _header(source.read(8, length), name)

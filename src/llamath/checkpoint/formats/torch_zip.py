@@ -55,7 +55,7 @@ class Archive:
         entries = list(_parse_entries(directory, count))
         starts = _data_starts(source, entries, end)
         self.folder = _top_folder(entries)
-        self.summed = any(entry.crc for entry in entries)  # all 0 if torch was told to write no checksums
+        self.summed = any(entry.crc for entry in entries)  # all 0 if torch wrote no checksums
         cut = len(self.folder) + 1
         self.members = {
             name: Member(name, start, entry.size, entry.crc)

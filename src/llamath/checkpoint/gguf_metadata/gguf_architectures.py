@@ -30,9 +30,9 @@ class Architecture(Record):
 
 
 _UNSCALED_LAYERS = {"gemma2": 46, "gemma3": 62}
-"""The 27B models, recognised by their number of layers, scale scores by the embedding length per head, in llama.cpp as in Google's code."""
+"""The 27B models, recognized by their number of layers, scale scores by the embedding length per head, in llama.cpp as in Google's code."""
 _MAVERICK_EXPERTS = 128
-"""Llama 4 with this many experts (Maverick) has no norms on queries and keys; llama.cpp recognises it by that number."""
+"""Llama 4 with this many experts (Maverick) has no norms on queries and keys; llama.cpp recognizes it by that number."""
 
 
 def _minicpm(h: GGUFHeader) -> _ConfigKeys:

@@ -56,8 +56,8 @@ def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
     with _open_folder(text, limits) as found:
         if found.file.endswith(".json"):
             return found.folder.json(found.file), found.folder.path(found.file)
-        if beside := _find_config(found.folder):
-            return beside[1], found.folder.path(beside[0])
+        if config := _find_config(found.folder):
+            return config[1], found.folder.path(config[0])
         raise ConfigError(f"{safe(found.folder.name)} has neither {' nor '.join(CONFIG_FILES)}")
 
 

@@ -1,1 +1,1 @@
-"""Quantization schemes: how packed weights are detected, laid out, sized and unpacked."""
+"""Quantization schemes: how packed weights are detected, stored, sized and unpacked."""

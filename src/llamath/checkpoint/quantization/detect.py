@@ -1,4 +1,4 @@
-"""Detection of packed weights by scheme: which stored tensors make up a weight of which shape, told from names, dtypes and shapes.
+"""Detection of packed weights by scheme: which stored tensors make up a weight of which shape, inferred from names, dtypes and shapes.
 
 The layouts are those of AutoAWQ (GEMM, GEMV, GEMV-fast), AutoGPTQ and GPTQModel, Marlin, bitsandbytes, transformers' FP8 and MXFP4,
 NVIDIA ModelOpt, compressed-tensors, MLX, BitNet and ggml's block types. A name alone proves nothing: shapes and dtypes must agree. What

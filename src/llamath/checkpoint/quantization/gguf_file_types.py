@@ -112,13 +112,13 @@ class _Position(NamedTuple):
 
     @property
     def gets_more_bits(self) -> bool:
-        """Whether it gets more bits: the first and the last eighth, and every third between."""
+        """Whether a layer gets more bits: the first and the last eighth, and every third between."""
         eighth = self.n // 8
         return self.i < eighth or self.i >= 7 * self.n // 8 or (self.i - eighth) % 3 == 2
 
     @property
     def is_in_first_eighth(self) -> bool:
-        """Whether it is in the first eighth."""
+        """Whether a layer is in the first eighth."""
         return self.i < self.n // 8
 
 

@@ -1,4 +1,4 @@
-"""The table of quantization schemes: for each, how it is declared, detected, laid out, sized and dequantized.
+"""The table of quantization schemes: how each is declared, detected, stored, sized and dequantized.
 
 A row of `SCHEMES` is everything that is known about one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
 `parse_weight_format` parses what users write, and `format_of_config` reads a `quantization_config`. The code that dequantizes is in
@@ -45,7 +45,7 @@ class WeightFormat(Record):
 
 
 class _ScaleLayout(Record):
-    """What is stored for a matrix besides its values, in elements."""
+    """The elements stored for a matrix in addition to its values, such as scales."""
 
     name: str
     elements: _MatrixFunction
@@ -337,6 +337,8 @@ WEIGHT_FORMATS = (
     *(f"{x.lower()}-pure" for x in _PURE_TYPES),
 )
 """All names that `parse_weight_format` knows, without parameters."""
+_FOUR_BITS = ("q4_k_m", "awq", "gptq", "bnb-nf4")
+"""Schemes to suggest for names that only say 4 bits."""
 
 
 def parse_weight_format(name: str) -> WeightFormat:
@@ -354,7 +356,7 @@ def parse_weight_format(name: str) -> WeightFormat:
         return WeightFormat(name=word, unpacked_dtype="F32", gguf_file_type=word[:-5].upper(), is_pure=True)
     if found := _GROUPED.fullmatch(word):
         return _grouped_format(word, found[1], int(found[2] or 4), int(found[3] or 128))
-    near = nearest(word, WEIGHT_FORMATS)
+    near = _FOUR_BITS if word in ("int4", "4bit", "4-bit", "q4") else nearest(word, WEIGHT_FORMATS)
     known = "known: bf16, fp16, fp32, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q8_0, q4_k_m, …"
     hint = f"did you mean {', '.join(near)}?" if near else known
     raise LlamathError(f"unknown dtype or quantization scheme {safe(repr(name), 60)}", hint=hint)

@@ -1,4 +1,4 @@
-"""Where the steps of a block stand in a picture: rows by how many steps come before, lanes side by side, and the way of every edge.
+"""The layout of a block diagram: rows by dependency depth, lanes for parallel branches, and routed edges.
 
 A step stands under what it reads; a step that reads several stands in the leftmost lane that is free down to it, and the others come in
 from theirs. What is added to the stream keeps to the left, as the residual arm.
@@ -31,12 +31,12 @@ class Layout(Record):
 
     @property
     def height(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return 1 + max(self.rows.values())
 
     @property
     def width(self) -> int:
-        """How many lanes there are."""
+        """The number of lanes."""
         return 1 + max(*self.lanes.values(), *(x.lane for x in self.edges))
 
 

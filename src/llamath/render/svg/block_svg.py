@@ -20,8 +20,8 @@ FOLLOW, SMALL = 6, 11
 _BEHIND = 4
 """By how much the other experts show behind one."""
 GROUPS = 8
-"""So many groups of heads are drawn, with at most so many heads each."""
-COLOURS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
+"""Limits: groups of heads, and heads per group."""
+COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
 Point = tuple[float, float]
 
 
@@ -55,28 +55,28 @@ class _Picture:
         return TOP + gap * _PITCH + BOX + LABEL + 5 + (mine * 5) % (BUS - 8)
 
     def foot(self, name: str) -> float:
-        """Where the edges of a step leave it."""
+        """The height at which edges leave a step."""
         return self.at(name)[1] + (14 if self.round(name) else BOX / 2)
 
     def head(self, name: str) -> float:
-        """Where edges come in from above."""
+        """The height at which edges enter a step."""
         return self.at(name)[1] - (14 if self.round(name) else BOX / 2 + (2 * _BEHIND if "{e}" in name else 0))
 
     def round(self, name: str) -> bool:
-        """Whether it is drawn as a circle: sums, and what comes from outside."""
+        """Whether a step is drawn as a circle: sums and inputs."""
         return name not in self.steps or self.steps[name].kind == "add"
 
 
 def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
-    """The layer asked for, or the kind of which there are most."""
+    """The requested layer, or the most frequent kind."""
     stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
     p = _Picture(stage, model.tree.width)
-    which = f"layer {stage.layer}" + (f" (alike: {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
+    which = f"layer {stage.layer}" + (f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
-    said = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
+    label = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
     legend = _legend(p, walk, model)
     size = (p.width, p.height + 20 * len(legend))
-    return document(size, title, said, _shapes(p, walk, title, legend))
+    return document(size, title, label, _shapes(p, walk, title, legend))
 
 
 def _shapes(p: _Picture, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
@@ -96,8 +96,8 @@ def _shapes(p: _Picture, walk: Walkthrough, title: str, legend: list[str]) -> It
         yield from _step(p, name)
     for scores in p.groups:
         yield from _heads(p, scores)
-    for i, said in enumerate(legend):
-        yield text((EDGE, p.height + 4 + 20 * i), said, "faint", size=12)
+    for i, label in enumerate(legend):
+        yield text((EDGE, p.height + 4 + 20 * i), label, "faint", size=12)
 
 
 def _edge(p: _Picture, edge: Edge) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _edge(p: _Picture, edge: Edge) -> Iterator[str]:
 
 
 def _before(p: _Picture, edge: Edge) -> int:
-    """How many others come in from the side before this one."""
+    """The number of side inputs before this one."""
     side = [x for x in p.plan.edges if x.target == edge.target and not x.arm and p.across(x.lane) != p.at(x.target)[0]]
     return side.index(edge)
 
@@ -131,7 +131,7 @@ def _step(p: _Picture, name: str) -> Iterator[str]:
     if step is None:
         yield _ring((x, y), "from the layer before" if name == HIDDEN_STATES else name)
         yield text((x, y + 5), "x" if name == HIDDEN_STATES else "e", "ink", "middle", 14, bold=True)
-        yield text((x + 22, y + 4), "the stream" if name == HIDDEN_STATES else "told of each token", "faint", size=12)
+        yield text((x + 22, y + 4), "the stream" if name == HIDDEN_STATES else "per-layer input", "faint", size=12)
         shown = (
             f"[B, T, d] = [{p.steps[p.stage.steps[-1].name].shape[0]}, {p.stage.steps[-1].shape[1]}, {p.d}]"
             if name == HIDDEN_STATES
@@ -152,7 +152,7 @@ def _box(p: _Picture, step: Operation, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
     note = f"{step.name}: {step.description}; {_weights(step)}" + (f"; {int(step.flops):,} FLOPs" if int(step.flops) else "")
-    style = colour(p.steps, step)
+    style = step_color(p.steps, step)
     if "{e}" in step.name:
         yield from (_framed((left + _BEHIND * i, top - _BEHIND * i, wide, BOX), style) for i in (2, 1))
     yield _framed((left, top, wide, BOX), style, note)
@@ -160,12 +160,12 @@ def _box(p: _Picture, step: Operation, at: Point) -> Iterator[str]:
     yield text((left + 10, top + 19), cut(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
     if step.kind in ("scores", "softmax", "mix") and not step.weights:
         yield text((left + wide - 10, top + 19), "no weights", "ink", "end", SMALL)
-    for i, said in enumerate(_under(step, wide - 16)):
-        yield text((left + 10, top + 36 + 16 * i), said, size=12)
+    for i, label in enumerate(_under(step, wide - 16)):
+        yield text((left + 10, top + 36 + 16 * i), label, size=12)
 
 
 def _under(step: Operation, room: float) -> list[str]:
-    """What a box says under its name: its weights, and what it does, which has a line more without them."""
+    """The lines of a box under its name: its weights and its description, which gets another line without weights."""
     head = [f"{used(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
     most = int(room / (12 * 0.54))
     lines = wrap(step.description, indent="", width=most)
@@ -178,15 +178,15 @@ def _weights(step: Operation) -> str:
     return f"weights {used(step.weights)}, {step.parameters:,} parameters" if step.weights else "no weights"
 
 
-def colour(steps: Mapping[str, Operation], step: Operation) -> str:
+def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
     """By kind, else by the group of its weights, else as what it reads."""
-    if step.kind in COLOURS:
-        return COLOURS[step.kind]
+    if step.kind in COLORS:
+        return COLORS[step.kind]
     if "{e}" in step.name:
         return "experts"
     if step.weights:
         return step.weights[0].group or "other"
-    found = [colour(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
+    found = [step_color(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
     return next((x for x in found if x not in ("page", "embedding")), "other")
 
 
@@ -197,7 +197,7 @@ def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
 
 
 def _heads(p: _Picture, scores: Operation) -> Iterator[str]:
-    """Which query heads share a key and a value head."""
+    """Draw which query heads share a key and value head."""
     query, keys = (p.steps[name].shape for name in scores.inputs)
     H, K = int(query[2]), int(keys[2])
     x, y = p.width - EDGE - 216, p.at(scores.name)[1] - 6 - 10 * min(K, GROUPS)
@@ -211,8 +211,8 @@ def _heads(p: _Picture, scores: Operation) -> Iterator[str]:
         yield from (circle((x + 34 + 16 * j, top + 9), 5, "attention", "query head") for j in range(min(each, GROUPS)))
         if each > GROUPS:
             yield text((x + 36 + 16 * GROUPS, top + 13), "…", "faint")
-    said = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
-    yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + said, "faint", size=12)
+    label = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
+    yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + label, "faint", size=12)
 
 
 def _legend(p: _Picture, walk: Walkthrough, model: Model) -> list[str]:

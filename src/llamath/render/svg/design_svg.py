@@ -15,7 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 92, 560, 96, 490
 LIST = 596
 _SPOT = 4
 SHOWN = 12
-"""So many candidates have a number and a line beside the picture."""
+"""Candidates that get a number and a line next to the plot."""
 
 
 def design_svg(found: DesignReport) -> str:
@@ -23,11 +23,11 @@ def design_svg(found: DesignReport) -> str:
     target = found.request.target
     many = len(found.candidates)
     title = f"{target:,} parameters like {found.series.name}: {many} candidate{'s' * (many != 1)}"
-    said = "; ".join(f"{i}: {_said(x, target)}" for i, x in enumerate(found.ranked[:SHOWN], 1)) or "no candidate"
-    return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {said}.", _shapes(found, title))
+    label = "; ".join(f"{i}: {_candidate_text(x, target)}" for i, x in enumerate(found.ranked[:SHOWN], 1)) or "no candidate"
+    return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {label}.", _shapes(found, title))
 
 
-def _said(x: RankedDesign, target: int) -> str:
+def _candidate_text(x: RankedDesign, target: int) -> str:
     o = x.outer
     return f"{x.layers} layers, width {o.d}, ffn {x.ffn}, {o.H} heads, {o.K} KV, {_percent(x, target):+.2f} %"
 
@@ -54,8 +54,8 @@ def _shapes(found: DesignReport, title: str) -> Iterator[str]:
 
     yield from _axes(low, high, reach)
     best = min(len(found.candidates), SHOWN)
-    yield from (circle(at(x), 3, "line", _said(x, target)) for x in reversed(ranked[best:]))
-    yield from (circle(at(x), 6, "total", f"{i}: {_said(x, target)}") for i, x in reversed(list(enumerate(ranked[:best], 1))))
+    yield from (circle(at(x), 3, "line", _candidate_text(x, target)) for x in reversed(ranked[best:]))
+    yield from (circle(at(x), 6, "total", f"{i}: {_candidate_text(x, target)}") for i, x in reversed(list(enumerate(ranked[:best], 1))))
     yield from _numbers([at(x) for x in ranked[:best]])
     yield from _list(ranked[:best], target)
 
@@ -76,7 +76,7 @@ def _axes(low: float, high: float, reach: float) -> Iterator[str]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers on a logarithmic axis, eight at the most."""
+    """Round numbers on a logarithmic axis, at most eight."""
     step = 10 ** floor(log10(high - low)) if high > low else 1.0
     for factor in (0.1, 0.2, 0.5, 1, 2, 5):
         size = step * factor
@@ -87,25 +87,25 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _step(reach: float) -> float:
-    """A round step of which a few fit."""
+    """A round step such that a few ticks fit."""
     base = float(10 ** floor(log10(reach)))
     return next((base * x for x in (0.2, 0.5, 1.0) if reach / (base * x) <= 5), base)
 
 
 def _numbers(points: Sequence[tuple[float, float]]) -> Iterator[str]:
-    """A number beside each point, moved where another one is already; points on one spot have theirs together."""
+    """Labels of the points, moved where they would overlap; coinciding points share a label."""
     spots: dict[tuple[float, float], list[int]] = {}
     for i, (x, y) in enumerate(points, 1):
         spot = next((s for s in spots if abs(s[0] - x) < _SPOT and abs(s[1] - y) < _SPOT), (x, y))
         spots.setdefault(spot, []).append(i)
     taken: list[tuple[float, float, int]] = []
     for (x, y), numbers in spots.items():
-        said = ", ".join(map(str, numbers))
-        wide = 8 * len(said)
+        label = ", ".join(map(str, numbers))
+        wide = 8 * len(label)
         places = [(x + 9, y - 6), (x - 10 - wide, y - 6), (x + 9, y + 15), (x - 10 - wide, y + 15), (x - 4, y - 14), (x - 4, y + 22)]
         place = next((p for p in places if not any(_near(p, wide, q) for q in taken)), places[0])
         taken.append((*place, wide))
-        yield text(place, said, "ink", size=12, bold=True)
+        yield text(place, label, "ink", size=12, bold=True)
 
 
 def _near(place: tuple[float, float], wide: int, other: tuple[float, float, int]) -> bool:

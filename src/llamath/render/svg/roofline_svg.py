@@ -22,12 +22,12 @@ _PREFIXES = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"))
 
 
 class Point(NamedTuple):
-    """A pass on the roof, with what is said of it."""
+    """A pass as a point of the roofline, with its label."""
 
     speed: SpeedLimit
     style: str
     name: str
-    said: str
+    detail: str
 
 
 class Plane(NamedTuple):
@@ -37,7 +37,7 @@ class Plane(NamedTuple):
     y: tuple[int, int]
 
     def at(self, intensity: float, flops: float) -> tuple[float, float]:
-        """Where a value stands in the picture."""
+        """Return the pixel position of a value."""
         across = (log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
         up = (log10(flops) - self.y[0]) / (self.y[1] - self.y[0])
         return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)
@@ -57,8 +57,8 @@ def roofline_svg(model: Model, sizes: MemoryCalculator, found: FitReport) -> str
     across = floor(log10(min(spread)) - 0.15), ceil(log10(max(spread)) + 0.3)
     plane = Plane(across, (floor(log10(least) - 0.3), ceil(log10(over.peak) + 0.2)))
     title = f"{model.name} on {found.gpu.title}: the roofline of one GPU"
-    said = "; ".join(f"{x.name}: {x.said}" for x in points)
-    return document((WIDTH, HEIGHT), title, f"{said}. Ceilings, not predictions.", _shapes(model, found, plane, points))
+    detail = "; ".join(f"{x.name}: {x.detail}" for x in points)
+    return document((WIDTH, HEIGHT), title, f"{detail}. Ceilings, not predictions.", _shapes(model, found, plane, points))
 
 
 def _points(sizes: MemoryCalculator, found: FitReport) -> Iterator[Point]:
@@ -127,13 +127,13 @@ def _roof(found: FitReport, plane: Plane) -> Iterator[str]:
 
 
 def _marks(plane: Plane, points: list[Point]) -> Iterator[str]:
-    """Diamonds with two lines of text beside each; text that would cover other text is moved down, with a thin line to it."""
+    """Diamonds, each with two lines of text; text that would cover other text is moved down, with a thin line to it."""
     placed = [(*plane.at(x.speed.intensity, x.speed.flops / x.speed.seconds), x) for x in points]
     taken: list[tuple[float, float, float]] = []
     for x, y, point in sorted(placed, key=lambda one: one[:2]):
-        yield path([(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)], point.style, f"{point.name}: {point.said}")
+        yield path([(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)], point.style, f"{point.name}: {point.detail}")
     for x, y, point in sorted(placed, key=lambda one: (one[1], -one[0])):
-        wide = max(len(point.name), len(point.said)) * 12 * WIDE
+        wide = max(len(point.name), len(point.detail)) * 12 * WIDE
         left = min(x + 14, RIGHT - wide)
         top = first = y + (14 if left >= x + 14 else 26)
         while any(abs(top - other) < 36 and left < end and start < left + wide for other, start, end in taken):
@@ -144,4 +144,4 @@ def _marks(plane: Plane, points: list[Point]) -> Iterator[str]:
             yield line((x, top - 4), (left - 4, top - 4))
         yield rect((left - 3, top - 13, wide + 6, 33), "page")
         yield text((left, top), point.name, size=12, bold=True)
-        yield text((left, top + 16), point.said, "faint", size=12)
+        yield text((left, top + 16), point.detail, "faint", size=12)

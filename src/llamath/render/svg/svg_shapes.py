@@ -1,4 +1,4 @@
-"""SVG by hand: shapes and text as strings, every text escaped, colours for a light and a dark page, no font but the reader's own."""
+"""SVG by hand: shapes and text as strings, every text escaped, colors for a light and a dark page, no font but the reader's own."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def document(size: tuple[int, int], title: str, description: str, shapes: Iterab
             f'<desc id="desc">{escaped(description)}</desc>',
             "<style>",
             "text { font-family: system-ui, 'DejaVu Sans', sans-serif; font-size: 13px }",
-            *_colours(LIGHT, ""),
+            *_colors(LIGHT, ""),
             "@media (prefers-color-scheme: dark) {",
-            *_colours(DARK, "  "),
+            *_colors(DARK, "  "),
             "}",
             "</style>",
             rect((0, 0, width, height), "page"),
@@ -55,16 +55,16 @@ def document(size: tuple[int, int], title: str, description: str, shapes: Iterab
     )
 
 
-def _colours(theme: dict[str, str], indent: str) -> list[str]:
-    return [f"{indent}.{name} {{ fill: {colour} }}" for name, colour in theme.items()] + [f"{indent}.stroke {{ stroke: {theme['line']} }}"]
+def _colors(theme: dict[str, str], indent: str) -> list[str]:
+    return [f"{indent}.{name} {{ fill: {color} }}" for name, color in theme.items()] + [f"{indent}.stroke {{ stroke: {theme['line']} }}"]
 
 
-def text(at: tuple[float, float], said: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
+def text(at: tuple[float, float], content: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
     """A line of text; `at` is where its baseline starts, ends or has its middle."""
     weight = ' font-weight="600"' if bold else ""
     return (
         f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" class="{style}" text-anchor="{anchor}" style="font-size: {size}px"{weight}>'
-        f"{escaped(said)}</text>"
+        f"{escaped(content)}</text>"
     )
 
 
@@ -93,12 +93,12 @@ def line(a: tuple[float, float], b: tuple[float, float]) -> str:
     return f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" class="stroke" stroke-dasharray="2 3"/>'
 
 
-def fits(said: str, room: float, size: int = 13) -> bool:
+def fits(content: str, room: float, size: int = 13) -> bool:
     """Whether a text is no wider than this."""
-    return len(said) * size * WIDE <= room
+    return len(content) * size * WIDE <= room
 
 
-def cut(said: str, room: float, size: int = 13) -> str:
+def cut(content: str, room: float, size: int = 13) -> str:
     """A text made to fit, with an ellipsis."""
     most = int(room / (size * WIDE))
-    return said if len(said) <= most else f"{said[: max(most - 1, 0)]}…"
+    return content if len(content) <= most else f"{content[: max(most - 1, 0)]}…"

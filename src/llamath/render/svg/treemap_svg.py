@@ -28,9 +28,9 @@ def treemap_svg(model: Model) -> str:
     total = model.parameters.total
     tiles = _tiles(model)
     groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
-    said = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
+    label = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
     title = f"{model.name}: {total:,} parameters ({short_count(total)})"
-    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {said}.", _shapes(model, title, tiles, groups))
+    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {label}.", _shapes(model, title, tiles, groups))
 
 
 def _shapes(model: Model, title: str, tiles: list[_Tile], groups: list[str]) -> Iterator[str]:
@@ -44,16 +44,16 @@ def _shapes(model: Model, title: str, tiles: list[_Tile], groups: list[str]) -> 
             yield from _tile(tile, place, total)
     x, y = float(EDGE), HEIGHT + 16
     for name, size in zip(groups, sizes, strict=True):
-        said = f"{name} {_share(size, total)}"
-        wide = len(said) * 13 * WIDE + 36
+        label = f"{name} {_share(size, total)}"
+        wide = len(label) * 13 * WIDE + 36
         if x + wide > WIDTH:
             x, y = float(EDGE), y + 24
-        yield rect((x, y, 14, 14), _colour(name))
-        yield text((x + 20, y + 12), said)
+        yield rect((x, y, 14, 14), _color(name))
+        yield text((x + 20, y + 12), label)
         x += wide
 
 
-def _colour(group: str) -> str:
+def _color(group: str) -> str:
     return group if group in LIGHT else "other"
 
 
@@ -61,15 +61,15 @@ def _tile(tile: _Tile, box: Box, total: int) -> Iterator[str]:
     x, y, width, height = (box[0] + 1, box[1] + 1, max(box[2] - 2, 0.3), max(box[3] - 2, 0.3))
     many = f" × {tile.copies:,}" if tile.copies > 1 else ""
     note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
-    yield rect((x, y, width, height), _colour(tile.group), note)
+    yield rect((x, y, width, height), _color(tile.group), note)
     lines = [tile.name, f"{tile.shape}{many}", f"{short_count(tile.parameters)}, {_share(tile.parameters, total)}"]
     size = 13 if fits(lines[0], width - 12) else 11
     if not fits(lines[0], width - 8, size):
         return
-    for i, said in enumerate(lines):
-        if (i + 1) * 17 + 2 > height or not fits(said, width - 8, size):
+    for i, label in enumerate(lines):
+        if (i + 1) * 17 + 2 > height or not fits(label, width - 8, size):
             return
-        yield text((x + 6, y + 16 + 17 * i), said, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
+        yield text((x + 6, y + 16 + 17 * i), label, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
 
 
 def _tiles(model: Model) -> list[_Tile]:

@@ -18,9 +18,9 @@ def waterfall_svg(found: DiffReport) -> str:
     """Return the picture: a row for each total and each cause."""
     a, b = found.a, found.b
     title = f"{a.name} → {b.name}: {format_signed(found.delta)} parameters"
-    said = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in found.causes) or "nothing differs"
+    summary = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in found.causes) or "nothing differs"
     height = TOP + ROW * (len(found.causes) + 2) + 34
-    return document((WIDTH, height), title, f"From {found.total.a:,} to {found.total.b:,}: {said}. {METHOD}", _shapes(found, height))
+    return document((WIDTH, height), title, f"From {found.total.a:,} to {found.total.b:,}: {summary}. {METHOD}", _shapes(found, height))
 
 
 def _shapes(found: DiffReport, height: int) -> Iterator[str]:

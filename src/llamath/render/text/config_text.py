@@ -106,8 +106,8 @@ def _without_effect(keys: list[ConfigKey]) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     for x in keys:
         found.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}")
-    for why, said in found.items():
-        first, *rest = wrap(f"{', '.join(said)}: {why}", indent="    ")
+    for why, group in found.items():
+        first, *rest = wrap(f"{', '.join(group)}: {why}", indent="    ")
         yield from (first[2:], *rest)
 
 
@@ -145,7 +145,7 @@ def _width(args: ModelArgs) -> str:
 
 
 def format_value(value: object, limit: int) -> str:
-    """Return a value on one line: equal neighbours in a list as `5 × …`, long values cut."""
+    """Return a value on one line: equal neighbors in a list as `5 × …`, long values cut."""
     if isinstance(value, dict):
         return "{}" if not value else "1 key" if len(value) == 1 else f"{len(value)} keys"
     if not isinstance(value, (list, tuple)):

@@ -161,7 +161,7 @@ def _format_config_value(value: object, room: int) -> str:
 
 
 def _equal_parts(report: DiffReport) -> Iterator[str]:
-    """What does not differ, in one line."""
+    """Summarize the equal weights in one line."""
     same = report.same
     keys = format_count(len(same.config), "config key")
     if not report.weights and not report.config:

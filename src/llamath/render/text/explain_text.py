@@ -69,7 +69,7 @@ def _verdict(found: Explanation, x: Candidate) -> str:
 
 
 def _foot(found: Explanation) -> Iterator[str]:
-    """What was tried, and when an explanation counts."""
+    """The search space, and the threshold for an explanation."""
     where = f"from {safe(found.like, 60)}" if found.like else f"from {found.models} presets"
     lines = []
     if found.more:
@@ -79,7 +79,7 @@ def _foot(found: Explanation) -> Iterator[str]:
     else:
         lines.append(
             f"tried {where}: combinations of up to three changes. An explanation counts if it is at least {MIN_BITS_SAVED:g} bits shorter "
-            f"than the number itself ({log2(found.number):.0f} bits); listed are those within {LISTED_BITS:g} bits of the shortest"
+            f"than the number itself ({log2(found.number):.0f} bits); those within {LISTED_BITS:g} bits of the shortest are listed"
         )
     for line in lines:
         yield from map(dim, wrap(line, indent=""))

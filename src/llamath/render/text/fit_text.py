@@ -89,7 +89,7 @@ def _memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
 
 
 def _parts(report: FitReport) -> Iterator[str]:
-    """The parts of each stage in GiB; of many stages, those of the fullest and the emptiest GPU."""
+    """The parts of each stage in GiB; of many stages, those of the most and the least loaded GPU."""
     stages = list(report.stages)
     few = len(stages) <= _MAX_SHARES
     if not few:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ...analysis.flops.flops_report import MFU, FlopsReport, FlopsRow
 from ...analysis.flops.mfu import flops_by_convention
-from ...core.number_format import format_percent, format_ranges, format_si
+from ...core.number_format import format_flops, format_percent, format_ranges, format_si
 from ...model import Model
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, wrap
@@ -20,7 +20,7 @@ def flops_text(model: Model, report: FlopsReport) -> str:
     request, total = report.request, report.forward.total
     T, B = request.context or 0, request.batch
     tokens = f"{T:,} tokens" if B == 1 else f"{B:,} sequences of {T:,} tokens"
-    head = f"{model.name}: {_flops(total)} forward over {tokens}, {_flops(report.training.model)} to train on them"
+    head = f"{model.name}: {format_flops(total)} forward over {tokens}, {format_flops(report.training.model)} to train on them"
     lines = [bold(x) for x in wrap(head, indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     lines += [dim(x) for x in wrap(_attention(report), indent="")]
@@ -41,11 +41,6 @@ def conventions_text(report: FlopsReport) -> str:
     return "\n".join(lines[:-1])
 
 
-def _flops(n: int) -> str:
-    text = format_si(n)
-    return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"
-
-
 def _attention(report: FlopsReport) -> str:
     if not report.request.masked:
         return "attention over all query-key pairs, as plain matrix products compute them (--attention causal: masked pairs only)"
@@ -58,9 +53,9 @@ def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
     for row in report.rows:
         many, place = row.indices or row.times > 1, (row.section, row.indices, row.times)
         if many and place != placed:
-            alike = [x for x in report.rows if (x.section, x.indices, x.times) == place]
+            same_place = [x for x in report.rows if (x.section, x.indices, x.times) == place]
             label = f"{row.section} {format_ranges(row.indices)}" if row.indices else f"{row.times:,} {row.section}"
-            yield _line(label, f"× {row.times:,}", report, alike)
+            yield _line(label, f"× {row.times:,}", report, same_place)
         placed = place
         name = ("  " if many else "") + row.what + (" mixing" if row.mixing else "")
         yield _line(name, row.formula, report, [row])
@@ -138,7 +133,7 @@ def _intensity(report: FlopsReport) -> list[str]:
 
 
 def _used(mfu: MFU) -> list[str]:
-    peak = _flops(mfu.peak)[:-1]
+    peak = format_flops(mfu.peak)[:-1]
     head = f"{float(mfu.tokens_per_second):,.0f} tokens per second on {mfu.gpus:,} × {mfu.gpu}, {peak}/s each in {mfu.precision}"
     rows = [("convention", "FLOP/s per GPU", "MFU")]
     rows += [(name, format_si(Fraction(x.flops_per_second)), format_percent(Fraction(x.mfu))) for name, x in mfu.by.items()]

@@ -1,4 +1,4 @@
-"""The hardware catalogue on a terminal, and as CSV."""
+"""The hardware catalog on a terminal, and as CSV."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
         if x.formula:
             yield from map(dim, wrap(x.formula))
     if not total.exact:
-        yield from map(dim, wrap(f"{_ESTIMATE} depends on the implementation: the formula says whose", ""))
+        yield from map(dim, wrap(f"{_ESTIMATE} depends on the implementation, which the formula names", ""))
 
 
 def _mark(line: MemoryLine) -> str:
@@ -87,12 +87,12 @@ def _contexts(report: MemoryReport) -> Iterator[str]:
 
 
 def _limit(limit: MemoryLimit, report: MemoryReport) -> str:
-    within, most, batch = f"in {format_bytes(limit.within)}", limit.max_context, limit.max_batch
+    within, most, batch = format_bytes(limit.within), limit.max_context, limit.max_batch
     if most == 0:
         least = report.total - report.kv_cache - report.activations - report.logits
-        return f"{within}, not even one token fits: weights and overhead alone are {format_bytes(least)}"
+        return f"not even one token fits in {within}: weights and overhead alone are {format_bytes(least)}"
     own = report.model.tree.context
     tokens = "any number of tokens" if most is None else f"up to {format_count(most, 'token')}"
     beyond = f" (the model's own context is {own:,})" if own and (most is None or most > own) else ""
     sequences = "any number of sequences" if batch is None else f"up to {format_count(batch, 'sequence')}"
-    return f"{within} fit {format_count(report.batch, 'sequence')} of {tokens}{beyond}, or {sequences} of {report.context:,} tokens"
+    return f"{within} holds {format_count(report.batch, 'sequence')} of {tokens}{beyond}, or {sequences} of {report.context:,} tokens"

@@ -19,7 +19,7 @@ def names_text(report: NamesReport) -> str:
             shape = "" if stored.shape == x.shape else f"  {_format_shape(stored.shape)}"
             lines += _hanging(f"{scheme:5} {stored.name}{shape}", 2)
             lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
-            rotary = rotary or "neighbouring" in stored.transform
+            rotary = rotary or "neighboring" in stored.transform
     return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
 
 

@@ -35,7 +35,7 @@ def _table(report: ServeReport, top: int) -> Iterator[str]:
     table = fit_table(rows, right=range(9), drop=(8, 9))
     yield bold(table[0])
     yield from table[1:]
-    legend = f"sequences: concurrent, over all replicas; GiB on the fullest GPU, of {format_giga(report.device.memory, 2**30)}"
+    legend = f"sequences: concurrent, over all replicas; GiB on the most loaded GPU, of {format_giga(report.device.memory, 2**30)}"
     yield from map(dim, wrap(f"{legend}; ms: time per output token", ""))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def trace_json(model: Model, found: Trace, words: Words) -> dict[str, Any]:
-    """What `llamath trace --json` prints."""
+    """Return the output of `llamath trace --json`."""
     return {
         "model": model.name,
         "family": model.family.name,

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
-from ...analysis.graph.attention_wiring import MISTAKEN_PRODUCT, AttentionWiring, attention_wiring
-from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
+from ...analysis.graph.walkthrough import MISTAKEN_PRODUCT, AttentionWiring, Walkthrough, WalkthroughStage, attention_wiring
 from ...core.errors import safe
 from ...core.expr import Dim
-from ...core.number_format import format_percent, format_ranges, format_si, short_count
+from ...core.number_format import format_flops, format_percent, format_ranges, format_si, short_count
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
 
@@ -43,6 +42,13 @@ class Shown(NamedTuple):
 
 
 WHOLE = Shown()
+
+
+def trace_summary(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
+    """Return the pass in one line: its tokens and FLOPs, and the likeliest next token if there is a prompt."""
+    walk = found.following.walk if shown.then and found.following is not None else found.first.walk
+    likely = f", next token {words(found.top_tokens[0][0])} {found.top_tokens[0][1]:.1%}" if found.top_tokens else ""
+    return f"{safe(model.name)}: {_heading(found, shown.then)}, {format_flops(walk.flops)}{likely}"
 
 
 def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
@@ -183,7 +189,7 @@ def _next_token(found: Trace) -> list[str]:
     if found.following is not None:
         walk = found.following.walk
         steps = walk.layers[0].steps if walk.layers else ()
-        lines.append(bold(f"next token: {format_si(walk.flops)} FLOPs (--next shows all steps)"))
+        lines.append(bold(f"next token: {format_flops(walk.flops)} (--next shows all steps)"))
         lines += align([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
     if kept.tokens:
         states = any(x.kind == "state" for stage in found.first.walk.layers for x in stage.steps)

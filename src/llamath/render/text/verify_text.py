@@ -20,7 +20,8 @@ def verify_text(report: VerifyReport) -> str:
     size = sum(x.size for x in manifest.files)
     files = format_count(len(manifest.files), f"{manifest.format} file")
     what = f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, {verdict.scheme} names"
-    answer = "matches its config" if verdict.ok else "does not match its config"
+    expected = "its config" if report.has_own_config else model.name
+    answer = f"matches {expected}" if verdict.ok else f"does not match {expected}"
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {answer}", "")]
     lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
     total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"

@@ -217,7 +217,7 @@ def _is_fusable(layer: nn.Module) -> bool:
 
 
 def _is_plain_mlp(mlp: nn.Module | None) -> TypeGuard[MLP]:
-    """Whether it is exactly an MLP of linear layers."""
+    """Whether a module is exactly an MLP of linear layers."""
     return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
 
 

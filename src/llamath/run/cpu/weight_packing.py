@@ -19,7 +19,7 @@ _HEAD_SLICE_ROWS = 8192
 _BREAK_EVEN_TOKENS = 32
 """Generated tokens after which packing has saved about as much time as it took."""
 LONG_GENERATION = 128
-"""The same for matrices that are read nearly at memory bandwidth in their original layout."""
+"""The same limit for matrices that already reach nearly memory bandwidth in their original layout."""
 _SMALL_MATRIX = 1024
 """Matrices with at most this many rows or columns are read below memory bandwidth in their original layout."""
 
@@ -126,7 +126,7 @@ class LazyPackedLinear(CpuLinear):
 
 
 class SplitLinear(LazyPackedLinear):
-    """A lazily packed linear layer of so many rows that it is packed in slices."""
+    """A lazily packed linear layer with many rows, packed in slices."""
 
     def __init__(self, shared: PackedWeights, linear: Linear) -> None:
         self.linear = linear

@@ -1,7 +1,7 @@
 """Comparison of two models on the same tokens, module by module: where they first differ, and possible causes.
 
 One cause is checked on the weights: rows of q and k that were permuted for the rotary embedding once too often or not at all. Row i of a
-head forms a pair with row i + h/2 (Hugging Face) or with its neighbour (Meta, and llama.cpp's `llama`), so converters permute rows once.
+head forms a pair with row i + h/2 (Hugging Face) or with its neighbor (Meta, and llama.cpp's `llama`), so converters permute rows once.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _all_gather_outputs(y: Tensor, mesh: DeviceMesh, placements: Sequence[Placem
 
 
 class GatherHooks:
-    """Hooks around a module that needs all `size` channels, of which each rank has some and continues with the same."""
+    """Hooks around a module that needs all `size` channels, of which each rank computes a shard."""
 
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> None:
         self.mesh, self.placements, self.size = mesh, placements, size
@@ -118,7 +118,7 @@ class GatherHooks:
 
 
 class VocabParallelHooks:
-    """Hooks around a table of which this rank has the rows from `first` to `last`: other rows are zero here, and ranks are summed."""
+    """Hooks around a row-sharded lookup table; this rank has rows `first` to `last`: other rows are zero here; ranks are summed."""
 
     def __init__(self, mesh: DeviceMesh, size: int) -> None:
         self.first, self.last = shard_bounds(size, mesh.get_local_rank(), mesh.size())

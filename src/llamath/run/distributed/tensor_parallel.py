@@ -1,7 +1,7 @@
 """`parallelize`: tensor parallelism. Blocks declare which weights are sharded, and along which axis (`Block.cuts`).
 
 A sharded weight becomes a DTensor: it has the full shape, and each rank holds and computes with its shard. Heads are never divided; where
-there are more ranks than key/value heads, neighbouring ranks hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019,
+there are more ranks than key/value heads, neighboring ranks hold the same ones. The scheme is Megatron's (Shoeybi et al. 2019,
 arXiv:1909.08053): column-parallel, then row-parallel linear layers, with one all-reduce at the end of each branch.
 """
 
@@ -103,7 +103,7 @@ def _unsupported(module: Module, ranks: int) -> str:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
     small = next((rows for rows in tables if shard_bounds(rows, ranks - 1, ranks)[0] == rows), None)
-    return "" if small is None else f"a table of {small:,} rows on {ranks} ranks, of which some would have no rows"
+    return "" if small is None else f"a table of {small:,} rows on {ranks} ranks: some ranks would have no rows"
 
 
 def _sharded_modules(module: nn.Module, ctx: _ParallelContext) -> Iterator[Module]:

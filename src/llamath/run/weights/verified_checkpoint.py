@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analysis.verify.check_checkpoint import expectation_of
-from ...analysis.verify.listing import find_packings
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import LlamathError, safe
@@ -93,7 +92,7 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
     block = quantization.get("weight_block_size")
     block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
-    return scheme, StoredTensors(merged, find_packings(manifest, quantization), block)
+    return scheme, StoredTensors(merged, packings_of(manifest, quantization), block)
 
 
 def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analysis.verify.check_checkpoint import VerifyReport, expectation_of, verify_checkpoint
-from ...analysis.verify.listing import Listing, find_packings, list_tensors
+from ...analysis.verify.listing import Listing, list_tensors
 from ...analysis.verify.verify_tensors import Finding
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import StoredPart, StoredTensor
-from ...checkpoint.open import is_url, names_checkpoint
+from ...checkpoint.open import is_url, names_checkpoint, packings_of
 from ...core.errors import FormatError, safe
 from ...core.tree import Stack
 from ...embedded import named
@@ -185,7 +185,7 @@ def pieces(model: Checked) -> Iterator[Piece]:
 
 def _bytes(manifest: Manifest) -> Mapping[str, int]:
     """Group tensors by the name that each weight has unpacked."""
-    codes, columns = find_packings(manifest), manifest.columns
+    codes, columns = packings_of(manifest), manifest.columns
     found: dict[str, int] = {}
     for name, start, end in zip(columns.name, columns.start, columns.end, strict=True):
         weight = codes[name].weight if name in codes else name

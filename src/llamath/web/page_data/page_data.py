@@ -6,28 +6,140 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ...analysis.diff.causes import CAUSE_TITLES
-from ...analysis.diff.model_diff import diff
+from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
+from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
+from ...checkpoint.formats import safetensors_grammar
+from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
+from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
+from ...checkpoint.formats.gguf_values import KINDS
+from ...checkpoint.formats.safetensors import LIMIT
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
+from ...config_keys import NO_EFFECT
 from ...core.errors import safe
 from ...core.expr import Dim, product, total
-from ...core.number_format import format_percent, format_ranges, short_count
+from ...core.number_format import format_percent, format_ranges, format_signed, short_count
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
+from ...families.classes import HEADED
 from ...model import Model
+from ...render.text.diff_text import format_setting
 from .block_data import passes
 from .checkpoint_data import verdicts
 from .clipboard_texts import diff_texts, model_texts
-from .design_data_page import design
-from .difference_data import difference
-from .family_sliders import source
-from .file_format_data import files
+from .family_sliders import design, source
 from .forms import written
 from .page_settings import page_settings
 from .size_forms import cards, kept_as, sizes
 from .speed_forms import ROOF, gpus
 from .treemap_data import areas
 from .ui_strings import UI_STRINGS
+
+NAMING = frozenset(("architectures", "model_type"))
+"""Config keys that only identify the model."""
+
+GROUPS = [
+    ["norm", r"norm|(^|\.)ln_"],
+    ["experts", r"exps|expert"],
+    ["router", r"router|gate_inp|mlp\.gate\.weight"],
+    ["embedding", r"embed|embd|wte|wpe"],
+    ["attention", r"attn|attention|mixer|ssm|conv"],
+    ["mlp", r"mlp|ffn|feed_forward"],
+    ["head", r"lm_head|^output"],
+]
+"""The kind of a tensor by its name; the first match counts."""
+
+
+def files() -> dict[str, Any]:
+    """Return dtypes as (name, block elements, block bytes), metadata types as (name, bytes, DataView method), and limits."""
+    return {
+        "types": [[x.name, x.block, x.bytes] for x in DTYPES.values()],
+        "plain": list(PLAIN),
+        "ggml": [[number, x.name] for number, x in GGML.items()],
+        "kinds": [[x.name, x.size, _getter(x.name)] for x in KINDS],
+        "groups": GROUPS,
+        "packed": ["U8", "I16", "I32", "I64", "U32"],
+        "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
+        "limits": {
+            "safetensors": LIMIT,
+            "tensors": safetensors_grammar.MAX_TENSORS,
+            "strings": safetensors_grammar.MAX_STRINGS,
+            "dimensions": safetensors_grammar.MAX_DIMENSIONS,
+            "name": safetensors_grammar.MAX_NAME,
+            "array": MAX_ARRAY,
+            "dims": MAX_DIMS,
+            "key": MAX_KEY,
+            "keys": MAX_KEYS,
+            "tensor": MAX_NAME,
+            "listed": MAX_STRINGS,
+            "many": MAX_TENSORS,
+        },
+        "headed": list(HEADED),
+        "nothing": sorted(set(NO_EFFECT) - NAMING),
+    }
+
+
+def _getter(name: str) -> str:
+    """Return the DataView method, such as getBigUint64 for UINT64."""
+    return "getUint8" if name == "BOOL" else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"
+
+
+def difference(found: DiffReport) -> dict[str, Any]:
+    """Return the data of the comparison view."""
+    return {
+        "totals": [str(found.total.a), str(found.total.b)],
+        "delta": str(found.delta),
+        "method": METHOD,
+        "causes": [
+            {
+                "label": safe(x.label),
+                "where": x.where,
+                "delta": str(x.delta),
+                "of": list(_sums(x)),
+            }
+            for x in found.causes
+        ],
+        "weights": [
+            {"path": x.path, "group": x.group or "other", "a": _entry(x.a), "b": _entry(x.b), "delta": str(x.delta)} for x in found.weights
+        ],
+        "shared": {"weights": [safe(x) for x in found.same.weights], "parameters": str(found.same.parameters)},
+        "config": [
+            {"key": safe(x.key), "a": safe(format_setting(x, 0), 500), "b": safe(format_setting(x, 1), 500), "moves": x.moves}
+            for x in found.config
+        ],
+        "agreed": [safe(x) for x in found.same.config],
+    }
+
+
+def _sums(cause: Cause) -> Iterator[list[str]]:
+    """Return a cause with its layers, its difference per weight, and its total."""
+    if cause.a is not None and cause.b is not None:
+        yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
+    for n in sorted({x.layers for x in cause.parts if x.layers}):
+        yield ["layers that have it", f"{n:,}"]
+    groups: dict[str, list[CausePart]] = {}
+    for x in cause.parts:
+        groups.setdefault(x.group, []).append(x)
+    for parts in groups.values() if len(groups) > 1 else ():
+        yield _sum(parts)
+    yield _sum(cause.parts)
+
+
+def _sum(parts: Sequence[CausePart]) -> list[str]:
+    names = (x.path if x.layers is None else f"{x.path} of {x.layers} layers" for x in parts)
+    return [" + ".join(names), " ".join(format_signed(x.delta) for x in parts), format_signed(sum(x.delta for x in parts))]
+
+
+def _entry(x: WeightEntry | None) -> dict[str, Any] | None:
+    if x is None:
+        return None
+    return {
+        "shape": [str(n) for n in x.shape],
+        "dims": list(x.dims),
+        "copies": str(x.copies),
+        "parameters": str(x.parameters),
+        "tied": x.tied,
+    }
+
 
 GIVEN, FAMILYS = "as its configuration says", "as the family has it where its configuration does not say"
 MOST = 20_000
@@ -82,9 +194,9 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
     for letter, value in values.items():
         key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
         given = key in model.config.data
-        said = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
+        lines = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
         says = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
-        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, said), f"{value:,}"]} | says
+        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | says
 
 
 def _counts(model: Model) -> Iterator[dict[str, str]]:
@@ -110,8 +222,8 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
         kept = _all(x for x in folded if x.weight.buffer)
         yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", kept.symbol, kept.numbers)
     for name, n in p.extras.items():
-        beside = _all(fold_field(model.tree, name))
-        yield _count(f"besides: {name}", n, "comes with the model, not in the total", beside.symbol, beside.numbers)
+        extra = _all(fold_field(model.tree, name))
+        yield _count(f"besides: {name}", n, "comes with the model, not in the total", extra.symbol, extra.numbers)
 
 
 def _all(leaves: Iterable[Folded]) -> Dim:
@@ -153,7 +265,7 @@ def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
     symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
     letter = times.symbol if times.atoms else "layers of this kind"
     many = f"{int(times):,}"
-    alone = ["as it is built", many] if int(times) == 1 else [letter, many]
+    alone = ["from the builder", many] if int(times) == 1 else [letter, many]
     total = [symbols, numbers] if int(times) == 1 else [f"{letter}·({symbols})", f"{many}·({numbers})"]
     return [[symbols, numbers, f"{int(section.each):,}"], alone, [*total, f"{whole:,}"]]
 

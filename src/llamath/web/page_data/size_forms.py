@@ -139,23 +139,23 @@ def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, An
             read = {name: x | values[name] for name, x in read.items()}
         stages[key]["where"].append(_where(first, i))
         stages[key]["times"] += 1
-    told = [x | {"where": "; ".join(x["where"]), "times": str(x["times"])} for x in stages.values()]
+    stages_data = [x | {"where": "; ".join(x["where"]), "times": str(x["times"])} for x in stages.values()]
     return {
         "count": str(layout.gpus),
         "tp": str(layout.tp),
         "layout": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
-        "stages": told,
-        "speed": passes(told, terms, layout),
+        "stages": stages_data,
+        "speed": passes(stages_data, terms, layout),
         "read": read,
     }
 
 
 def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
-    """Return the memory of one GPU of a stage besides its weights."""
+    """Return the memory of one GPU of a stage without its weights."""
     tree = shards.tree
     specs = cache_specs(tree) if shards.layout.gpus == 1 else shards.stage_cache_specs(i)
     return {
-        "cache": [{"what": x.kind, "form": remembered(x)} for x in specs],
+        "cache": [{"what": x.kind, "form": cache_bytes_form(x)} for x in specs],
         "activations": passing(shards),
         "logits": times_of("4", "B", ["let", "V", str(int(tree.vocab))]) if shards.stages[i].last else "0",
         "overhead": overhead_form("cache", "activations", "logits"),
@@ -175,7 +175,7 @@ def _where(shards: ShardedModel, i: int) -> str:
     return f"layers {', '.join(spans)}"
 
 
-def remembered(x: CacheSpec) -> Form:
+def cache_bytes_form(x: CacheSpec) -> Form:
     """Return the cache bytes of one kind of mixer in all its layers: growing with the tokens, and fixed."""
     layers, parts = number(x.layers), list[Form]()
     if x.rows:

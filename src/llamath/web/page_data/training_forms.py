@@ -45,9 +45,9 @@ FROM = {"weights": "3", "gradients": "2", "master": "1", "optimizer": "1"}
 """The ZeRO stage from which each part is sharded."""
 CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
-    "optimizer": ("Optimiser", [(x.name, x.title) for x in OPTIMIZERS.values()]),
+    "optimizer": ("Optimizer", [(x.name, x.title) for x in OPTIMIZERS.values()]),
     "zero": ("ZeRO", [("0", "0: none"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
-    "recompute": ("Computed again", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
+    "recompute": ("Recompute", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
     "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
     "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
 }
@@ -123,9 +123,9 @@ def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str,
     loss = list(_lines(flow.loss))
     if flow.loss:
         numbers: Form = ["floor", _sum(flow.loss[:1]), str(flow.loss[0].saved.bytes)]
-        said = "of the loss, in place" if fused else "of loss and softmax, both in fp32"
+        note = "of the loss, in place" if fused else "of loss and softmax, both in fp32"
         loss.append(_line("logits", times_of(numbers, str(job.size)), "while the outputs are held"))
-        loss.append(_line("gradients of the logits", times_of(numbers, str(job.logit_gradient_bytes)), said))
+        loss.append(_line("gradients of the logits", times_of(numbers, str(job.logit_gradient_bytes)), note))
     freed = sum_of(*(x["form"] for x in loss if x["what"] != "logits"))
     return {"logits": loss} | {again: list(_kept(job, stage, again, freed)) for again in AGAIN}
 

@@ -17,7 +17,7 @@ from ...model import Model
 from .checkpoint_data import Checked, pieces
 from .forms import number, sum_of, times_of
 from .pass_forms import NEXT, known
-from .size_forms import remembered
+from .size_forms import cache_bytes_form
 
 SHOWN = 1000
 """Deeper models are not shown layer by layer."""
@@ -54,7 +54,7 @@ def areas(model: Model, kept: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     return {
         "tiles": _tiles(model.tree, parts, held),
         "mixing": [x for part in parts for x in _mixing(part)],
-        "remembered": [x for part in parts for x in _remembered(part)],
+        "cached": [x for part in parts for x in _cached_layers(part)],
         "layers": _layers(model.tree, parts, held),
     }
 
@@ -167,11 +167,11 @@ def _mixing(part: Part) -> Iterator[dict[str, Any]]:
             yield {"section": part.section, "path": path, "group": x.group, "flops": times_of(number(Dim.const(part.times)), each)}
 
 
-def _remembered(part: Part) -> Iterator[dict[str, Any]]:
+def _cached_layers(part: Part) -> Iterator[dict[str, Any]]:
     """Return the cache bytes of a kind of layer, in all its layers."""
     for x in fold_blocks(part.block) if part.block is not None else ():
         if (found := what_is_kept(x.block)) is not None:
-            form = remembered(found.replace(layers=Dim.const(part.times) * int(x.copies)))
+            form = cache_bytes_form(found.replace(layers=Dim.const(part.times) * int(x.copies)))
             yield {"section": part.section, "path": f"{part.prefix}{x.pattern}", "what": found.kind, "form": form}
 
 
@@ -183,7 +183,7 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
     kinds = {id(part.block): _one(part) for part in parts if part.block is not None}
     order = [id(x) for x in tree.layers]
     sizes = {dtype: _by_layer(order, found) for dtype, found in held.items()}
-    told: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     made: list[dict[str, Any]] = []
     places = []
     for i, kind in enumerate(order):
@@ -191,10 +191,10 @@ def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]
         one = kinds[kind] | {"bytes": {dtype: str(sum(x.values())) for dtype, x in of.items()}}
         one["of"] = {dtype: [str(x.get(path, 0)) for path in one["paths"]] for dtype, x in of.items()}
         key = repr(one)
-        if key not in told:
-            told[key] = len(made)
+        if key not in index_of:
+            index_of[key] = len(made)
             made.append(one)
-        places.append(told[key])
+        places.append(index_of[key])
     return {"kinds": made, "order": places}
 
 
@@ -224,5 +224,5 @@ def _one(part: Part) -> dict[str, Any]:
         "groups": {name: str(n) for name, n in groups.items() if n},
         "paths": list(dict.fromkeys(_key(part, x)[0] for x in part.leaves if not x.weight.tied)),
         "flops": sum_of(str(products), *(x["flops"] for x in _mixing(one))),
-        "cache": sum_of(*(x["form"] for x in _remembered(one))),
+        "cache": sum_of(*(x["form"] for x in _cached_layers(one))),
     }

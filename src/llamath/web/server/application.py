@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 Answer = Callable[["Request"], Awaitable["Response"]]
-ROUTES: Mapping[str, str] = {"": "start", "choose": "choose", "model/{a}": "show", "models/{a}/{b}": "show", "openapi.json": "describe"}
-"""The routes under `/TOKEN/`, and the handlers that answer them."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -70,7 +68,7 @@ def create_application(pages: Pages, door: AccessPolicy) -> Starlette:
 
     answers = RouteHandlers(pages)
     guard = Middleware(BaseHTTPMiddleware, dispatch=partial(guard_request, OneTimeEntry(door)))
-    routes = [Route(f"/{door.token}/{path}", getattr(answers, name), methods=["GET"]) for path, name in ROUTES.items()]
+    routes = [Route(f"/{door.token}/{path}", partial(handler, answers), methods=["GET"]) for path, handler in ROUTES.items()]
     made = Starlette(routes=routes, middleware=[guard])
     made.router.redirect_slashes = False
     return made
@@ -111,6 +109,16 @@ class RouteHandlers:
             title = {404: "No such model", 424: "The hub did not answer", 429: "Busy"}.get(status, "This model cannot be shown")
             more = {"Retry-After": "2"} if status == 429 else None
             return HTMLResponse(error_page(title, str(error), up), status, more)
+
+
+ROUTES: Mapping[str, Callable[[RouteHandlers, Request], Awaitable[Response]]] = {
+    "": RouteHandlers.start,
+    "choose": RouteHandlers.choose,
+    "model/{a}": RouteHandlers.show,
+    "models/{a}/{b}": RouteHandlers.show,
+    "openapi.json": RouteHandlers.openapi,
+}
+"""The routes under `/TOKEN/`, and the handlers that answer them."""
 
 
 class OneTimeEntry:

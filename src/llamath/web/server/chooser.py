@@ -26,7 +26,7 @@ def chooser_page(own: Sequence[Model], hub: bool) -> str:
     ]
     found.sort(key=lambda x: str(x["name"]).lower())
     plain = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*given, *found)]
-    code = bundle_script(("forms", "dom", "served", "chooser"))
+    code = bundle_script(("forms", "dom", "page_links", "chooser"))
     return document("Choose a model", {"own": given, "presets": found, "hub": hub}, code, plain)
 
 

@@ -38,9 +38,9 @@ class PageRefused(LlamathError):
 class Pages:
     """Builds and caches pages by the ids of their models."""
 
-    def __init__(self, own: Sequence[Model], hub: bool = False) -> None:
+    def __init__(self, own: Sequence[Model], hub: bool = False, hub_limits: Limits = HUB_LIMITS) -> None:
         self.own = {f"~{i}": x for i, x in enumerate(own, 1)}
-        self.hub, self.known = hub, frozenset(slugs())
+        self.hub, self.hub_limits, self.known = hub, hub_limits, frozenset(slugs())
         self.cached: OrderedDict[tuple[str, ...], str] = OrderedDict()
         self.gate, self.waiting = asyncio.Semaphore(MAX_CONCURRENT), 0
 
@@ -90,7 +90,7 @@ class Pages:
     def _make(self, wanted: tuple[str, ...], up: str) -> str:
         if not wanted:
             return chooser_page(tuple(self.own.values()), self.hub)
-        models = [self.own.get(x) or (load_hub_model(x) if HUB_ID.fullmatch(x) else load_preset(x)) for x in wanted]
+        models = [self.own.get(x) or (load_hub_model(x, self.hub_limits) if HUB_ID.fullmatch(x) else load_preset(x)) for x in wanted]
         return page_from_data(build_page_data(models) | {"served": {"up": up, "ids": list(wanted)}})
 
 
@@ -100,13 +100,13 @@ def load_preset(slug: str) -> Model:
     return load(found.config).replace(name=found.name, source=f"preset {slug}: {found.source}")
 
 
-def load_hub_model(text: str) -> Model:
+def load_hub_model(text: str, limits: Limits = HUB_LIMITS) -> Model:
     """Load a model from its config on the hub; nothing else of the repository is read."""
     found = HUB_ID.fullmatch(text)
     assert found is not None
     name = f"{found[1]}/{found[2]}"
     try:
-        keys, where = read_config(f"hf://{name}", limits=HUB_LIMITS)
+        keys, where = read_config(f"hf://{name}", limits=limits)
     except RemoteError as error:
         raise PageRefused(404 if error.code in ("missing", "id") else 424, str(error)) from None
     except LlamathError as error:

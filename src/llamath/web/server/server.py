@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_address
 
+from ...checkpoint.hub import Limits
 from ...core.errors import LlamathError, MissingExtra
 from ...core.record_type import Record
 from ...model import Model
 from .application import AccessPolicy, create_application
-from .pages import Pages
+from .pages import HUB_LIMITS, Pages
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -25,8 +26,16 @@ class ServerAddress(Record):
     one_time_address: str
 
 
-def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[ServerAddress], None], *, hub: bool = False) -> None:
-    """Serve until interrupted; `ready` is called with the address."""
+def serve(
+    own: Sequence[Model],
+    host: str,
+    port: int,
+    ready: Callable[[ServerAddress], None],
+    *,
+    hub: bool = False,
+    hub_limits: Limits = HUB_LIMITS,
+) -> None:
+    """Serve until interrupted; `ready` is called with the address. With `hub`, pages of models on the hub are served too."""
     try:
         import starlette  # noqa: F401
         import uvicorn
@@ -38,7 +47,7 @@ def serve(own: Sequence[Model], host: str, port: int, ready: Callable[[ServerAdd
     shown, number = host_in_url(host), place.getsockname()[1]
     door = access_policy(host, number)
     config = uvicorn.Config(
-        create_application(Pages(own, hub), door),
+        create_application(Pages(own, hub, hub_limits), door),
         http=TimeoutProtocol,
         ws="none",
         lifespan="off",

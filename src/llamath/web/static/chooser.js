@@ -1,17 +1,17 @@
-// The first page of a server: find a model, open it, or choose a second beside it.
+// The start page of the server: find a model, open it, or choose a second one to compare with.
 import { data, grouped, sought } from "./forms.js";
 import { button, group, h } from "./dom.js";
-import { address } from "./served.js";
+import { pageUrl } from "./page_links.js";
 
 const HUB = /^[a-z\d][\w.-]{0,95}[/:][a-z\d][\w.-]{0,95}$/i;
 const input = (id, attributes) => h("input", { id, autocomplete: "off", spellcheck: "false", ...attributes });
 const status = h("p.faint", { role: "status" });
-const beside = h("p.beside");
+const comparing = h("p.comparing");
 const find = input("find", { type: "search", maxlength: "80", oninput: filter });
 const rows = [];
 let first = given();
 
-// The model that a second one is sought for; the address is anybody's.
+// The first model of a comparison, from the URL. The URL is untrusted, so only known ids are accepted.
 function given() {
 	const id = new URLSearchParams(location.hash.slice(1, 300)).get("with") ?? "";
 	const known = [...data.own, ...data.presets].find((x) => x.id === id) ?? (data.hub && id.startsWith("hub:") && HUB.test(id.slice(4)) && { id, name: id.slice(4).replace(":", "/") });
@@ -28,10 +28,10 @@ const ids = (id) => [...(first ? [first.id] : []), id];
 
 function label() {
 	first = given();
-	beside.hidden = !first;
-	if (first) beside.replaceChildren("Beside ", h("strong", first.name), ": choose the second. ", button("One model only", () => choose("")));
+	comparing.hidden = !first;
+	if (first) comparing.replaceChildren("Compare ", h("strong", first.name), " with: choose a second model. ", button("One model only", () => choose("")));
 	for (const x of rows) {
-		x.link.href = address("", ids(x.id));
+		x.link.href = pageUrl("", ids(x.id));
 		x.other.hidden = Boolean(first);
 	}
 }
@@ -55,14 +55,14 @@ function filter() {
 }
 
 function hub() {
-	const note = h("span", { id: "hub-note", class: "faint", role: "status" }, "its configuration is read, never its weights");
+	const note = h("span", { id: "hub-note", class: "faint", role: "status" }, "reads the config, never the weights");
 	const id = input("hub", { type: "text", maxlength: "193", placeholder: "owner/name", "aria-describedby": "hub-note", onkeydown: (event) => event.key === "Enter" && open() });
 	const open = () => {
 		const text = id.value.trim().replace("/", ":");
 		const good = HUB.test(text) && !id.value.includes(":");
 		id.setAttribute("aria-invalid", String(!good));
 		note.textContent = good ? "asking the hub…" : "an id is owner/name";
-		if (good) location.assign(address("", ids(`hub:${text}`)));
+		if (good) location.assign(pageUrl("", ids(`hub:${text}`)));
 	};
 	return group(h("label", { for: "hub" }, "From the hub"), id, button("Open", open), note);
 }
@@ -78,7 +78,7 @@ function key(event) {
 }
 
 const search = group(h("label", { for: "find" }, "Find ( / )"), find);
-document.getElementById("page").replaceChildren(...[h("header", h("h1", "Choose a model")), beside, search, data.hub && hub(), status, list("Of this launch", "own", data.own), list("Presets", "presets", data.presets)].filter(Boolean));
+document.getElementById("page").replaceChildren(...[h("header", h("h1", "Choose a model")), comparing, search, data.hub && hub(), status, list("Models of this server", "own", data.own), list("Presets", "presets", data.presets)].filter(Boolean));
 document.addEventListener("keydown", key);
 addEventListener("hashchange", label);
 label();

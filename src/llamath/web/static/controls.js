@@ -1,11 +1,11 @@
-// What can be set of running and of training, for one model or two.
+// The controls for inference and training settings of one model or two.
 import { texts } from "./forms.js";
 import { button, choice, group, h } from "./dom.js";
-import { settings } from "./memory.js";
-import { whole } from "./state.js";
+import { settings } from "./gpu_memory.js";
+import { parseWhole } from "./url_state.js";
 
-// A whole number, as a text and as a slider; `at` says where on the slider it is, `from` which number is there.
-export function sliding(id, name, scale, value, move, at = String, from = BigInt) {
+// A text input and a slider for a whole number; `at` maps the number to a slider position, `from` maps it back.
+export function numberInput(id, name, scale, value, move, at = String, from = BigInt) {
 	const note = h("span", { id: `${id}-note`, class: "faint", role: "status" });
 	const number = h("input", { id, type: "text", inputmode: "numeric", maxlength: "13", value: String(value), "aria-describedby": note.id });
 	const range = h("input", { type: "range", ...scale, value: at(value), "aria-label": `${name}, slider` });
@@ -16,7 +16,7 @@ export function sliding(id, name, scale, value, move, at = String, from = BigInt
 		return n;
 	};
 	number.addEventListener("input", () => {
-		const n = moved(whole(number.value.replaceAll(/[ ,_]/g, "")));
+		const n = moved(parseWhole(number.value.replaceAll(/[ ,_]/g, "")));
 		if (n) range.value = at(n);
 	});
 	range.addEventListener("input", () => (number.value = String(moved(from(range.value)))));
@@ -25,13 +25,13 @@ export function sliding(id, name, scale, value, move, at = String, from = BigInt
 
 function slider(label, name, state, change) {
 	const scale = { min: "0", max: name === "context" ? "84" : "48" };
-	const parts = sliding(name, label, scale, state[name], (n) => change({ [name]: String(n) }), (n) => Math.round(Math.log2(Number(n)) * 4), (place) => BigInt(Math.round(2 ** (Number(place) / 4))));
+	const parts = numberInput(name, label, scale, state[name], (n) => change({ [name]: String(n) }), (n) => Math.round(Math.log2(Number(n)) * 4), (place) => BigInt(Math.round(2 ** (Number(place) / 4))));
 	return h("span.slider", h("label", { for: name }, label), parts);
 }
 
 const plain = (names) => names.map((x) => [x, x]);
 
-// Names that all models have, in the order of the first.
+// Names that all models share, in the order of the first model.
 function common(models, names) {
 	const [first, ...rest] = models.map((x) => names(x.sizes));
 	return first.filter((x) => rest.every((y) => y.includes(x)));
@@ -62,7 +62,7 @@ function stepping(models, state, change) {
 	];
 }
 
-// A context that nobody chose goes with the question.
+// Switch between inference and training; an unchanged default context becomes the default of the new mode.
 function turned(models, state, mode) {
 	const firsts = { run: models[0].sizes.own, train: models[0].sizes.training.context };
 	return state.context === firsts[state.mode] ? { mode, context: firsts[mode] } : { mode };

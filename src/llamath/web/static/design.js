@@ -1,16 +1,16 @@
-// The dimensions of a family under sliders: its forms, its rules, and the configuration to copy.
+// The Design view: sliders for the dimensions of a family, its constraints, and the config to copy.
 import { grouped, percent, short, signed, texts, value, written } from "./forms.js";
-import { inShort, share } from "./derived.js";
-import { button, choice, faint, formula, group, h, labelled, numeral, rect, s, section } from "./dom.js";
-import { sliding } from "./controls.js";
-import { whole } from "./state.js";
-import { copied, saved } from "./share.js";
+import { inShort, shareFormula } from "./derivations.js";
+import { button, choice, faint, formula, group, h, labeled, numberButton, rect, s, section } from "./dom.js";
+import { numberInput } from "./controls.js";
+import { parseWhole } from "./url_state.js";
+import { copyText, saveFile } from "./clipboard.js";
 
 const COUNT = /^[ \t]*(\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?[ \t]*([kmbgtKMBGT]?)[ \t]*$/;
 const POWERS = { "": 0, k: 3, m: 6, b: 9, g: 9, t: 12 };
 
-// A count, or null.
-export function quantity(text) {
+// Parse a parameter count such as 405B; null if it is not one.
+export function parseCount(text) {
 	const found = COUNT.exec(text);
 	if (!found) return null;
 	const [, digits, part = "", ten = "0", unit] = found;
@@ -20,8 +20,8 @@ export function quantity(text) {
 	return n && n % 10n ** -power === 0n ? n / 10n ** -power : null;
 }
 
-// Millionths to a tenth, a half to the even one.
-export function millionths(total, target) {
+// The relative error in parts per million, rounded half to even to one decimal.
+export function formatPpm(total, target) {
 	const n = (total - target) * 10_000_000n;
 	const [q, r] = [(n < 0n ? -n : n) / target, (n < 0n ? -n : n) % target];
 	const tenths = q + (2n * r > target || (2n * r === target && q % 2n === 1n) ? 1n : 0n);
@@ -29,26 +29,26 @@ export function millionths(total, target) {
 	return `${sign}${grouped(tenths / 10n)}.${tenths % 10n} ppm`;
 }
 
-export function dimensions(design, text) {
+export function decodeSizes(design, text) {
 	const given = new Map([...text.matchAll(/([A-Za-z]+)(\d+)/g)].map((x) => [x[1], x[2]]));
-	const values = Object.fromEntries(design.letters.map((x) => [x.letter, whole(given.get(x.letter) ?? "") ?? BigInt(x.value)]));
+	const values = Object.fromEntries(design.letters.map((x) => [x.letter, parseWhole(given.get(x.letter) ?? "") ?? BigInt(x.value)]));
 	return { values, tied: design.tied === null ? null : given.has("tied") ? given.get("tied") === "1" : design.tied };
 }
 
-export const noted = ({ values, tied }) => [...Object.entries(values).map(([letter, n]) => `${letter}${n}`), ...(tied === null ? [] : [`tied${Number(tied)}`])].join(".");
+export const encodeSizes = ({ values, tied }) => [...Object.entries(values).map(([letter, n]) => `${letter}${n}`), ...(tied === null ? [] : [`tied${Number(tied)}`])].join(".");
 
-export function designed(design, { values, tied }) {
+export function evaluateDesign(design, { values, tied }) {
 	const found = design.totals.find((x) => x.tied === tied);
 	const broken = design.rules.filter((x) => value(x.form, values) > value(x.most.form, values)).map((x) => x.says);
-	const said = (x) => (x.tied ? String(tied) : x.form === null ? x.text : String(value(x.form, values)));
-	const config = `{\n${design.config.map((x) => `  ${JSON.stringify(x.key)}: ${said(x)}`).join(",\n")}\n}\n`;
+	const valueOf = (x) => (x.tied ? String(tied) : x.form === null ? x.text : String(value(x.form, values)));
+	const config = `{\n${design.config.map((x) => `  ${JSON.stringify(x.key)}: ${valueOf(x)}`).join(",\n")}\n}\n`;
 	const groups = found.groups.map((x) => ({ ...x, n: value(x.form, values) }));
 	return { form: found.form, total: value(found.form, values), active: found.active.form, live: value(found.active.form, values), groups, broken, config };
 }
 
 function dimension(x, now, move) {
 	const id = `size-${x.letter}`;
-	const parts = sliding(id, x.says || x.key, { min: x.step, max: x.most, step: x.step }, now.values[x.letter], (n) => move(x.letter, n));
+	const parts = numberInput(id, x.says || x.key, { min: x.step, max: x.most, step: x.step }, now.values[x.letter], (n) => move(x.letter, n));
 	return h("div.dimension", h("label", { for: id }, x.says || x.key, h("span.faint.block", x.says ? `${x.letter}, ${x.key}` : x.letter)), parts);
 }
 
@@ -60,21 +60,21 @@ function bar(groups, total, tell) {
 		return rect(at - width, 0, width, 40, x.name, s("title", `${x.name} ${percent(x.n, total)}`));
 	});
 	const spoken = groups.map((x) => `${x.name} ${percent(x.n, total)}`).join(", ");
-	return h("figure", s("svg.bar", { viewBox: "0 0 960 40", role: "img", "aria-label": `Where its parameters are: ${spoken}` }, ...shapes), h("ul.legend", groups.map((x) => h("li", h(`span.key.${x.name}`), `${x.name} `, numeral(percent(x.n, total), () => [...tell(x.name, x.form, x.n)(), share(x.name, x.n, total)])))));
+	return h("figure", s("svg.bar", { viewBox: "0 0 960 40", role: "img", "aria-label": `Where its parameters are: ${spoken}` }, ...shapes), h("ul.legend", groups.map((x) => h("li", h(`span.key.${x.name}`), `${x.name} `, numberButton(percent(x.n, total), () => [...tell(x.name, x.form, x.n)(), shareFormula(x.name, x.n, total)])))));
 }
 
 function shown(design, state, place) {
-	const now = dimensions(design, state.sizes);
-	const found = designed(design, now);
+	const now = decodeSizes(design, state.sizes);
+	const found = evaluateDesign(design, now);
 	const worked = (title, form, n) => () => [title, formula(written(form, now.values, true), written(form, now.values, false), grouped(n))];
-	const target = quantity(state.target);
+	const target = parseCount(state.target);
 	const away = target ? found.total - target : 0n;
-	const ppm = target && millionths(found.total, target);
+	const ppm = target && formatPpm(found.total, target);
 	const off = () => ["from the target", formula(state.target, grouped(target)), formula("total − target", `${grouped(found.total)} − ${grouped(target)}`, signed(away)), formula("(total − target) / target", `${signed(away)} / ${grouped(target)}`, ppm)];
-	const fit = target && [h("span.set", state.target), " is ", numeral(grouped(target), off), ": ", away ? [numeral(signed(away), off), " parameters, ", numeral(ppm, off)] : "met exactly"].flat();
-	const whole = () => [...worked("total", found.form, found.total)(), inShort("total", found.total)];
-	const total = [numeral(grouped(found.total), whole, { "data-part": "designed" }), " parameters (", numeral(short(found.total), whole), ")"];
-	const live = found.live === found.total ? null : h("p", "of which a token passes through ", numeral(grouped(found.live), worked("active", found.active, found.live), { "data-part": "live" }));
+	const fit = target && [h("span.set", state.target), " is ", numberButton(grouped(target), off), ": ", away ? [numberButton(signed(away), off), " parameters, ", numberButton(ppm, off)] : "met exactly"].flat();
+	const totalDetails = () => [...worked("total", found.form, found.total)(), inShort("total", found.total)];
+	const total = [numberButton(grouped(found.total), totalDetails, { "data-part": "designed" }), " parameters (", numberButton(short(found.total), totalDetails), ")"];
+	const live = found.live === found.total ? null : h("p", "active per token: ", numberButton(grouped(found.live), worked("active", found.active, found.live), { "data-part": "live" }));
 	place.replaceChildren(...(found.broken.length ? [h("p.total", "No such model"), h("ul.broken", found.broken.map((x) => h("li", x)))] : [h("p.total", total), h("p", { "data-part": "away" }, fit), live, bar(found.groups, found.total, worked)].filter(Boolean)));
 	return found;
 }
@@ -88,17 +88,17 @@ export function designer(data, state, change) {
 	const wrong = h("span", { id: "target-note", class: "faint", role: "status" });
 	const config = h("pre", { tabindex: "0", "aria-label": "config.json" });
 	const move = (letter, n) => {
-		const now = dimensions(design, state.sizes);
-		change({ sizes: noted(letter === "tied" ? { ...now, tied: n } : { ...now, values: { ...now.values, [letter]: n } }) });
+		const now = decodeSizes(design, state.sizes);
+		change({ sizes: encodeSizes(letter === "tied" ? { ...now, tied: n } : { ...now, values: { ...now.values, [letter]: n } }) });
 	};
-	const now = dimensions(design, state.sizes);
+	const now = decodeSizes(design, state.sizes);
 	const target = h("input", { id: "target", type: "text", maxlength: "24", value: state.target, "aria-describedby": "target-note", oninput: () => {
-		const bad = target.value.trim() !== "" && !quantity(target.value);
+		const bad = target.value.trim() !== "" && !parseCount(target.value);
 		wrong.textContent = bad ? texts.count : "";
 		target.setAttribute("aria-invalid", String(bad));
 		if (!bad) change({ target: target.value.trim() });
 	} });
-	const tied = now.tied === null ? null : labelled("head tied to the embedding", h("input", { id: "tied", type: "checkbox", checked: now.tied, onchange: (event) => move("tied", event.target.checked) }));
+	const tied = now.tied === null ? null : labeled("head tied to the embedding", h("input", { id: "tied", type: "checkbox", checked: now.tied, onchange: (event) => move("tied", event.target.checked) }));
 	const fixed = design.fixed.length > 0 && faint(`${design.fixed.join(", ")}: ${texts.fixed}`);
 	let text = "";
 	const draw = () => {
@@ -107,9 +107,9 @@ export function designer(data, state, change) {
 		config.textContent = text;
 		take.hidden = found.broken.length > 0;
 	};
-	const take = group(button("Copy config.json", () => copied(text, "config.json")), button("Save config.json", () => saved("config.json", text, "application/json")));
+	const take = group(button("Copy config.json", () => copyText(text, "config.json")), button("Save config.json", () => saveFile("config.json", text, "application/json")));
 	const again = button(`As ${model.name}`, () => change({ sizes: "", view: "design" }));
-	const controls = group(like, labelled("Target", target, " ", wrong), tied, again);
+	const controls = group(like, labeled("Target", target, " ", wrong), tied, again);
 	draw();
 	return {
 		element: h("div", section("dimensions", "Dimensions", controls, place, h("div.dimensions", design.letters.map((x) => dimension(x, now, move))), fixed), section("config", "Configuration", take, config)),

@@ -1,4 +1,4 @@
-// Elements by hand. All text goes in as text; nothing here parses markup.
+// Helpers that build DOM elements. Text is always inserted as text; no markup is parsed.
 const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,68 +20,68 @@ function made(space, name, parts) {
 	return plain(parts[0]) ? filled(element, parts[0], parts.slice(1)) : filled(element, {}, parts);
 }
 
-// A tag and its classes; attributes, where there are any; then what is inside: nothing of it that is empty, lists as if spread.
+// Create an element from tag.class.class, optional attributes, and children. Falsy children are dropped, lists are flattened.
 export const h = (name, ...parts) => made(HTML, name, parts);
 export const s = (name, ...parts) => made(SVG, name, parts);
 
 export const rect = (x, y, width, height, style, ...inside) => s("rect", { x, y, width, height, class: style }, ...inside);
 export const line = (x1, y1, x2, y2, style) => s("line", { x1, x2, y1, y2, class: style });
-export const words = (x, y, text, style = "small", anchor = null) => s("text", { x, y, "text-anchor": anchor, class: style }, text);
+export const svgText = (x, y, text, style = "small", anchor = null) => s("text", { x, y, "text-anchor": anchor, class: style }, text);
 
 export const button = (text, onclick, attributes) => h("button", { type: "button", onclick, ...attributes }, text);
 export const group = (...inside) => h("div.controls", ...inside);
 export const faint = (...inside) => h("p.faint", ...inside);
-export const labelled = (label, input, ...more) => h("span.choice", h("label", { for: input.id }, label), " ", input, ...more);
+export const labeled = (label, input, ...more) => h("span.choice", h("label", { for: input.id }, label), " ", input, ...more);
 
-// A dialog that is gone when it is closed.
-export function asked(title, ...inside) {
+// Open a dialog that is removed when it is closed.
+export function openDialog(title, ...inside) {
 	const dialog = h("dialog", { "aria-labelledby": "asked", onclose: () => dialog.remove() }, h("h2", { id: "asked" }, title), ...inside, button("Close", () => dialog.close(), { class: "plain" }));
 	document.body.append(dialog);
 	dialog.showModal();
 	return dialog;
 }
 
-// On paper what is open stands at the end.
+// Print the open dialog at the end of the page.
 addEventListener("beforeprint", () => {
 	const open = document.querySelector("dialog");
 	if (open) document.body.append(h("div.printed", ...open.cloneNode(true).childNodes));
 });
 addEventListener("afterprint", () => document.querySelector(".printed")?.remove());
 
-// What is told of a thing: a title, then lines.
-export function told(tell) {
+// Open a dialog with the title and the lines that `tell` returns.
+export function showDetails(tell) {
 	const [title, ...lines] = tell().flat(2).filter(Boolean);
-	asked(title, h("div.lines", lines.map((x) => (typeof x === "string" ? h("p", x) : x))));
+	openDialog(title, h("div.lines", lines.map((x) => (typeof x === "string" ? h("p", x) : x))));
 }
 
 export const formula = (...lines) => h("pre", { tabindex: "0", "aria-label": "formula" }, lines.filter(Boolean).join("\n= "));
 
-// A number that opens what it comes from.
-export const numeral = (text, tell, attributes) => button(text, () => told(tell), { class: "number", "aria-haspopup": "dialog", ...attributes });
+// A number as a button that opens its derivation.
+export const numberButton = (text, tell, attributes) => button(text, () => showDetails(tell), { class: "number", "aria-haspopup": "dialog", ...attributes });
 
-// A text that `live` renews in place; a number where it opens something.
-export function renewed(live, text, tell, attributes) {
-	const node = tell ? numeral("", tell, attributes) : h("span");
+// Text that the callbacks in `live` update in place; a button where it has a derivation.
+export function liveText(live, text, tell, attributes) {
+	const node = tell ? numberButton("", tell, attributes) : h("span");
 	live.push(() => {
-		const said = text();
-		if (node.textContent !== said) node.textContent = said;
+		const content = text();
+		if (node.textContent !== content) node.textContent = content;
 	});
 	return node;
 }
 
 export function choice(label, name, options, chosen, change) {
 	const select = h("select", { id: `choice-${name}`, onchange: () => change({ [name]: select.value }) }, options.map(([key, text]) => h("option", { value: key, selected: key === chosen }, text)));
-	return labelled(label, select);
+	return labeled(label, select);
 }
 
-// What is wider than a phone moves by itself.
-export const scrolled = (label, ...inside) => h("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, ...inside);
+// A region that scrolls horizontally on narrow screens.
+export const scrollRegion = (label, ...inside) => h("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, ...inside);
 
 export function section(id, title, ...children) {
 	return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...children);
 }
 
-// A table; in its head and its rows, what stands in a list is a number.
+// Tables. In headers and rows, a cell in a list is a right-aligned number.
 const cells = (list) => list.map((x) => (x instanceof Node && x.localName === "td" ? x : h("td", { class: Array.isArray(x) ? "n" : null }, x)));
 export const row = (first, ...rest) => (plain(first) ? filled(row(...rest), first, []) : h("tr", first instanceof Node && first.localName === "th" ? first : h("th", { scope: "row" }, first), cells(rest)));
 export const path = (text) => h("th.path", { scope: "row" }, text);
@@ -89,8 +89,8 @@ export const head = (list) => h("thead", h("tr", list.map((x) => (x.localName ==
 export const table = (caption, columns, ...rows) => h("table", caption && h("caption", caption), head(columns), h("tbody", ...rows));
 export const hidden = (text) => h("span.hidden", text);
 
-// A shape that opens something, as a button does.
-export function opening(open, attributes, ...inside) {
+// An SVG group that acts as a button.
+export function clickable(open, attributes, ...inside) {
 	const onkeydown = (event) => {
 		if (event.key !== "Enter" && event.key !== " ") return;
 		event.preventDefault();
@@ -99,8 +99,8 @@ export function opening(open, attributes, ...inside) {
 	return s("g", { role: "button", tabindex: "-1", class: "tile", onclick: open, onkeydown, ...attributes }, ...inside);
 }
 
-// Arrows go from one such shape to the next; one of them is in the order of Tab.
-export function roving(shapes) {
+// Roving tabindex: arrow keys move between the shapes; one of them is reachable with Tab.
+export function addRovingFocus(shapes) {
 	for (const [i, x] of shapes.entries()) {
 		x.addEventListener("keydown", (event) => {
 			const next = shapes[i + { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key]];
@@ -114,8 +114,8 @@ export function roving(shapes) {
 	shapes[0]?.setAttribute("tabindex", "0");
 }
 
-// A picture in layers [key, shapes]: one whose key is the same as before stays as it is.
-export function layered() {
+// An SVG of layers [key, shapes]; a layer is redrawn only when its key changes.
+export function layeredSvg() {
 	const svg = s("svg", { role: "img" });
 	const keys = [];
 	return (attributes, layers) => {

@@ -1,4 +1,4 @@
-// What Python sent, and its forms, evaluated and written in whole numbers; see web/forms.py.
+// The data of the page, and its expressions: exact evaluation and rendering. See web/page_data/forms.py.
 export const data = JSON.parse(document.getElementById("data").textContent);
 export const texts = data.words;
 
@@ -15,7 +15,7 @@ const ROUGH = { floor: (a, b) => Math.floor(a / b), ceil: (a, b) => Math.ceil(a 
 
 const digits = (x) => /^-?\d+$/.test(x);
 
-// The form as a function of its variables, in whole numbers; or roughly, in floats, for places in a picture.
+// Compile an expression to a function of its variables: exact with BigInt, or with floats for pixel positions.
 function worked(form, whole) {
 	const [kind, ...rest] = typeof form === "string" ? [form] : form;
 	if (typeof form === "string" && !digits(form)) return (variables) => variables[form];
@@ -43,7 +43,7 @@ function through(form, variables, whole) {
 export const value = (form, variables) => through(form, variables, true);
 export const rough = (form, variables) => through(form, variables, false);
 
-// The form with letters, or with numbers in their place.
+// Write an expression with letters, or with their values.
 export function written(form, variables, letters, inside = "") {
 	if (typeof form === "string") {
 		return digits(form) ? grouped(form) : letters ? form : grouped(variables[form]);
@@ -52,14 +52,14 @@ export function written(form, variables, letters, inside = "") {
 	if (kind === "let") return letters ? parts[0] : grouped(parts[1]);
 	if (kind === "as") return letters ? parts[0] : grouped(value(parts[1], variables));
 	if (kind === ">=") return written(parts[value(parts[0], variables) >= value(parts[1], variables) ? 2 : 3], variables, letters, inside);
-	const said = (x) => written(x, variables, letters, kind);
+	const inner = (x) => written(x, variables, letters, kind);
 	if ((kind === "ceil" || kind === "floor" || kind === "round") && value(parts[1], variables) === 1n) return written(parts[0], variables, letters, inside);
-	const over = () => `${said(parts[0])} / ${parts[1][0] === "*" ? `(${said(parts[1])})` : said(parts[1])}`;
+	const over = () => `${inner(parts[0])} / ${parts[1][0] === "*" ? `(${inner(parts[1])})` : inner(parts[1])}`;
 	if (kind === "floor") return `⌊${over()}⌋`;
 	if (kind === "ceil") return `⌈${over()}⌉`;
 	if (kind === "round") return `round(${over()})`;
-	if (kind === "min" || kind === "max") return `${kind}(${parts.map(said).join(", ")})`;
-	const text = parts.map(said).join({ "+": " + ", "-": " − ", "^": "^" }[kind] ?? "·").replaceAll(" + −", " − ");
+	if (kind === "min" || kind === "max") return `${kind}(${parts.map(inner).join(", ")})`;
+	const text = parts.map(inner).join({ "+": " + ", "-": " − ", "^": "^" }[kind] ?? "·").replaceAll(" + −", " − ");
 	const sum = kind === "+" || kind === "-";
 	const around = ["*", "-", "^", "floor", "ceil", "round"].includes(inside);
 	return (sum && around) || (kind === "*" && inside === "^") ? `(${text})` : text;
@@ -90,13 +90,13 @@ export function percent(n, whole) {
 	return n > 0n && n * 20_000n < whole ? "<0.01%" : `${over(n * 100n, whole)}%`;
 }
 
-// Whether texts have all the words of a search between them.
+// Return a predicate: do the texts together contain every word of the search?
 export function sought(text) {
 	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
 	return (...texts) => words.every((word) => texts.some((x) => x.toLowerCase().includes(word)));
 }
 
-// Of a number in short: the power, its letter, how it is written.
+// Units of short numbers: power, letter, notation.
 export const UNITS = [[12n, "T", "10¹²"], [9n, "B", "10⁹"], [6n, "M", "10⁶"], [3n, "K", "10³"]];
 
 export function short(n) {

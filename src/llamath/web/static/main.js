@@ -1,55 +1,55 @@
-// The page: what its address says, drawn; and drawn anew, in part, when that changes.
+// The main script: renders the views from the state in the URL and redraws the parts that a setting affects.
 import { data, grouped, texts } from "./forms.js";
-import { inShort } from "./derived.js";
-import { asked, button, choice, faint, formula, h, hidden, numeral, row, section } from "./dom.js";
-import { possible, read, write } from "./state.js";
-import { tensors } from "./table.js";
-import { held, settings } from "./memory.js";
-import { memory } from "./sizes.js";
-import { passes, speed } from "./speed.js";
-import { where } from "./where.js";
-import { block } from "./block.js";
-import { checkpoint } from "./verdicts.js";
-import { comparison } from "./compare.js";
-import { others } from "./served.js";
-import { saying } from "./share.js";
-import { copies, takeaways } from "./taking.js";
-import { configured, isConfig, opener } from "./drop.js";
-import { headerOf, knowing } from "./headers.js";
-import { Refused } from "./strict.js";
-import { designed, designer, dimensions, millionths, quantity } from "./design.js";
+import { inShort } from "./derivations.js";
+import { openDialog, button, choice, faint, formula, h, hidden, numberButton, row, section } from "./dom.js";
+import { settingRules, readState, writeState } from "./url_state.js";
+import { tensorTable } from "./tensor_table.js";
+import { memoryPerGpu, settings } from "./gpu_memory.js";
+import { memoryView } from "./memory_view.js";
+import { speedLimits, speedView } from "./speed.js";
+import { treemapView } from "./treemap_view.js";
+import { blockView } from "./block_view.js";
+import { checkpointStatus } from "./checkpoint_status.js";
+import { comparison } from "./comparison.js";
+import { pageLinks } from "./page_links.js";
+import { statusLine } from "./clipboard.js";
+import { copyPageButtons, addCopyButtons } from "./copy_buttons.js";
+import { readConfig, isConfig, fileOpener } from "./dropped_file.js";
+import { readHeader, indexFormats } from "./file_headers.js";
+import { FileError } from "./strict_json.js";
+import { evaluateDesign, designer, decodeSizes, formatPpm, parseCount } from "./design.js";
 
-const known = possible(data.settings);
-const state = read(location.hash, known);
+const known = settingRules(data.settings);
+const state = readState(location.hash, known);
 const main = document.getElementById("page");
 let parts = {};
 let waiting = 0;
-const file = opener(data, change);
+const file = fileOpener(data, change);
 
 const model = () => data.models[state.view === "b" ? 1 : 0];
 
 function counts(one) {
 	const [total, ...rest] = one.counts;
 	const tell = (x) => () => [`${x.name}: ${x.everyday}`, x.says, formula(x.symbols, x.numbers, grouped(x.value)), inShort(x.name, BigInt(x.value), x.everyday), letters(one)];
-	const others = rest.map((x) => h("li", `${x.name} `, numeral(grouped(x.value), tell(x))));
+	const otherCounts = rest.map((x) => h("li", `${x.name} `, numberButton(grouped(x.value), tell(x))));
 	return [
-		h("p.total", numeral(grouped(total.value), tell(total), { "data-part": "parameters" }), " parameters (", numeral(one.everyday, tell(total)), ")"),
-		h("details", h("summary", "Other counts"), h("ul", others)),
+		h("p.total", numberButton(grouped(total.value), tell(total), { "data-part": "parameters" }), " parameters (", numberButton(one.everyday, tell(total)), ")"),
+		h("details", h("summary", "Other counts"), h("ul", otherCounts)),
 		h("p.faint.source", `${one.family}: ${one.source}`),
-		...[checkpoint(one)].filter(Boolean),
+		...[checkpointStatus(one)].filter(Boolean),
 		...one.notes.map((x) => h("p.faint.note", x)),
 	];
 }
 
 function letters(one, open) {
-	const said = (x) => [x.says, x.key].filter(Boolean).join(", ");
-	const number = (x) => (open ? numeral(grouped(x.value), () => [said(x) || x.letter, formula(...x.of), x.from]) : grouped(x.value));
-	return h("table.letters", h("caption", hidden("letters")), h("tbody", one.letters.map((x) => row(x.letter, [number(x)], said(x)))));
+	const description = (x) => [x.says, x.key].filter(Boolean).join(", ");
+	const number = (x) => (open ? numberButton(grouped(x.value), () => [description(x) || x.letter, formula(...x.of), x.from]) : grouped(x.value));
+	return h("table.letters", h("caption", hidden("letters")), h("tbody", one.letters.map((x) => row(x.letter, [number(x)], description(x)))));
 }
 
 function single() {
 	const one = model();
-	parts = { where: where(one, state, change), block: block(one, state, change), memory: memory([one], data.cards, state, change), speed: speed(one, data, state, change), tensors: tensors(one, state, change) };
+	parts = { where: treemapView(one, state, change), block: blockView(one, state, change), memory: memoryView([one], data.cards, state, change), speed: speedView(one, data, state, change), tensors: tensorTable(one, state, change) };
 	return [
 		...counts(one),
 		section("where", "Treemap", parts.where.element),
@@ -67,7 +67,7 @@ function design() {
 }
 
 function difference() {
-	parts = { memory: memory(data.models, data.cards, state, change) };
+	parts = { memory: memoryView(data.models, data.cards, state, change) };
 	return [comparison(data.difference, data.models), section("memory", "Memory of both", parts.memory.element)];
 }
 
@@ -78,7 +78,7 @@ function views() {
 }
 
 function help() {
-	return asked("Keys", h("dl", texts.keys.flatMap(([key, text]) => [h("dt", key), h("dd", text)])));
+	return openDialog("Keys", h("dl", texts.keys.flatMap(([key, text]) => [h("dt", key), h("dd", text)])));
 }
 
 const themed = () => (document.documentElement.dataset.theme = state.theme || "auto");
@@ -89,18 +89,18 @@ function draw() {
 	const names = data.models.map((x) => x.name);
 	const own = state.view === "design";
 	const title = own ? "Design" : both ? names.join(" → ") : model().name;
-	const tools = h("div.controls.tools", choice("Theme", "theme", texts.themes, state.theme, change), !own && copies(both ? data.difference.copy : model().copy, title), file.button, button("Keys ( ? )", help));
+	const tools = h("div.controls.tools", choice("Theme", "theme", texts.themes, state.theme, change), !own && copyPageButtons(both ? data.difference.copy : model().copy, title), file.button, button("Keys ( ? )", help));
 	document.title = `${title} · llamath`;
-	main.replaceChildren(h("header", h("h1", title), tools), ...[file.place, others(data.served), views()].filter(Boolean), ...(own ? design() : both ? difference() : single()));
-	takeaways(main, title);
+	main.replaceChildren(h("header", h("h1", title), tools), ...[file.place, pageLinks(data.served), views()].filter(Boolean), ...(own ? design() : both ? difference() : single()));
+	addCopyButtons(main, title);
 }
 
-// A setting that no part shows by itself draws the whole page.
+// Redraw the parts that depend on the changed settings, or the whole page.
 function change(to) {
 	Object.assign(state, to);
 	const names = Object.keys(to);
 	cancelAnimationFrame(waiting);
-	waiting = requestAnimationFrame(() => history.replaceState(null, "", write(state, known)));
+	waiting = requestAnimationFrame(() => history.replaceState(null, "", writeState(state, known)));
 	if (names.includes("theme")) themed();
 	else if (names.every((x) => known[x][2].length)) for (const part of new Set(names.flatMap((x) => known[x][2]))) redraw(part);
 	else {
@@ -116,13 +116,13 @@ function redraw(part) {
 }
 
 addEventListener("hashchange", () => {
-	Object.assign(state, read(location.hash, known));
+	Object.assign(state, readState(location.hash, known));
 	draw();
 });
 
 addEventListener("resize", () => ["memory", "speed"].forEach((part) => redraw(part)));
 
-// What stands beside a number opens the same.
+// A click on a table cell without a button opens the number of its row.
 addEventListener("click", (event) => {
 	const cell = event.target.closest?.("td");
 	if (cell && !cell.querySelector("button") && getSelection().isCollapsed) cell.parentElement.querySelector(".number")?.click();
@@ -137,8 +137,8 @@ addEventListener("keydown", (event) => {
 	event.preventDefault();
 });
 
-// For tests.
-globalThis.llamath = { data, state, settings, held, passes, designed, dimensions, quantity, millionths, isConfig, configured, headerOf, knowing, Refused };
+// Exposed for tests.
+globalThis.llamath = { data, state, settings, memoryPerGpu, speedLimits, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError };
 
-document.body.append(saying);
+document.body.append(statusLine);
 draw();

@@ -1,17 +1,17 @@
-// Ceilings of speed on a roofline: decode and prefill on a card of the catalogue.
+// The speed section: upper bounds of decode and prefill on a roofline.
 import { grouped, texts, value } from "./forms.js";
-import { choice, faint, formula, group, h, layered, line, opening, renewed, roving, row, s, scrolled, table, told, words } from "./dom.js";
-import { dot } from "./curve.js";
-import { derived } from "./derived.js";
-import { settings } from "./memory.js";
-import { ground, scale } from "./plane.js";
-import { room } from "./sizes.js";
+import { choice, faint, formula, group, h, layeredSvg, line, clickable, liveText, addRovingFocus, row, s, scrollRegion, table, showDetails, svgText } from "./dom.js";
+import { marker } from "./memory_curve.js";
+import { derivation } from "./derivations.js";
+import { settings } from "./gpu_memory.js";
+import { gridLines, linearScale } from "./axes.js";
+import { figureWidth } from "./memory_view.js";
 
 const NANO = 10n ** 9n;
 const [TOP, BOTTOM, LEFT, RIGHT, HEIGHT] = [30, 46, 64, 14, 380];
 const PREFIXES = [[15, "P"], [12, "T"], [9, "G"], [6, "M"], [3, "k"], [0, ""]];
 
-// n over a unit to three digits, or to the whole number where that has more.
+// n / unit to three significant digits, or as a whole number if that has more.
 function three(n, unit) {
 	if (2n * n >= 199n * unit) return grouped((2n * n + unit) / (2n * unit));
 	return String(Number((Number(n) / Number(unit)).toPrecision(3)));
@@ -22,8 +22,8 @@ function prefixed(n) {
 	return `${Number((Number(n) / 10 ** power).toPrecision(4))} ${letter}`;
 }
 
-// Both passes, and where they stand under the roof.
-export function passes(set, card, roof) {
+// Decode and prefill with their positions on the roofline.
+export function speedLimits(set, card, roof) {
 	const dtype = set.dtype.rates.find((x) => card.flops[x]);
 	const rates = { bandwidth: BigInt(card.bandwidth), peak: BigInt(card.flops[dtype]) };
 	const made = Object.entries(set.split.speed).map(([name, x]) => {
@@ -42,28 +42,28 @@ function tell({ set, roof, found }, i, what) {
 	const one = set.split.count === "1";
 	const rounded = () => formula(`${what} / 10⁹`, `${grouped(known[what])} / 10⁹`, SHOWN[what](known));
 	const lines = {
-		bytes: () => [derived(forms.bytes, known, "bytes"), one ? "" : `One GPU of each stage of ${set.split.layout}; ${texts.stages[name]}`],
-		FLOPs: () => [derived(set.sizes.work[name], known, "FLOPs of all (work)"), one ? "" : derived(forms.FLOPs, known, "FLOPs of one GPU"), texts.flops],
-		rate: () => [derived(roof.rate, known, "tokens in 10⁹ seconds"), rounded(), `Bound by ${bound}: ${texts.bounds[bound]}.`],
-		intensity: () => [derived(roof.intensity, known, "FLOPs for 10⁹ bytes"), rounded()],
+		bytes: () => [derivation(forms.bytes, known, "bytes"), one ? "" : `One GPU of each stage of ${set.split.layout}; ${texts.stages[name]}`],
+		FLOPs: () => [derivation(set.sizes.work[name], known, "FLOPs of all (work)"), one ? "" : derivation(forms.FLOPs, known, "FLOPs of one GPU"), texts.flops],
+		rate: () => [derivation(roof.rate, known, "tokens in 10⁹ seconds"), rounded(), `Bound by ${bound}: ${texts.bounds[bound]}.`],
+		intensity: () => [derivation(roof.intensity, known, "FLOPs for 10⁹ bytes"), rounded()],
 	}[what];
-	return [`${name}: ${what === "rate" ? "tokens a second at most" : what}`, lines().flat()];
+	return [`${name}: ${what === "rate" ? "maximum tokens per second" : what}`, lines().flat()];
 }
 
-// A table of both passes; its texts are renewed in place.
+// The table of both passes; its cells are updated in place.
 function rates(now) {
 	const live = [];
 	const rows = now().found.passes.map(({ name }, i) => {
-		const number = (what) => [renewed(live, () => SHOWN[what](now().found.passes[i].known), () => tell(now(), i, what), { "data-speed": `${name}-${what}` })];
-		return row(texts.passes[name], number("rate"), renewed(live, () => now().found.passes[i].bound), ...["bytes", "FLOPs", "intensity"].map(number));
+		const number = (what) => [liveText(live, () => SHOWN[what](now().found.passes[i].known), () => tell(now(), i, what), { "data-speed": `${name}-${what}` })];
+		return row(texts.passes[name], number("rate"), liveText(live, () => now().found.passes[i].bound), ...["bytes", "FLOPs", "intensity"].map(number));
 	});
-	// A rate of the data sheet.
+	// A published rate of the GPU.
 	const published = (name, key, unit) => {
 		const what = () => name ?? now().found.dtype;
 		const text = () => `${prefixed(now().found[key])}${unit}`;
-		return renewed(live, text, () => [now().card.title, formula(...now().card.facts[what()], text()), now().card.source]);
+		return liveText(live, text, () => [now().card.title, formula(...now().card.facts[what()], text()), now().card.source]);
 	};
-	const caption = ["Of one GPU; ", renewed(live, () => now().found.dtype), " products at ", published(null, "peak", "FLOP/s"), ", memory at ", published("bandwidth", "bandwidth", "B/s")];
+	const caption = ["Of one GPU; ", liveText(live, () => now().found.dtype), " products at ", published(null, "peak", "FLOP/s"), ", memory at ", published("bandwidth", "bandwidth", "B/s")];
 	return { live, element: table(caption, texts.columns.speed, rows) };
 }
 
@@ -78,16 +78,16 @@ function roofline(draw, now, width) {
 	const across = [Math.floor(Math.min(ridge, ...points.map((p) => p.at)) - 0.15), Math.ceil(Math.max(ridge, ...points.map((p) => p.at)) + 0.3)];
 	const up = [Math.floor(Math.min(peak, ...points.map((p) => p.high)) - 0.3), Math.ceil(peak + 0.2)];
 	const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
-	const [x, y] = [scale(...across, LEFT, box.right), scale(...up, box.bottom, TOP)];
+	const [x, y] = [linearScale(...across, LEFT, box.right), linearScale(...up, box.bottom, TOP)];
 	const start = Math.max(across[0], up[0] - bandwidth);
 	const corners = [[start, start + bandwidth], [ridge, peak], [across[1], peak]].map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`);
 	const most = Math.round(10 ** ridge);
-	const ratio = () => [texts.ridge, formula("peak / bandwidth", `${grouped(found.peak)} / ${grouped(found.bandwidth)}`, `${most} FLOPs for each byte`)];
+	const ratio = () => [texts.ridge, formula("peak / bandwidth", `${grouped(found.peak)} / ${grouped(found.bandwidth)}`, `${most} FLOPs per byte`)];
 	const backdrop = () => [
-		...ground(box, range(across, (n) => [x(n), width < 560 && n % 2 ? "" : power(n)]), range(up, (n) => [y(n), prefixed(10n ** BigInt(Math.max(n, 0)))]), texts.plane),
+		...gridLines(box, range(across, (n) => [x(n), width < 560 && n % 2 ? "" : power(n)]), range(up, (n) => [y(n), prefixed(10n ** BigInt(Math.max(n, 0)))]), texts.plane),
 		s("polyline.curve", { points: corners.join(" ") }),
 		line(x(ridge), y(peak), x(ridge), box.bottom, "card"),
-		opening(() => told(ratio), { tabindex: "0" }, words(x(ridge) + 5, box.bottom - 6, `ridge at ${most}`, "small halo")),
+		clickable(() => showDetails(ratio), { tabindex: "0" }, svgText(x(ridge) + 5, box.bottom - 6, `ridge at ${most}`, "small halo")),
 	];
 	const marks = () => {
 		const ends = [];
@@ -97,34 +97,34 @@ function roofline(draw, now, width) {
 			let top = y(p.high) + 22;
 			while (ends.some(([a, b, c]) => Math.abs(c - top) < 18 && left < b && left + wide > a)) top += 18;
 			ends.push([left, left + wide, top]);
-			return opening(() => told(() => tell(now(), i, "rate")), {}, dot(i, x(p.at), y(p.high)), words(left, top, p.text, "halo strong"));
+			return clickable(() => showDetails(() => tell(now(), i, "rate")), {}, marker(i, x(p.at), y(p.high)), svgText(left, top, p.text, "halo strong"));
 		});
-		roving(shapes);
+		addRovingFocus(shapes);
 		return shapes;
 	};
-	const label = points.map((p) => `${p.text}, bound by ${p.bound}, ${SHOWN.intensity(p.known)} FLOPs for each byte`).join("; ");
+	const label = points.map((p) => `${p.text}, bound by ${p.bound}, ${SHOWN.intensity(p.known)} FLOPs per byte`).join("; ");
 	const plane = [...across, ...up, bandwidth, peak, width].join(" ");
 	return draw({ viewBox: `0 0 ${width} ${HEIGHT}`, role: "group", "aria-label": `Roofline of ${card.title}: ${label}`, class: "plot" }, [[plane, backdrop], [`${plane} ${points.map((p) => [p.at, p.high, p.text])}`, marks]]);
 }
 
-export function speed(model, data, state, change) {
+export function speedView(model, data, state, change) {
 	const figure = h("figure.plots");
-	const drawn = layered();
+	const drawn = layeredSvg();
 	let now = {};
 	const look = () => {
 		const card = data.gpus.find((x) => x.name === state.card) ?? data.gpus[0];
 		const set = settings(model, state);
-		now = { card, set, roof: data.roof, found: passes(set, card, data.roof) };
+		now = { card, set, roof: data.roof, found: speedLimits(set, card, data.roof) };
 	};
 	look();
 	const shown = rates(() => now);
 	const draw = () => {
 		look();
 		for (const renew of shown.live) renew();
-		const picture = roofline(drawn, () => now, room());
+		const picture = roofline(drawn, () => now, figureWidth());
 		if (!picture.isConnected) figure.append(picture);
 	};
-	const cards = choice("Card", "card", data.gpus.map((x) => [x.name, x.title]), state.card, change);
+	const cards = choice("GPU", "card", data.gpus.map((x) => [x.name, x.title]), state.card, change);
 	draw();
-	return { element: h("div", group(cards), scrolled("table of speed", shown.element), figure, faint(texts.ceilings)), draw };
+	return { element: h("div", group(cards), scrollRegion("table of speed", shown.element), figure, faint(texts.ceilings)), draw };
 }

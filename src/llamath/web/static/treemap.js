@@ -1,9 +1,9 @@
-// Areas to scale: squarified (Bruls, Huizing, van Wijk 2000). Places are floats, numbers are not.
+// A squarified treemap (Bruls, Huizing, van Wijk 2000). Positions are floats, sizes are exact.
 import { gibibytes, grouped, percent, short, sum } from "./forms.js";
-import { button, formula, h, numeral, opening, rect, roving, s, told, words } from "./dom.js";
-import { added, inBytes, inShort, shaped, share, sides } from "./derived.js";
+import { button, formula, h, numberButton, clickable, rect, addRovingFocus, s, showDetails, svgText } from "./dom.js";
+import { sumFormula, inBytes, inShort, shapeText, shareFormula, sideFormulas } from "./derivations.js";
 
-// A path as short as it can be where one sees which layer is meant.
+// A path without its layer prefix and without .weight.
 export const bare = (path) => path.replace("layers.{l}.", "").replace(/\.weight$/, "");
 
 const WIDTH = 960;
@@ -42,18 +42,18 @@ function label(box, lines) {
 	const texts = [];
 	for (const [i, line] of lines.entries()) {
 		if ((i + 1) * 16 + 4 > height || line.length * 7.6 + 10 > width) break;
-		texts.push(words(x + 6, y + 16 + 16 * i, line, i ? "small" : "name"));
+		texts.push(svgText(x + 6, y + 16 + 16 * i, line, i ? "small" : "name"));
 	}
 	return texts;
 }
 
-// A part in a legend: its share opens the sum that it is.
+// A legend entry: its share opens the sum.
 const portion = (name, list, whole, unit) => {
 	const n = sum(list.map((x) => x[1]));
-	return numeral(percent(n, whole), () => [name, added(list, unit), share(name, n, whole)]);
+	return numberButton(percent(n, whole), () => [name, sumFormula(list, unit), shareFormula(name, n, whole)]);
 };
 
-// items: {name, group, place, detail, size: bigint, sign, tell}; those of one place lie together, without places those of one group.
+// items: {name, group, place, detail, size: bigint, sign, tell}; tiles are grouped by place, or by group without places.
 export function treemap(title, items, unit, focus = () => undefined) {
 	const whole = sum(items.map((x) => x.size));
 	const scale = (n) => (whole ? Number((n * 10n ** 12n) / whole) : 0);
@@ -70,9 +70,9 @@ export function treemap(title, items, unit, focus = () => undefined) {
 		const [x, y, width, height] = outer[i];
 		if (list[0].place !== undefined) frames.push(rect(x + 1, y + 1, Math.max(width - 2, 0), Math.max(height - 2, 0), "frame thick"));
 	}
-	roving(tiles);
+	addRovingFocus(tiles);
 	const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `${title}: ${spoken}` }, ...tiles, ...frames);
-	const called = (x) => x.said ?? x.name;
+	const called = (x) => x.label ?? x.name;
 	const pieces = items.flatMap((x) => (x.inside ?? [[x.group, x.size]]).map(([group, n]) => [called(x), n, group])).filter((x) => x[1]);
 	const all = (x) => sum(x[1].map((y) => y[1]));
 	const sorted = [...Map.groupBy(pieces, (x) => x[2])].toSorted((a, b) => (all(a) < all(b) ? 1 : -1));
@@ -80,13 +80,13 @@ export function treemap(title, items, unit, focus = () => undefined) {
 		const name = group === "other" ? "layers" : group;
 		return h("li", h(`span.key.${group}`), `${name} `, portion(name, list, whole, unit));
 	});
-	const places = sums.filter(([, , list]) => list[0].place !== undefined).map(([name, , list]) => h("li", looked(name, focus(list[0])), " ", portion(name, list.map((x) => [called(x), x.size]), whole, unit)));
+	const places = sums.filter(([, , list]) => list[0].place !== undefined).map(([name, , list]) => h("li", focusButton(name, focus(list[0])), " ", portion(name, list.map((x) => [called(x), x.size]), whole, unit)));
 	return h("figure.map", picture, h("ul.legend", legend), places.length && h("ul.legend", { "aria-label": "kinds of layers" }, places));
 }
 
-const looked = (name, open) => (open ? button(name, open, { class: "number name", title: "look at one block" }) : h("span.name", name));
+const focusButton = (name, open) => (open ? button(name, open, { class: "number name", title: "show one block" }) : h("span.name", name));
 
-// What a tile is made of, as slices of it.
+// The slices of a tile by kind of weight.
 function slices(parts, [x, y, width, height]) {
 	const whole = sum(parts.map((x) => x[1]));
 	let top = y;
@@ -100,13 +100,13 @@ function slices(parts, [x, y, width, height]) {
 function tile(x, box, whole, unit) {
 	const [left, top, width, height] = box;
 	const inset = [left + 1, top + 1, Math.max(width - 2, 0.3), Math.max(height - 2, 0.3)];
-	const said = `${x.said ?? x.name}: ${x.detail ? `${x.detail}, ` : ""}${grouped(x.size)} ${unit}, ${percent(x.size, whole)}`;
-	const open = () => told(() => [...x.tell(), unit === "bytes" ? inBytes(x.size) : inShort(unit, x.size), share(x.name, x.size, whole)]);
+	const description = `${x.label ?? x.name}: ${x.detail ? `${x.detail}, ` : ""}${grouped(x.size)} ${unit}, ${percent(x.size, whole)}`;
+	const open = () => showDetails(() => [...x.tell(), unit === "bytes" ? inBytes(x.size) : inShort(unit, x.size), shareFormula(x.name, x.size, whole)]);
 	const lines = [x.name, x.detail, unit === "bytes" ? gibibytes(x.size) : short(x.size)].filter(Boolean);
-	return opening(
+	return clickable(
 		open,
-		{ "aria-label": said },
-		s("title", said),
+		{ "aria-label": description },
+		s("title", description),
 		x.inside && slices(x.inside, inset),
 		rect(...inset, x.inside ? "frame" : x.group),
 		x.sign === "fewer" && rect(...inset, "hatched"),
@@ -114,7 +114,7 @@ function tile(x, box, whole, unit) {
 	);
 }
 
-// The matrices of one block, each to the same scale: as wide as it reads, as high as it writes.
+// The matrices of one block to a common scale: width is inputs, height is outputs.
 export function matrices(title, rows, tell) {
 	const longest = Math.max(...rows.flatMap((x) => x.shape.map(Number)), 1);
 	const side = (n) => Math.max((Number(n) * 200) / longest, 1.5);
@@ -123,7 +123,7 @@ export function matrices(title, rows, tell) {
 		const [width, height] = [side(into), side(out)];
 		const name = bare(x.path);
 		const drawn = s("svg", { width, height, role: "img", "aria-label": `${name}, ${x.shape.join(" by ")}` }, rect(0, 0, width, height, x.group));
-		return h("li", drawn, h("span.name", name), numeral(shaped(x), () => [`${name}: shape`, sides(x), x.copies !== "1" && formula("copies in a block", grouped(x.copies))]), tell(x));
+		return h("li", drawn, h("span.name", name), numberButton(shapeText(x), () => [`${name}: shape`, sideFormulas(x), x.copies !== "1" && formula("copies in a block", grouped(x.copies))]), tell(x));
 	});
 	return h("ul.matrices", { "aria-label": title }, figures);
 }

@@ -1,4 +1,4 @@
-// What each GPU holds, to run a model or to train it: Python's forms, worked out.
+// Memory of each GPU for inference or training, evaluated from the expressions that Python sent.
 import { rough, value } from "./forms.js";
 
 const PARTS = ["weights", "cache", "activations", "logits", "overhead"];
@@ -8,22 +8,22 @@ export const MOST = 2n ** 32n;
 
 const named = (list, name, key = "name") => list.find((x) => x[key] === name) ?? list[0];
 const integers = (texts) => Object.fromEntries(Object.entries(texts).map(([name, n]) => [name, BigInt(n)]));
-const one = (what, form) => [{ what, form, says: "" }];
+const line = (what, form) => [{ what, form, says: "" }];
 
 function running({ sizes, dtype, split, variables }) {
 	const stages = split.stages.map((x) => ({
 		where: x.where,
 		sums: x.sums,
 		lines: {
-			weights: one("weights", x.weights[dtype.name]),
+			weights: line("weights", x.weights[dtype.name]),
 			cache: x.cache,
-			activations: one("activations", x.activations),
-			logits: one("logits", x.logits),
-			overhead: one("overhead", x.overhead),
+			activations: line("activations", x.activations),
+			logits: line("logits", x.logits),
+			overhead: line("overhead", x.overhead),
 		},
 	}));
-	const said = split.count === "1" ? "one GPU" : `${split.count} GPUs, ${split.layout}`;
-	return { mode: "run", parts: PARTS, stages, variables, said, gpus: split.count };
+	const label = split.count === "1" ? "one GPU" : `${split.count} GPUs, ${split.layout}`;
+	return { mode: "run", parts: PARTS, stages, variables, label, gpus: split.count };
 }
 
 function stepping({ sizes }, state) {
@@ -36,8 +36,8 @@ function stepping({ sizes }, state) {
 	const moves = found.moving[`${found.kept[chosen.precision]} ${chosen.attention} ${chosen.kernels}`];
 	const lines = { ...stays, optimizer: stays.optimizer[chosen.optimizer], activations: moves[chosen.recompute], logits: moves.logits };
 	const variables = integers({ T: state.context, B: state.batch, P: tp, D: Number(gpus) / Number(tp), Z: chosen.zero });
-	const said = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${variables.D}, ZeRO-${chosen.zero}`;
-	return { mode: "train", parts: STEP, stages: [{ where: "", lines }], variables, said, gpus, ranks, tp, chosen, tokens: found.tokens };
+	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${variables.D}, ZeRO-${chosen.zero}`;
+	return { mode: "train", parts: STEP, stages: [{ where: "", lines }], variables, label, gpus, ranks, tp, chosen, tokens: found.tokens };
 }
 
 export function settings(model, state) {
@@ -63,21 +63,21 @@ function share(plan, stage, variables, work) {
 	return { ...found, total, stage };
 }
 
-// What a GPU of each stage holds, and where that is most.
-export function held({ plan }, context = plan.variables.T) {
+// Memory of a GPU in each pipeline stage, and the most loaded one.
+export function memoryPerGpu({ plan }, context = plan.variables.T) {
 	const shares = plan.stages.map((x) => share(plan, x, { ...plan.variables, T: context }, value));
-	return { shares, fullest: shares.reduce((a, x) => (x.total > a.total ? x : a)) };
+	return { shares, mostLoaded: shares.reduce((a, x) => (x.total > a.total ? x : a)) };
 }
 
-// The same as a function of the context, in floats: for pictures and first guesses.
-export function about({ plan }) {
+// The memory of the most loaded GPU as a float function of the context, for plots and initial guesses.
+export function approximateMemory({ plan }) {
 	const variables = Object.fromEntries(Object.entries(plan.variables).map(([name, n]) => [name, Number(n)]));
 	return (context) => Math.max(...plan.stages.map((x) => share(plan, x, { ...variables, T: context }, rough).total));
 }
 
-// The longest context that fits; 0n: none, null: any. It is looked for around a guess; whole numbers decide.
-export function longest(set, memory, near) {
-	const fits = (n) => held(set, n).fullest.total <= memory;
+// The longest context that fits: 0n if none does, null if any does. Exact bisection around an initial guess.
+export function longestContext(set, memory, near) {
+	const fits = (n) => memoryPerGpu(set, n).mostLoaded.total <= memory;
 	let [low, high] = [BigInt(Math.max(Math.floor(near), 1)), 0n];
 	for (let step = 1n; !fits(low); step *= 8n) {
 		if (low === 1n) return 0n;

@@ -1,15 +1,15 @@
-// Which heads share what, and which experts there are, one by one as long as there are not too many.
+// Diagrams of head groups and experts, drawn one by one up to a limit.
 import { texts, value, written } from "./forms.js";
-import { h, rect, s, words } from "./dom.js";
-import { counted } from "./derived.js";
+import { h, rect, s, svgText } from "./dom.js";
+import { numberWithFormula } from "./derivations.js";
 
 const [GROUPS, EACH, CELLS] = [16, 8, 512];
 export const count = (form) => Number(value(form, {}));
 
-// A word with its colour, its letter and its number.
-function fact(text, form, colour) {
+// A label with its color, letter and number.
+function fact(text, form, color) {
 	const [letter, number] = [written(form, {}, true), written(form, {}, false)];
-	return [colour && h(`span.key.${colour}`), `${text}${letter === number ? "" : ` (${letter})`} `, counted(value(form, {}), text, letter === number ? text : letter)];
+	return [color && h(`span.key.${color}`), `${text}${letter === number ? "" : ` (${letter})`} `, numberWithFormula(value(form, {}), text, letter === number ? text : letter)];
 }
 
 function figure(caption, label, [width, height], shapes) {
@@ -17,7 +17,7 @@ function figure(caption, label, [width, height], shapes) {
 	return h("figure.shared", h("figcaption", caption), picture);
 }
 
-export const ratioOf = (x) => [true, false].map((letters) => `${written(x.n, {}, letters)} / ${written(x.k, {}, letters)}`);
+export const headRatio = (x) => [true, false].map((letters) => `${written(x.n, {}, letters)} / ${written(x.k, {}, letters)}`);
 
 function heads(x, room) {
 	const [many, few] = [count(x.n), count(x.k)];
@@ -29,10 +29,10 @@ function heads(x, room) {
 	const groups = Array.from({ length: shown }, (_, i) => {
 		const [left, top] = [(i % across) * wide, Math.floor(i / across) * 28];
 		const circles = Array.from({ length: inside }, (_, j) => s("circle.attention.edge", { cx: left + 32 + 14 * j, cy: top + 12, r: 5 }));
-		return [rect(left + 0.5, top + 0.5, wide - 9, 23, "ring"), rect(left + 6, top + 6, 12, 12, "embedding edge"), ...circles, words(left + 28 + 14 * inside, top + 16, inside < each ? "…" : "", null)];
+		return [rect(left + 0.5, top + 0.5, wide - 9, 23, "ring"), rect(left + 6, top + 6, 12, 12, "embedding edge"), ...circles, svgText(left + 28 + 14 * inside, top + 16, inside < each ? "…" : "", null)];
 	});
 	const [all, own] = [x.many, x.few];
-	const ratio = counted(each, `${x.many} to one of ${x.few}`, ...ratioOf(x));
+	const ratio = numberWithFormula(each, `${x.many} for each of ${x.few}`, ...headRatio(x));
 	const rest = ` to each; ${x.says}${shown < few ? texts.some : ""}`;
 	const size = [room, Math.ceil(shown / across) * 28];
 	return figure([...fact(all, x.n, "attention"), "; ", ...fact(own, x.k, "embedding"), ", ", ratio, rest], `${all}: ${many}, ${own}: ${few}, ${each} to each`, size, groups.flat());
@@ -51,8 +51,8 @@ function experts(x, room) {
 	});
 	const bottom = Math.ceil(shown / per) * lines * step;
 	const rest = [`: ${texts.chosen}${shown < all ? texts.some : ""}`, ...(x.groups > 1 ? ["; ", ...fact("groups", String(x.groups))] : [])];
-	const label = `${all} experts, of which a token passes ${chosen}${x.shared ? ", and a shared one" : ""}`;
-	return figure([...fact("experts", x.n, "experts"), "; ", ...fact("the router sends a token to", x.k), ...rest, x.shared && ["; ", h("span.key.mlp"), texts.shared]], label, [room, bottom + (x.shared ? step + 6 : 2)], [...cells, x.shared && rect(1, bottom + 5, 3 * step - 3, step - 3, "mlp edge")]);
+	const label = `${all} experts, ${chosen} active per token${x.shared ? ", and a shared one" : ""}`;
+	return figure([...fact("experts", x.n, "experts"), "; ", ...fact("active per token", x.k), ...rest, x.shared && ["; ", h("span.key.mlp"), texts.shared]], label, [room, bottom + (x.shared ? step + 6 : 2)], [...cells, x.shared && rect(1, bottom + 5, 3 * step - 3, step - 3, "mlp edge")]);
 }
 
-export const sharing = (stage, room) => stage.heads.map((x) => (x.kind === "heads" ? heads(x, room) : experts(x, room)));
+export const headSharing = (stage, room) => stage.heads.map((x) => (x.kind === "heads" ? heads(x, room) : experts(x, room)));

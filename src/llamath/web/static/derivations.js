@@ -1,12 +1,12 @@
-// What a form comes to, in letters, then in numbers, with what its letters stand for.
+// Derivations: an expression in letters, then in numbers, its value, and a legend of its letters.
 import { gibibytes, gigabytes, grouped, percent, short, sum, texts, times, UNITS, value, written } from "./forms.js";
-import { formula, numeral } from "./dom.js";
+import { formula, numberButton } from "./dom.js";
 
 const named = (form) => (Array.isArray(form) && form[0] !== "let" ? (form[0] === "as" ? [form] : form.slice(1).flatMap(named)) : []);
 
 const letters = (form) => (typeof form === "string" ? [form] : form[0] === "as" ? letters(form[2]) : form[0] === "let" ? [form[1]].filter((x) => "NC".includes(x)) : form.slice(1).flatMap(letters));
 
-// Without a text all of them, else those that it has.
+// Describe the letters of an expression; with a text, only those that occur in it.
 export function legend(form, text) {
 	const there = (x) => text === undefined || new RegExp(`(^|[^A-Za-z])${x}([^A-Za-z]|$)`).test(text);
 	const used = letters(form).filter(there).map((x) => (/^[WRX]\d*[a-z]?'?$/.test(x) ? x[0] : x));
@@ -14,33 +14,33 @@ export function legend(form, text) {
 	return [...Object.entries(texts.letters).filter(([x]) => used.includes(x)).map(([, says]) => says), ...own.values()].join("; ");
 }
 
-// What a number is in a larger unit, in short, or of a whole.
+// Conversions to a larger unit, a short form or a share.
 const over = (what, n, unit, text) => formula(`${what} / ${unit}`, `${grouped(n)} / ${unit}`, text);
 export const inBytes = (n) => [over("bytes", n, "10⁹", gigabytes(n)), over("bytes", n, "2³⁰", gibibytes(n))];
 export const inShort = (what, n, text = short(n)) => UNITS.filter((x) => text.endsWith(x[1])).map((x) => over(what, n, x[2], text));
-export const share = (part, n, whole) => formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, percent(n, whole));
+export const shareFormula = (part, n, whole) => formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, percent(n, whole));
 
-// A sum: by names, in numbers, in all; its parts are [name, number].
-export const added = (parts, unit = "") => formula(parts.map((x) => x[0]).join(" + "), parts.map((x) => grouped(x[1])).join(" + "), `${grouped(sum(parts.map((x) => x[1])))} ${unit}`.trim());
+// A sum as names, as numbers, and its total; `parts` are [name, number].
+export const sumFormula = (parts, unit = "") => formula(parts.map((x) => x[0]).join(" + "), parts.map((x) => grouped(x[1])).join(" + "), `${grouped(sum(parts.map((x) => x[1])))} ${unit}`.trim());
 
-// A number that opens the one formula that it comes from.
-export const counted = (n, title, symbols, numbers) => numeral(grouped(n), () => [title, formula(symbols, numbers, grouped(n))]);
+// A number that opens its formula.
+export const numberWithFormula = (n, title, symbols, numbers) => numberButton(grouped(n), () => [title, formula(symbols, numbers, grouped(n))]);
 
-// The sides of a weight multiplied, and its copies: [with a letter, in numbers].
-export function product(x, copies, result, lead = ["", ""]) {
+// The product of a weight's dimensions and its copies; a copy is [letter, number].
+export function productFormula(x, copies, result, lead = ["", ""]) {
 	const many = copies.filter((y) => y[1] !== "1");
 	const letters = x.dims.map((side) => (side.includes(" ") ? `(${side})` : side));
 	return formula(lead[0] + [...letters, ...many.map((y) => y[0])].join("·"), lead[1] + [...x.shape, ...many.map((y) => y[1])].map((n) => grouped(n)).join("·"), result);
 }
 
-// A shape: each side with what it is made of.
-export const sides = (x) => x.dims.map((side, i) => formula(/^\d/.test(side) ? "as it is built" : side, x.numbers[i], grouped(x.shape[i])));
-export const shaped = (x) => `${x.dims.join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
+// A formula for each dimension of a shape.
+export const sideFormulas = (x) => x.dims.map((side, i) => formula(/^\d/.test(side) ? "from the builder" : side, x.numbers[i], grouped(x.shape[i])));
+export const shapeText = (x) => `${x.dims.join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
 
-export const all = (forms) => (forms.length === 1 ? forms[0] : ["+", ...forms]);
+export const sumOf = (forms) => (forms.length === 1 ? forms[0] : ["+", ...forms]);
 
-export function derived(form, variables, unit) {
+export function derivation(form, variables, unit) {
 	const lines = [written(form, variables, true), written(form, variables, false)];
-	const said = lines[0] === lines[1] ? lines.slice(1) : lines;
-	return [formula(...said, `${grouped(value(form, variables))} ${unit}`), legend(form, lines[0])].filter(Boolean);
+	const distinct = lines[0] === lines[1] ? lines.slice(1) : lines;
+	return [formula(...distinct, `${grouped(value(form, variables))} ${unit}`), legend(form, lines[0])].filter(Boolean);
 }

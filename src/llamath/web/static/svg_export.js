@@ -1,4 +1,4 @@
-// A picture as a file of its own, with its looks and the words around it.
+// Export of a picture as a standalone SVG file with inlined styles and HTML labels.
 import { s } from "./dom.js";
 
 const LOOKS = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "fill-opacity", "stroke-opacity", "opacity", "paint-order", "rx", "font-size", "font-weight", "text-anchor", "dominant-baseline"];
@@ -7,7 +7,7 @@ const LEFT = /^(class|role|style|tabindex|aria-|data-|on)/;
 const PICTURES = "figure, table.waterfall, ul.matrices, svg";
 const MARGIN = 12;
 
-// Characters that no XML holds.
+// Replace characters that XML does not allow.
 const xml = (text) => text.toWellFormed().replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
 
 function dressed(from) {
@@ -23,7 +23,7 @@ function dressed(from) {
 	return made;
 }
 
-// A text of HTML, line by line, where it stands.
+// Convert an HTML text node to SVG text, one element per rendered line.
 function lines(node, [left, top]) {
 	const looks = getComputedStyle(node.parentElement);
 	const range = document.createRange();
@@ -57,13 +57,13 @@ function parts(node, at) {
 
 const spoken = (picture) => (picture.getAttribute("aria-label") ?? picture.querySelector("[aria-label]")?.getAttribute("aria-label") ?? picture.querySelector("caption")?.textContent ?? "picture");
 
-// The pictures of a part of the page, each with a name and what is said of it.
-export function pictures(part) {
+// The pictures in an element, each with its name and description.
+export function findPictures(part) {
 	const all = [...part.querySelectorAll(PICTURES)].filter((x) => !x.parentElement.closest(PICTURES) && x.getClientRects().length && (x.localName === "svg" || x.querySelector("svg")));
 	return all.map((element) => ({ element, says: spoken(element), name: spoken(element).split(":")[0] }));
 }
 
-export function drawing({ element, says, name }, heading) {
+export function svgDocument({ element, says, name }, heading) {
 	const box = element.getBoundingClientRect();
 	const [width, height] = [Math.ceil(box.width) + 2 * MARGIN, Math.ceil(box.height) + 2 * MARGIN];
 	const page = getComputedStyle(document.body);

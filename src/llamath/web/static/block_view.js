@@ -1,15 +1,15 @@
-// A block as a diagram: which layers, which pass, shapes in letters or numbers; each step opens what it comes from.
+// The block diagram section: choose the layer, the pass, and shapes in letters or numbers; each step opens its derivation.
 import { grouped, sum, texts, value, written } from "./forms.js";
-import { added, derived, inShort, legend, product, sides } from "./derived.js";
-import { choice, faint, formula, group, h, numeral } from "./dom.js";
-import { drawn, shape } from "./drawn.js";
-import { count, ratioOf, sharing } from "./heads.js";
+import { sumFormula, derivation, inShort, legend, productFormula, sideFormulas } from "./derivations.js";
+import { choice, faint, formula, group, h, numberButton } from "./dom.js";
+import { blockDiagram, shapeLabel } from "./block_diagram.js";
+import { count, headRatio, headSharing } from "./head_sharing.js";
 
 const sizes = (state) => ({ T: BigInt(state.context), B: BigInt(state.batch) });
 const passOf = (one, state) => (one.passes[state.pass] ? state.pass : "prompt");
 const stagesOf = (one, state) => one.passes[passOf(one, state)];
 
-// The kind that is chosen, else the one that most layers are of.
+// The index of the selected kind of layer, by default the most frequent kind.
 function chosen(one, state) {
 	const stages = stagesOf(one, state);
 	const layers = stages.map((x, i) => [i, BigInt(x.times)]).filter(([i]) => stages[i].layers);
@@ -18,26 +18,26 @@ function chosen(one, state) {
 }
 
 function used(x) {
-	const held = x.tied ? `no parameters of its own: its numbers are those of ${x.tied}` : `${grouped(x.parameters)} parameters`;
-	return [product(x, [[grouped(x.copies), x.copies]], held, [`${x.path}: `, ""]), sides(x)];
+	const result = x.tied ? `no parameters of its own: tied to ${x.tied}` : `${grouped(x.parameters)} parameters`;
+	return [productFormula(x, [[grouped(x.copies), x.copies]], result, [`${x.path}: `, ""]), sideFormulas(x)];
 }
 
-// What a step comes from.
-function told(step, variables, stage) {
+// The derivation of one step.
+function stepDerivation(step, variables, stage) {
 	const { shape: sizes, each, flops, keeps } = step;
-	const shapes = formula(shape(sizes, { letters: true, variables }), shape(sizes, { letters: false, variables }));
+	const shapes = formula(shapeLabel(sizes, { letters: true, variables }), shapeLabel(sizes, { letters: false, variables }));
 	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...sizes])];
-	const part = (text, form, unit) => form !== "0" && [text, derived(form, variables, unit)[0]];
+	const part = (text, form, unit) => form !== "0" && [text, derivation(form, variables, unit)[0]];
 	return [
 		step.name,
 		step.does,
 		step.takes.length ? `Inputs: ${step.takes.join(", ")}. Output:` : "Output:",
 		shapes,
-		step.uses.length ? [...step.uses.map(used), step.uses.length > 1 && added(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
-		step.kind === "scores" && stage.heads.filter((x) => x.kind === "heads").map((x) => formula(...ratioOf(x), `${count(x.n) / count(x.k)} ${x.many} to one of ${x.few}`)),
+		step.uses.length ? [...step.uses.map(used), step.uses.length > 1 && sumFormula(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
+		step.kind === "scores" && stage.heads.filter((x) => x.kind === "heads").map((x) => formula(...headRatio(x), `${count(x.n) / count(x.k)} ${x.many} for each of ${x.few}`)),
 		part(texts.step[0], each.length ? ["+", ...each] : "0", "FLOPs"),
 		part(texts.step[1], flops, "FLOPs"),
-		part(texts.step[2], keeps, "numbers"),
+		part(texts.step[2], keeps, "elements"),
 		legend(["+", ...sizes, flops, keeps]),
 	];
 }
@@ -46,26 +46,26 @@ function summed(stage, key, unit, variables) {
 	const parts = stage.steps.filter((x) => x[key] !== "0");
 	const all = sum(parts.map((x) => value(x[key], variables)));
 	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${written(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
-	return numeral(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
+	return numberButton(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
 }
 
 function summary(stage, state, pass) {
 	const variables = sizes(state);
 	const tokens = `${pass === "next" ? "the last of " : ""}${grouped(variables.T)} tokens × ${grouped(variables.B)}`;
 	return faint(
-		stage.layers && stage.times !== "1" && "one of them: ",
+		stage.layers && stage.times !== "1" && "one layer: ",
 		summed(stage, "parameters", "parameters", variables),
 		" parameters; ",
 		summed(stage, "flops", "FLOPs", variables),
 		" FLOPs for ",
 		h("span.set", tokens),
 		"; ",
-		summed(stage, "keeps", "numbers remembered", variables),
-		" numbers remembered",
+		summed(stage, "keeps", "elements written to the cache", variables),
+		" elements written to the cache",
 	);
 }
 
-export function block(one, state, change) {
+export function blockView(one, state, change) {
 	const place = h("div.block-place");
 	const note = h("div");
 	const controls = group();
@@ -78,13 +78,13 @@ export function block(one, state, change) {
 		look = wanted;
 	};
 	const rebuild = (stage) => {
-		const held = document.activeElement?.dataset?.step;
+		const focused = document.activeElement?.dataset?.step;
 		const inside = place.contains(document.activeElement);
-		const made = drawn(stage, room, (step) => told(step, sizes(state), stage));
+		const made = blockDiagram(stage, room, (step) => stepDerivation(step, sizes(state), stage));
 		[renew, look] = [made.renew, ""];
-		place.replaceChildren(made.picture, ...sharing(stage, room));
+		place.replaceChildren(made.picture, ...headSharing(stage, room));
 		renewed();
-		if (inside && held) [...place.querySelectorAll("[data-step]")].find((x) => x.dataset.step === held)?.focus();
+		if (inside && focused) [...place.querySelectorAll("[data-step]")].find((x) => x.dataset.step === focused)?.focus();
 	};
 	const draw = (now = room || width()) => {
 		const at = chosen(one, state);

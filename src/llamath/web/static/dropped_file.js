@@ -1,13 +1,13 @@
-// A file that is dropped or chosen: its header is read here and goes nowhere.
+// Opening a local file: its header is read in the page and never uploaded.
 import { gibibytes, gigabytes, grouped, percent, short, sought, sum, texts, times, value } from "./forms.js";
-import { button, faint, formula, group, h, hidden, labelled, numeral, path, row, scrolled, section, table } from "./dom.js";
-import { added, inBytes, inShort, share } from "./derived.js";
+import { button, faint, formula, group, h, hidden, labeled, numberButton, path, row, scrollRegion, section, table } from "./dom.js";
+import { sumFormula, inBytes, inShort, shareFormula } from "./derivations.js";
 import { treemap } from "./treemap.js";
-import { headerOf, knowing } from "./headers.js";
-import { parsed, refuse, Refused } from "./strict.js";
-import { noted } from "./design.js";
-import { say } from "./share.js";
-import { takeaways } from "./taking.js";
+import { readHeader, indexFormats } from "./file_headers.js";
+import { parseStrictJson, refuseIf, FileError } from "./strict_json.js";
+import { encodeSizes } from "./design.js";
+import { announce } from "./clipboard.js";
+import { addCopyButtons } from "./copy_buttons.js";
 
 const CONFIG = 32 * 2 ** 20;
 const VALUES = 2 ** 19;
@@ -16,7 +16,7 @@ const TIED = "tie_word_embeddings";
 
 const summed = (list, key) => sum(list.map((x) => x[key]));
 
-// Tensors that differ in their numbers alone, together.
+// Group tensors whose names differ only in layer or expert numbers.
 function folded(tensors) {
 	const found = new Map();
 	for (const x of tensors) {
@@ -29,7 +29,7 @@ function folded(tensors) {
 	return [...found.values()];
 }
 
-// What a row comes from: its shape, how many there are, and the blocks of its type.
+// The derivation of a row: shape, number of copies, and block size of the dtype.
 function comes(x, known) {
 	const [block, size] = known.types.get(x.dtype);
 	const shape = x.shape.map((n) => grouped(n)).join("·") || "1";
@@ -42,7 +42,7 @@ function comes(x, known) {
 	];
 }
 
-const listed = (caption, columns, ...rows) => scrolled(caption, table(hidden(caption), columns, ...rows));
+const listed = (caption, columns, ...rows) => scrollRegion(caption, table(hidden(caption), columns, ...rows));
 
 function listing(rows, known) {
 	const place = h("div");
@@ -50,13 +50,13 @@ function listing(rows, known) {
 	const draw = (text) => {
 		const has = sought(text);
 		const found = rows.filter((x) => has(x.name, x.dtype));
-		const lines = found.slice(0, SHOWN).map((x) => row(path(x.name), x.dtype, x.shape.join("×") || "–", [grouped(x.each)], [grouped(x.copies)], [numeral(grouped(x.elements), () => comes(x, known))], [grouped(x.bytes)]));
+		const lines = found.slice(0, SHOWN).map((x) => row(path(x.name), x.dtype, x.shape.join("×") || "–", [grouped(x.each)], [grouped(x.copies)], [numberButton(grouped(x.elements), () => comes(x, known))], [grouped(x.bytes)]));
 		status.textContent = found.length > SHOWN ? `the first ${SHOWN} of ${found.length} rows` : text.trim() ? `${found.length} of ${rows.length} rows` : "";
 		place.replaceChildren(listed("tensors of the file", texts.columns.file, lines));
 	};
 	const find = h("input", { type: "search", id: "find-file", maxlength: "80", oninput: () => draw(find.value) });
 	draw("");
-	return h("div", group(labelled("Find in the file", find)), status, place);
+	return h("div", group(labeled("Find in the file", find)), status, place);
 }
 
 function contents(file, found, known, close) {
@@ -64,10 +64,10 @@ function contents(file, found, known, close) {
 	const rows = folded(tensors);
 	const [elements, bytes] = [summed(tensors, "elements"), summed(tensors, "bytes")];
 	const types = [...Map.groupBy(tensors, (x) => x.dtype)].map(([dtype, list]) => ({ dtype, count: BigInt(list.length), elements: summed(list, "elements"), bytes: summed(list, "bytes") }));
-	const all = (key) => () => [key, added(rows.map((x) => [x.name, x[key]])), key === "bytes" && inBytes(bytes)];
-	const own = (x) => () => [x.dtype, ...["copies", "elements", "bytes"].map((key) => added(rows.filter((y) => y.dtype === x.dtype).map((y) => [`${key} of ${y.name}`, y[key]]))), share(x.dtype, x.bytes, bytes)];
-	const lines = types.map((x) => row(x.dtype, [grouped(x.count)], [numeral(grouped(x.elements), own(x))], [grouped(x.bytes)], [percent(x.bytes, bytes)]));
-	const tell = () => ["values", added(types.map((x) => [x.dtype, x.elements])), inShort("values", elements)];
+	const all = (key) => () => [key, sumFormula(rows.map((x) => [x.name, x[key]])), key === "bytes" && inBytes(bytes)];
+	const own = (x) => () => [x.dtype, ...["copies", "elements", "bytes"].map((key) => sumFormula(rows.filter((y) => y.dtype === x.dtype).map((y) => [`${key} of ${y.name}`, y[key]]))), shareFormula(x.dtype, x.bytes, bytes)];
+	const lines = types.map((x) => row(x.dtype, [grouped(x.count)], [numberButton(grouped(x.elements), own(x))], [grouped(x.bytes)], [percent(x.bytes, bytes)]));
+	const tell = () => ["values", sumFormula(types.map((x) => [x.dtype, x.elements])), inShort("values", elements)];
 	const bare = (text) => text.replace(/^(model\.|transformer\.)?((layers|h|blk)\.\{l\}\.)?|\.weight$/g, "");
 	const items = rows.map((x) => ({ name: bare(x.name), group: known.groups.find(([, words]) => new RegExp(words).test(x.name))?.[0] ?? "other", detail: `${x.shape.join("×")}${times(x.copies)}`, size: x.elements, tell: () => comes(x, known) }));
 	const facts = found.metadata.filter(([key]) => !/token|merges|scores|chat_template/.test(key)).slice(0, 60).map(([key, text]) => h("li", `${key}: ${String(text).slice(0, 200)}`));
@@ -75,8 +75,8 @@ function contents(file, found, known, close) {
 		"file",
 		file.name,
 		close,
-		h("p.total", numeral(grouped(elements), tell, { "data-part": "values" }), " values in ", numeral(grouped(tensors.length), all("copies")), " tensors (", numeral(short(elements), tell), ")"),
-		h("p", { "data-part": "stored" }, [grouped(bytes), " bytes of tensors: ", gigabytes(bytes), ", ", gibibytes(bytes)].map((x, i) => (i % 2 ? x : numeral(x, all("bytes")))), h("span.note", `; ${found.format}, a file of ${grouped(file.size)} ${texts.header}`)),
+		h("p.total", numberButton(grouped(elements), tell, { "data-part": "values" }), " values in ", numberButton(grouped(tensors.length), all("copies")), " tensors (", numberButton(short(elements), tell), ")"),
+		h("p", { "data-part": "stored" }, [grouped(bytes), " bytes of tensors: ", gigabytes(bytes), ", ", gibibytes(bytes)].map((x, i) => (i % 2 ? x : numberButton(x, all("bytes")))), h("span.note", `; ${found.format}, a file of ${grouped(file.size)} ${texts.header}`)),
 		types.some((x) => known.packed.includes(x.dtype)) && faint(texts.packed),
 		listed("types in the file", texts.columns.types, lines),
 		elements && treemap(file.name, items, "values"),
@@ -89,7 +89,7 @@ const plainly = (x) => (x instanceof Map ? `{${[...x].sort(([a], [b]) => (a < b 
 
 const causal = (x, headed) => x === undefined || (Array.isArray(x) && typeof x[0] === "string" && headed.some((end) => x[0].endsWith(end)));
 
-// The dimensions of a configuration that differs from a design's only in them and in what moves no weight.
+// Read the dimensions of a config; any other difference that changes weights is an error.
 function fitting(config, design, { nothing, headed }) {
 	const keys = new Set(design.letters.map((x) => x.key));
 	const neutral = new Set([...nothing, ...design.neutral]);
@@ -97,38 +97,38 @@ function fitting(config, design, { nothing, headed }) {
 	for (const x of design.letters) {
 		const n = config.get(x.key);
 		if (typeof n === "bigint" && n > 0n && n < 2n ** 32n) values[x.letter] = n;
-		refuse(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
-		refuse(n === null || (n === undefined && !x.absent.form), "given", x.key);
+		refuseIf(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
+		refuseIf(n === null || (n === undefined && !x.absent.form), "given", x.key);
 	}
 	const tied = config.get(TIED);
-	refuse(design.tied !== null && typeof tied !== "boolean", "given", TIED);
-	const own = new Map([...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)].map((x) => [x.key, parsed(new TextEncoder().encode(x.text), VALUES)]));
+	refuseIf(design.tied !== null && typeof tied !== "boolean", "given", TIED);
+	const own = new Map([...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)].map((x) => [x.key, parseStrictJson(new TextEncoder().encode(x.text), VALUES)]));
 	const silent = new Set(design.defaults.map((x) => x.key));
 	for (const key of new Set([...config.keys(), ...own.keys()])) {
 		if (key === "architectures" && [config, own].every((x) => causal(x.get(key), headed))) continue;
 		if (keys.has(key) || (key === TIED && design.tied !== null) || neutral.has(key) || key.startsWith("_")) continue;
 		const same = config.has(key) ? own.has(key) && plainly(config.get(key)) === plainly(own.get(key)) : silent.has(key);
-		refuse(!same, "other", key.slice(0, 80));
+		refuseIf(!same, "other", key.slice(0, 80));
 	}
 	return { values, tied: design.tied === null ? null : tied };
 }
 
-export async function configured(file, data) {
-	refuse(file.size > CONFIG, "config");
-	const config = parsed(new Uint8Array(await file.arrayBuffer()), VALUES);
-	refuse(!(config instanceof Map), "object");
+export async function readConfig(file, data) {
+	refuseIf(file.size > CONFIG, "config");
+	const config = parseStrictJson(new Uint8Array(await file.arrayBuffer()), VALUES);
+	refuseIf(!(config instanceof Map), "object");
 	const type = config.get("model_type");
 	const at = data.models.findIndex((x) => x.design.letters.length && x.design.type === type);
 	try {
-		refuse(at < 0, "forms", typeof type === "string" ? JSON.stringify(type.slice(0, 60)) : "none");
+		refuseIf(at < 0, "forms", typeof type === "string" ? JSON.stringify(type.slice(0, 60)) : "none");
 		const { design } = data.models[at];
-		return { view: "design", like: "ab"[at], sizes: noted(complete(fitting(config, design, data.files), design)) };
+		return { view: "design", like: "ab"[at], sizes: encodeSizes(complete(fitting(config, design, data.files), design)) };
 	} catch (error) {
-		throw error instanceof Refused ? new Refused(`${error.message}: \`llamath export ${file.name} -o page.html\` makes its page`) : error;
+		throw error instanceof FileError ? new FileError(`${error.message}: \`llamath export ${file.name} -o page.html\` makes its page`) : error;
 	}
 }
 
-// What a configuration leaves out follows from what it says.
+// Compute the dimensions that the config omits from those that it has.
 function complete({ values, tied }, design) {
 	const all = { ...values };
 	for (const x of design.letters) all[x.letter] ??= value(x.absent.form, values);
@@ -137,27 +137,27 @@ function complete({ values, tied }, design) {
 
 export const isConfig = (file) => /\.json$/i.test(file.name) && !/\.index\.json$/i.test(file.name);
 
-// Where files are taken; `change` moves the page.
-export function opener(data, change) {
+// The button and drop target for files; `change` updates the page.
+export function fileOpener(data, change) {
 	const place = h("div");
-	const known = knowing(data.files);
+	const known = indexFormats(data.files);
 	const close = () => button("Close the file", () => [place.replaceChildren(), open.focus()], { class: "take" });
 	const read = async (file) => {
 		try {
 			if (isConfig(file)) {
-				const found = await configured(file, data);
+				const found = await readConfig(file, data);
 				place.replaceChildren();
 				change(found);
-				return say(`${file.name}: its dimensions`);
+				return announce(`${file.name}: its dimensions`);
 			}
-			place.replaceChildren(contents(file, await headerOf(file, known), known, close()));
-			takeaways(place, file.name);
+			place.replaceChildren(contents(file, await readHeader(file, known), known, close()));
+			addCopyButtons(place, file.name);
 			const title = place.querySelector("h2");
 			title.setAttribute("tabindex", "-1");
 			title.focus();
-			say(`${file.name} is read`);
+			announce(`${file.name} is read`);
 		} catch (error) {
-			const why = error instanceof Refused ? error.message : `it cannot be read (${error.name})`;
+			const why = error instanceof FileError ? error.message : `it cannot be read (${error.name})`;
 			place.replaceChildren(h("p.wrong", { role: "alert" }, `${file.name}: ${why} `, close()));
 		}
 	};

@@ -1,27 +1,27 @@
-// The table of tensors: folded by section, filtered, sorted, under any of their names.
+// The table of tensors: grouped by section, with a filter, sorting and four naming schemes.
 import { grouped, sought, texts } from "./forms.js";
-import { button, choice, formula, group, h, head, hidden, labelled, numeral, path, row, scrolled } from "./dom.js";
-import { product, shaped, share, sides } from "./derived.js";
+import { button, choice, formula, group, h, head, hidden, labeled, numberButton, path, row, scrollRegion } from "./dom.js";
+import { productFormula, shapeText, shareFormula, sideFormulas } from "./derivations.js";
 
 const called = (row, kind) => (kind === "path" ? row.path : row.names[kind] || `– (${row.path})`);
 
-// What the numbers of a row, or of a whole section, come from.
+// The derivations of the numbers in a row or a section.
 function sources(row, section, whole) {
 	const [title, total] = row ? [row.path, row.total] : [section.where, section.total];
-	const told = (what, i, made) => () => [`${title}: ${what}`, row ? made() : formula(...section.of[i])];
+	const entry = (what, i, made) => () => [`${title}: ${what}`, row ? made() : formula(...section.of[i])];
 	const layers = section.of[1][0];
 	const factors = row && [[grouped(row.copies), row.copies], [layers, row.times]];
 	return [
-		told("each", 0, () => product(row, [], grouped(row.each))),
-		told("copies", 1, () => formula((row.copies === "1" ? "" : `${grouped(row.copies)}·`) + layers, `${grouped(row.copies)}·${grouped(row.times)}`, grouped(BigInt(row.copies) * BigInt(row.times)))),
-		told("all", 2, () => (row.tied ? `Tied to ${row.tied}: it adds no parameters.` : product(row, factors, grouped(row.total)))),
-		() => [`${title}: share`, share(title, BigInt(total), whole), texts.percent],
+		entry("each", 0, () => productFormula(row, [], grouped(row.each))),
+		entry("copies", 1, () => formula((row.copies === "1" ? "" : `${grouped(row.copies)}·`) + layers, `${grouped(row.copies)}·${grouped(row.times)}`, grouped(BigInt(row.copies) * BigInt(row.times)))),
+		entry("all", 2, () => (row.tied ? `Tied to ${row.tied}: it adds no parameters.` : productFormula(row, factors, grouped(row.total)))),
+		() => [`${title}: share`, shareFormula(title, BigInt(total), whole), texts.percent],
 	];
 }
 
-// Numbers of a row; one is in the order of Tab, arrows go to the others and to the rows around.
+// The numbers of a row; Tab reaches one of them, arrow keys move between cells.
 function numbers(texts, tells) {
-	return texts.map((text, i) => h("td.n", numeral(text, tells[i], { tabindex: i === 2 ? null : "-1", "data-column": i, onkeydown: across })));
+	return texts.map((text, i) => h("td.n", numberButton(text, tells[i], { tabindex: i === 2 ? null : "-1", "data-column": i, onkeydown: across })));
 }
 
 function across(event) {
@@ -41,7 +41,7 @@ function sorted(rows, key) {
 
 function line(x, section, names, whole) {
 	const texts = [grouped(x.each), grouped(BigInt(x.copies) * BigInt(x.times)), x.tied ? "tied" : grouped(x.total), x.share];
-	const shape = numeral(shaped({ ...x, copies: 1 }), () => [`${x.path}: shape`, sides(x)], { tabindex: "-1", "data-column": "shape", onkeydown: across });
+	const shape = numberButton(shapeText({ ...x, copies: 1 }), () => [`${x.path}: shape`, sideFormulas(x)], { tabindex: "-1", "data-column": "shape", onkeydown: across });
 	return row(path(called(x, names)), shape, ...numbers(texts, sources(x, section, whole)));
 }
 
@@ -58,7 +58,7 @@ function body(section, index, state, closed, again, whole) {
 	const key = (event) => {
 		if (event.key === "ArrowRight" && !open) turn(true);
 		else if (event.key === "ArrowLeft" && open) turn(false);
-		else if (event.key === "ArrowDown" || event.key === "ArrowUp") neighbour(event.currentTarget, event.key === "ArrowDown" ? 1 : -1);
+		else if (event.key === "ArrowDown" || event.key === "ArrowUp") focusNeighbor(event.currentTarget, event.key === "ArrowDown" ? 1 : -1);
 		else return;
 		event.preventDefault();
 	};
@@ -67,23 +67,23 @@ function body(section, index, state, closed, again, whole) {
 	return h("tbody", row({ class: "head" }, h("th", { scope: "rowgroup", colspan: "2" }, toggle), ...sums), ...(open ? rows.map((x) => line(x, section, state.names, whole)) : []));
 }
 
-function neighbour(button, step) {
+function focusNeighbor(button, step) {
 	const all = [...button.closest("table").querySelectorAll("button.fold")];
 	all[all.indexOf(button) + step]?.focus();
 }
 
-export function tensors(model, state, change) {
+export function tensorTable(model, state, change) {
 	const closed = new Set();
-	const place = scrolled("table of tensors");
+	const place = scrollRegion("table of tensors");
 	const found = h("p.faint", { role: "status" });
 	const draw = (focused) => {
 		const bodies = model.sections.map((x, i) => body(x, i, state, closed, draw, BigInt(model.counts[0].value)));
 		const sorts = texts.columns.tensors.map(([key, text]) => {
 			const chosen = key && state.sort === key;
 			const next = () => change({ sort: chosen ? "" : key });
-			const said = key ? button(text, next, { class: "plain", "data-sort": key }) : text;
+			const content = key ? button(text, next, { class: "plain", "data-sort": key }) : text;
 			const style = ["weight", "shape"].includes(text) ? null : "n";
-			return h("th", { scope: "col", class: style, "aria-sort": chosen ? (key === "path" ? "ascending" : "descending") : null }, said);
+			return h("th", { scope: "col", class: style, "aria-sort": chosen ? (key === "path" ? "ascending" : "descending") : null }, content);
 		});
 		place.replaceChildren(h("table", h("caption", hidden(`Tensors of ${model.name}`)), head(sorts), bodies));
 		const shown = bodies.filter(Boolean).length;
@@ -91,7 +91,7 @@ export function tensors(model, state, change) {
 		if (focused !== undefined) place.querySelector(`button[data-section="${focused}"]`)?.focus();
 	};
 	const find = h("input", { type: "search", id: "find", value: state.find, maxlength: "80", oninput: () => change({ find: find.value }) });
-	const controls = group(labelled("Find ( / )", find), choice("Names", "names", texts.names, state.names, change));
+	const controls = group(labeled("Find ( / )", find), choice("Names", "names", texts.names, state.names, change));
 	draw();
 	return { element: h("div", controls, found, place), draw };
 }

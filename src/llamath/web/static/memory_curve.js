@@ -1,19 +1,19 @@
-// Memory over the context: a curve for each model, cards as lines, and every crossing.
+// Memory as a function of the context: a curve for each model, GPUs as lines, and their intersections.
 import { gibibytes, grouped, texts } from "./forms.js";
-import { h, line, opening, rect, roving, s, told, words } from "./dom.js";
-import { lines } from "./bar.js";
-import { ground, scale } from "./plane.js";
+import { h, line, clickable, rect, addRovingFocus, s, showDetails, svgText } from "./dom.js";
+import { gpuLabels } from "./memory_bars.js";
+import { gridLines, linearScale } from "./axes.js";
 
 const [TOP, BOTTOM, LEFT, RIGHT] = [24, 44, 52, 12];
 const STEPS = 4;
 
-// Where the curve is looked at: each power of two in so many steps.
-export function sampled(total) {
+// Sample the curve at STEPS points per power of two.
+export function sampleCurve(total) {
 	return Array.from({ length: 32 * STEPS + 1 }, (_, i) => total(2 ** (i / STEPS)));
 }
 
-// About where it reaches so many bytes; undefined: nowhere.
-export function guess(samples, total, memory) {
+// The approximate context at which memory reaches this many bytes, or undefined.
+export function guessContext(samples, total, memory) {
 	const i = samples.findIndex((x) => x > memory);
 	if (i < 1) return i === 0 ? 1 : undefined;
 	let [low, high] = [2 ** ((i - 1) / STEPS), 2 ** (i / STEPS)];
@@ -25,8 +25,8 @@ export function guess(samples, total, memory) {
 	return low;
 }
 
-// The powers of two and the bytes that are shown: until every curve has left the cards behind.
-function span(curves, cards, state, own) {
+// The ranges of both axes: up to where every curve exceeds the memory of every GPU.
+function axisRanges(curves, cards, state, own) {
 	const now = Math.log2(Number(state.context));
 	const first = Math.max(Math.min(8, Math.floor(now) - 1), 0);
 	const most = Math.max(...cards.map((x) => Number(x.memory)), ...curves.flatMap((c) => [c.samples[first * STEPS], Number(c.found.total)])) * 1.5;
@@ -43,20 +43,20 @@ function backdrop({ first, last, x, low, high, y }, named, box) {
 	const across = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => [x(first + i * every), power(first + i * every)]);
 	const step = Math.ceil((high - low) / 8);
 	const up = Array.from({ length: Math.floor((high - Math.ceil(low)) / step) + 1 }, (_, i) => Math.ceil(low) + i * step).map((n) => [y(n), n < 0 ? `2^${n}` : grouped(2n ** BigInt(n))]);
-	const cards = named.flatMap(({ place, text }) => [line(LEFT, place, box.right, place, "card"), words(LEFT + 4, place - 3, text, "small halo")]);
-	return [...ground(box, across, up, texts.axes), ...cards];
+	const cards = named.flatMap(({ place, text }) => [line(LEFT, place, box.right, place, "card"), svgText(LEFT + 4, place - 3, text, "small halo")]);
+	return [...gridLines(box, across, up, texts.axes), ...cards];
 }
 
-// curves: {name, found, samples, crossings: [{card, at}], made: other for others}; `draw` draws in layers
-export function curve(draw, curves, cards, state, own, width) {
+// curves: {name, found, samples, crossings: [{card, at}], made: version number}; `draw` comes from layeredSvg
+export function memoryCurve(draw, curves, cards, state, own, width) {
 	const height = Math.round(Math.min(Math.max(width * 0.5, 300), 420));
-	const [first, last, most] = span(curves, cards, state, own);
+	const [first, last, most] = axisRanges(curves, cards, state, own);
 	const least = Math.min(...curves.map((c) => c.samples[first * STEPS]), ...cards.map((x) => Number(x.memory)));
 	const [low, high] = [Math.log2(least / 2 ** 30) - 0.25, Math.log2(most / 2 ** 30)];
 	const box = { left: LEFT, right: width - RIGHT, top: TOP, bottom: height - BOTTOM };
-	const [x, y] = [scale(first, last, LEFT, box.right), scale(low, high, box.bottom, TOP)];
+	const [x, y] = [linearScale(first, last, LEFT, box.right), linearScale(low, high, box.bottom, TOP)];
 	const up = (bytes) => y(Math.log2(Number(bytes) / 2 ** 30));
-	const named = lines(cards, up, 13);
+	const named = gpuLabels(cards, up, 13);
 	const way = (c, i) => {
 		const points = c.samples.slice(first * STEPS, last * STEPS + 1).filter((n) => n <= most).map((n, j) => `${x(first + j / STEPS).toFixed(1)},${up(n).toFixed(1)}`);
 		return s("polyline", { points: points.join(" "), class: i ? "curve second" : "curve" });
@@ -70,8 +70,8 @@ export function curve(draw, curves, cards, state, own, width) {
 	]);
 }
 
-// A mark of the first, round, or of the second, square.
-export const dot = (second, x, y) => (second ? rect(x - 4, y - 4, 8, 8, "dot") : s("circle.dot", { cx: x, cy: y, r: 4.5 }));
+// A round marker for the first model, a square one for the second.
+export const marker = (second, x, y) => (second ? rect(x - 4, y - 4, 8, 8, "dot") : s("circle.dot", { cx: x, cy: y, r: 4.5 }));
 
 function marks(curves, { x, up, first, last }, width, taken) {
 	const dots = [];
@@ -85,25 +85,25 @@ function marks(curves, { x, up, first, last }, width, taken) {
 			const free = ([left, dy]) => left > LEFT && left + wide < width && taken.every(([a, b, h]) => b < left || a > left + wide || Math.abs(h - py - dy) > 12);
 			const sides = [[px - 8 - wide, -5], [px + 8, 13], [px - 8 - wide, -18], [px + 8, 26], [px + 8, -6]];
 			const [left, dy] = sides.find(free) ?? [];
-			const label = left !== undefined && words(left, py + dy, text, "small halo strong");
+			const label = left !== undefined && svgText(left, py + dy, text, "small halo strong");
 			if (label) taken.push([left, left + wide, py + dy]);
-			dots.push(opening(() => told(() => c.tell(crossing)), { "aria-label": `${c.name} fills ${card.title} at ${text} tokens` }, dot(i, px, py), label));
+			dots.push(clickable(() => showDetails(() => c.tell(crossing)), { "aria-label": `${c.name} fills ${card.title} at ${text} tokens` }, marker(i, px, py), label));
 		}
 	}
-	roving(dots);
+	addRovingFocus(dots);
 	return dots;
 }
 
 function spoken(curves) {
 	const one = (c) => {
 		const found = c.crossings.filter((x) => x.at).map((x) => `${x.card.title} at ${grouped(x.at)} tokens`);
-		return `${c.name}: from ${gibibytes(Math.round(c.samples[0]))} with one token; ${found.length ? `it fills ${found.join(", ")}` : "it fills none of the cards"}`;
+		return `${c.name}: from ${gibibytes(Math.round(c.samples[0]))} with one token; ${found.length ? `it fills ${found.join(", ")}` : "it fits every GPU"}`;
 	};
 	return `Memory over the context. ${curves.map(one).join(". ")}`;
 }
 
-export function key(curves) {
+export function curveLegend(curves) {
 	if (curves.length < 2) return null;
-	const one = (c, i) => h("li", s("svg", { width: 36, height: 12, "aria-hidden": "true" }, line(0, 6, 36, 6, i ? "curve second" : "curve"), dot(i, 18, 6)), c.name);
+	const one = (c, i) => h("li", s("svg", { width: 36, height: 12, "aria-hidden": "true" }, line(0, 6, 36, 6, i ? "curve second" : "curve"), marker(i, 18, 6)), c.name);
 	return h("ul.legend", curves.map(one));
 }

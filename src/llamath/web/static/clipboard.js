@@ -1,38 +1,38 @@
-// Taking things along: texts to the clipboard, files as downloads, and what `count` prints.
+// Copying text to the clipboard, saving files, and the formats of copied tables.
 import { texts } from "./forms.js";
-import { asked, h } from "./dom.js";
+import { openDialog, h } from "./dom.js";
 
-export const saying = h("p.saying", { role: "status" });
+export const statusLine = h("p.status-line", { role: "status" });
 let silence = 0;
 
-export function say(text) {
+export function announce(text) {
 	clearTimeout(silence);
-	saying.textContent = text;
-	silence = setTimeout(() => saying.replaceChildren(), 6000);
+	statusLine.textContent = text;
+	silence = setTimeout(() => statusLine.replaceChildren(), 6000);
 }
 
-// Without a clipboard the text is shown, selected.
+// Show the text, selected, where there is no clipboard.
 function offered(text, what) {
 	const area = h("textarea", { readonly: true, rows: "12", "aria-label": what });
 	area.value = text;
-	asked(what, h("p", texts.clipboard), area);
+	openDialog(what, h("p", texts.clipboard), area);
 	area.select();
 }
 
-export function copied(text, what) {
-	const done = () => say(`Copied: ${what}, ${text.length.toLocaleString("en")} characters`);
+export function copyText(text, what) {
+	const done = () => announce(`Copied: ${what}, ${text.length.toLocaleString("en")} characters`);
 	(navigator.clipboard?.writeText(text) ?? Promise.reject()).then(done, () => offered(text, what));
 }
 
-export function saved(name, text, type) {
+export function saveFile(name, text, type) {
 	const plain = name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|[-.]+$/g, "").slice(-80) || "llamath";
 	const address = URL.createObjectURL(new Blob([text], { type }));
 	h("a", { href: address, download: plain }).click();
 	setTimeout(() => URL.revokeObjectURL(address), 20_000);
-	say(`Saved: ${plain}`);
+	announce(`Saved: ${plain}`);
 }
 
-// A text as Python's json.dumps writes it.
+// Quote a string as Python's json.dumps does.
 const quoted = (text) => JSON.stringify(text).replace(/[\u0080-\uffff]/g, (x) => `\\u${x.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 function* walked(items, at) {
@@ -45,8 +45,8 @@ function* walked(items, at) {
 	}
 }
 
-// What `count --json` prints: each weight is here once, and comes as often as the order says.
-export function whole({ before, after, weights, order }) {
+// Expand the output of `count --json`: each weight is sent once, and `order` says where it repeats.
+export function countJson({ before, after, weights, order }) {
 	const filled = (text, at) => ["{l}", "{e}"].reduce((x, letter, i) => (i < at.length ? x.replaceAll(letter, String(at[i])) : x), text);
 	const lines = [];
 	for (const [i, at] of walked(order, [])) {
@@ -57,8 +57,8 @@ export function whole({ before, after, weights, order }) {
 	return `${before.slice(0, -1)}, "weights": [${lines.join(", ")}], ${after.slice(1)}`;
 }
 
-// The tables of a part of the page, as they are shown: rows of texts, columns without any left out.
-export function tables(part) {
+// The visible tables of an element as rows of text, without empty columns.
+export function visibleTables(part) {
 	return [...part.querySelectorAll("table")].filter((x) => x.getClientRects().length).map((table) => {
 		const rows = [...table.rows].map((row) => [...row.cells].flatMap((x) => [{ text: x.textContent.replace(/\s+/g, " ").trim(), right: x.classList.contains("n") }, ...Array(x.colSpan - 1).fill({ text: "" })]));
 		const kept = [...Array(Math.max(0, ...rows.map((x) => x.length))).keys()].filter((i) => rows.some((x) => x[i]?.text));

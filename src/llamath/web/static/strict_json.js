@@ -1,11 +1,11 @@
-// JSON from strangers, read strictly: each key once, whole numbers of any size, no more and no deeper than is sensible.
+// A strict JSON parser for untrusted files: no duplicate keys, exact integers, bounded size and depth.
 import { texts } from "./forms.js";
 
-export const Refused = class extends Error {};
+export const FileError = class extends Error {};
 
-// In the words of web/words.py, with values in their places.
-export function refuse(condition, why, ...values) {
-	if (condition) throw new Refused(texts.refused[why].replace(/\{(\d)\}/g, (_, i) => values[i]));
+// Throw the error message `why` of web/page_data/ui_strings.py with its values filled in.
+export function refuseIf(condition, why, ...values) {
+	if (condition) throw new FileError(texts.refused[why].replace(/\{(\d)\}/g, (_, i) => values[i]));
 }
 
 const SPACE = /[ \t\n\r]*/y;
@@ -18,7 +18,7 @@ function parser(text, most) {
 	let at = 0;
 	let left = most;
 	const fail = (expected) => {
-		refuse(true, "expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
+		refuseIf(true, "expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
 	};
 	const take = (pattern) => {
 		pattern.lastIndex = at;
@@ -37,7 +37,7 @@ function parser(text, most) {
 		const found = take(STRING);
 		return found ? JSON.parse(found) : fail("a whole string");
 	};
-	// The parts of an object or array, and what ends it.
+	// The items of an object or array, up to the closing bracket.
 	const list = (end, part) => {
 		if (next(end)) return;
 		do part(); while (next(","));
@@ -46,18 +46,18 @@ function parser(text, most) {
 	const number = () => {
 		const found = take(NUMBER);
 		if (!found) fail("a value");
-		refuse(found.length > 400, "digits");
+		refuseIf(found.length > 400, "digits");
 		if (/^-?\d+$/.test(found) && found !== "-0") return BigInt(found);
 		return Number.isFinite(Number(found)) ? Number(found) : fail("a number that a float holds");
 	};
 	const value = (depth) => {
-		refuse((left -= 1) < 0, "values", most.toLocaleString("en"));
-		refuse(depth > DEPTH, "deep");
+		refuseIf((left -= 1) < 0, "values", most.toLocaleString("en"));
+		refuseIf(depth > DEPTH, "deep");
 		if (next("{")) {
 			const found = new Map();
 			list("}", () => {
 				const key = string();
-				refuse(found.has(key), "key", JSON.stringify(key.slice(0, 60)));
+				refuseIf(found.has(key), "key", JSON.stringify(key.slice(0, 60)));
 				if (!next(":")) fail(":");
 				found.set(key, value(depth + 1));
 			});
@@ -79,18 +79,18 @@ function parser(text, most) {
 	};
 }
 
-// One value; objects are Maps, whole numbers BigInts.
-export function parsed(bytes, most) {
+// Parse one value; objects become Maps, integers become BigInts.
+export function parseStrictJson(bytes, most) {
 	let text = "";
 	try {
 		text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
 	} catch {
-		refuse(true, "text");
+		refuseIf(true, "text");
 	}
 	try {
 		return parser(text, most)();
 	} catch (error) {
-		refuse(error instanceof RangeError, "deep");
+		refuseIf(error instanceof RangeError, "deep");
 		throw error;
 	}
 }

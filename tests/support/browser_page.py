@@ -1,4 +1,4 @@
-"""A page in Chromium for tests: one browser for a module, and tabs that note what should not happen."""
+"""The page in Chromium for tests: one browser per module, and tabs that record errors, dialogs and requests."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any
 
 import pytest
 
-ASKED = """globalThis.asked = {
+PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
   design(index, sizes) {
     const { design: one } = llamath.data.models[index];
-    const { form, active, groups, total, live, ...rest } = llamath.designed(one, llamath.dimensions(one, sizes));
+    const { form, active, groups, total, live, ...rest } = llamath.evaluateDesign(one, llamath.decodeSizes(one, sizes));
     return { ...rest, total: total.toString(), live: live.toString(), groups: groups.map((x) => x.n.toString()) };
   },
   async file(bytes, name) {
-    const { data, isConfig, configured, headerOf, knowing, Refused } = llamath;
+    const { data, isConfig, readConfig, readHeader, indexFormats, FileError } = llamath;
     const file = new File([bytes], name);
     try {
-      if (isConfig(file)) return await configured(file, data);
-      const { tensors } = await headerOf(file, knowing(data.files));
+      if (isConfig(file)) return await readConfig(file, data);
+      const { tensors } = await readHeader(file, indexFormats(data.files));
       return { tensors: tensors.map((x) => [x.name, x.dtype, ...[x.elements, x.bytes, ...x.shape].map(String)]) };
     } catch (error) {
-      return { wrong: error instanceof Refused ? error.message : `?${error}` };
+      return { wrong: error instanceof FileError ? error.message : `?${error}` };
     }
   },
   quantity(text, total) {
-    const found = llamath.quantity(text);
-    return found && [found.toString(), llamath.millionths(BigInt(total), found)];
+    const found = llamath.parseCount(text);
+    return found && [found.toString(), llamath.formatPpm(BigInt(total), found)];
   },
   set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, ...at }),
   memory(index, at) {
-    const set = asked.set(index, at);
-    const { fullest } = llamath.held(set);
-    return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, fullest[x].toString()]));
+    const set = pageTest.set(index, at);
+    const { mostLoaded } = llamath.memoryPerGpu(set);
+    return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, mostLoaded[x].toString()]));
   },
-  speed(index, at, card) {
+  speed(index, at, gpu) {
     const { data } = llamath;
-    const found = llamath.passes(asked.set(index, at), data.gpus.find((x) => x.name === card), data.roof);
+    const found = llamath.speedLimits(pageTest.set(index, at), data.gpus.find((x) => x.name === gpu), data.roof);
     return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.known[y])), x.bound]]));
   },
 };"""
-"""What tests ask the page's own functions, as texts: a design, a file's header, what the fullest GPU holds and how fast it is at most."""
+"""Functions of the page that tests call; they return strings: a design, a file header, memory and speed of the most loaded GPU."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HANG_MS = 120_000
 NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
@@ -73,7 +73,7 @@ def wait_until_drawn(tab: Any) -> None:
 
 
 class Tab:
-    """A page in a tab that notes what should not happen: an error, a dialog of the browser's, a request."""
+    """A page in a tab that records errors, browser dialogs and network requests."""
 
     def __init__(self, browser: Any, folder: Path, text: str, at: str = "", **how: Any) -> None:
         self.wrong: list[str] = []
@@ -81,7 +81,7 @@ class Tab:
         path.write_text(text)
         self.context = new_context(browser, viewport={"width": how.pop("width", 1100), "height": 800}, **how)
         self.context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
-        self.context.add_init_script(ASKED)
+        self.context.add_init_script(PAGE_TEST_FUNCTIONS)
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
         self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
