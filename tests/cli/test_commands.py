@@ -166,6 +166,10 @@ def test_verdict_names_the_model_given_with_as() -> None:
     assert "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout and "gate_proj, up_proj and down_proj" in done.stdout
 
 
+def test_one_token_is_singular() -> None:
+    assert run("flops", "gpt2", "--context", "1").stdout.startswith("GPT-2 small: 247.1 MFLOPs forward over 1 token, ")
+
+
 def test_int4_suggests_schemes_of_four_bits() -> None:
     assert "did you mean q4_k_m, awq, gptq, bnb-nf4?" in run("memory", "gpt2", "--dtype", "int4").stderr
 
