@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -52,10 +52,10 @@ class Budget(NamedTuple):
 class FuzzRun:
     """Runs inputs and records their outcomes."""
 
-    def __init__(self, target: Target, slow: float = SLOW_S) -> None:
+    def __init__(self, target: Target, slow: float = SLOW_S, clock: Callable[[], float] = time.process_time) -> None:
         from llamath.core.errors import LlamathError
 
-        self.target, self.own_error, self.slow = target, LlamathError, slow
+        self.target, self.own_error, self.slow, self.clock = target, LlamathError, slow, clock
         self.executions, self.slowest = 0, 0.0
         self.outcomes: Counter[str] = Counter()
         self.findings: dict[str, dict[str, Any]] = {}
@@ -63,7 +63,7 @@ class FuzzRun:
     def run_input(self, data: bytes) -> None:
         """Run one input."""
         self.executions += 1
-        start = time.process_time()
+        start = self.clock()
         try:
             self.target.run(data)
             self.outcomes["read"] += 1
@@ -74,7 +74,7 @@ class FuzzRun:
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             self.record("escaped", f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {str(error)[:200]}", data)
-        took = time.process_time() - start
+        took = self.clock() - start
         self.slowest = max(self.slowest, took)
         if took > self.slow:
             self.record("slow", f"{took:.1f} s", data)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -48,8 +49,8 @@ Tokens = int | str
 """A number of tokens: `131072`, `"131,072"` or `"128k"`."""
 Size = int | str
 """A number of bytes: `25769803776`, `"24GiB"` or `"24GB"`."""
-Count = int | str
-"""A number of parameters, tokens or operations: `405000000000` or `"405B"`."""
+Count = float | str
+"""A number of parameters, tokens or operations: `405000000000`, `4.05e11` or `"405B"`."""
 Range = int | tuple[int, int] | str
 """A number or a range with both ends included: `80`, `(60, 100)` or `"60:100"`."""
 _Ratio = float | tuple[float, float] | str
@@ -122,7 +123,7 @@ def explain(number: Count, *, like: _ModelSource | None = None, all: bool = Fals
     from .analysis.explain.decode import decode
 
     _count("number", number)
-    return decode(str(number), None if like is None else load(like), all)
+    return decode(_count_text(number), None if like is None else load(like), all)
 
 
 def design(
@@ -259,6 +260,7 @@ def memory(
     """
     loaded = load(model)
     _positive("batch", batch)
+    _check_text(dtype=dtype, kv_dtype=kv_dtype, lora=lora, grad_dtype=grad_dtype)
     if train:
         if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
             raise ArgumentError(unused, " is for inference, not for training")
@@ -329,6 +331,7 @@ def flops(
     from .analysis.flops.flops_report import count_model_flops as count_flops
 
     _positive("batch", batch)
+    _check_text(dtype=dtype, kv_dtype=kv_dtype)
     request = FlopsRequest(
         context=None if context is None else _tokens("context", context),
         batch=batch,
@@ -389,6 +392,7 @@ def fit(
 
     loaded = load(model)
     _positive("batch", batch)
+    _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout)
     tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
@@ -559,7 +563,7 @@ def convert(
 
 
 def models(*words: str) -> PresetList:
-    """Return the presets whose name, id or family has all these words, with their sizes."""
+    """Return the presets whose name, id or family has all these words, with their sizes; words that match nothing are an error."""
     from .analysis.preset_list import find_presets
 
     return find_presets(words)
@@ -585,7 +589,7 @@ def _tokens(argument: str, value: Tokens) -> int:
 def _contexts(value: Tokens | Sequence[Tokens] | None) -> list[int]:
     if value is None:
         return []
-    return [_tokens("context", x) for x in ([value] if isinstance(value, int | str) else value)]
+    return [_tokens("context", x) for x in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])]
 
 
 def _size(argument: str, value: Size) -> int:
@@ -596,10 +600,17 @@ def _count(argument: str, value: Count) -> int:
     return _parsed(argument, value, parse_count, "a count such as 8030261248, '405B' or '1.5e9'")
 
 
-def _parsed(argument: str, value: int | str, parse: Callable[[str], int], expected: str) -> int:
+def _count_text(value: Count) -> str:
+    """Return a count as it is written: a float has the digits of its shortest form, so 8e9 is rounded and 8030261248.0 is exact."""
+    return str(Decimal(float.__repr__(value)).normalize()) if isinstance(value, float) else str(value)
+
+
+def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: str) -> int:
     try:
         if isinstance(value, str):
             return parse(value)
+        if isinstance(value, float) and parse is parse_count:
+            return parse(_count_text(value))
         if not isinstance(value, bool) and (number := index(value)) > 0:
             return number
         reason = ""
@@ -674,6 +685,14 @@ def _choice(argument: str, value: T, choices: tuple[T, ...]) -> T:
     return value
 
 
+def _check_text(**values: object) -> None:
+    """Raise an error if one of these arguments is not text."""
+    examples = {"layout": "tp=8,pp=2", "lora": "r=16,targets=q,v"}
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise LlamathError(f"{name} should be text such as {examples.get(name, 'bf16')!r}, found {safe(repr(value), 60)}")
+
+
 def _given(**values: object) -> str:
     """Return the name of the first argument that is not left at its empty default."""
     return next((name for name, value in values.items() if value not in (None, "", False)), "")
@@ -685,6 +704,7 @@ def _training_layout(layout: str | Layout, batch: int, recompute: Recompute | No
     flash = _choice("attention", attention, ("flash", "eager")) == "flash"
     if isinstance(layout, Layout):
         return layout.replace(microbatch=batch, flash=flash, recompute=recompute or layout.recompute)
+    _check_text(layout=layout)
     readers = {name: integer() for name in LAYOUT_AXES} | {"zero": integer(0, 3), "sp": yes_or_no}
     axes = parse_key_values(layout, "layout", readers)
     sequence_parallel = axes.pop("sp", True)
@@ -732,7 +752,11 @@ def _declared_dtype(model: Model) -> str:
 def _gpus(on: GPUs) -> tuple[int, Device]:
     from .hardware import parse_devices
 
-    return (1, on) if isinstance(on, Device) else parse_devices(on)
+    if isinstance(on, Device):
+        return 1, on
+    if not isinstance(on, str):
+        raise LlamathError(f"on should name GPUs such as 'rtx-4090' or '8xh100', or be a Device, found {safe(repr(on), 60)}")
+    return parse_devices(on)
 
 
 def _total_memory(on: GPUs) -> int:
@@ -764,7 +788,7 @@ def _design_target(target: Count | None, law: ScalingLaw, tokens: int | None, fl
         if tokens is not None and flops is not None:
             raise LlamathError("design takes two of target, tokens and flops: they determine the third")
         _count("target", target)
-        quantity = parse_quantity(str(target))
+        quantity = parse_quantity(_count_text(target))
         return quantity.value, quantity.exact
     if tokens and flops:
         return max(flops // (6 * tokens), 1), False

@@ -54,6 +54,9 @@ def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None 
     changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta `params.json` that lacks it. A GGUF file that is
     truncated, or whose tensors do not match its metadata, raises an error unless `check_tensors` is false.
     """
+    if isinstance(changes, str) or not hasattr(changes or {}, "items"):
+        hint = 'such as {"num_hidden_layers": 40}'
+        raise ConfigError(f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}", hint=hint)
     if isinstance(source, Model):
         if not changes:
             return source
@@ -92,7 +95,9 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         return FoundConfig(name=str(source.get("model_type", "model")), source="the given keys", keys=source)
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
-        raise ConfigError(f"cannot load a {kind}", hint="give a path, a preset, a mapping of keys, a ModelArgs or a transformers config")
+        raise ConfigError(
+            f"cannot load an object of type {kind}", hint="give a path, a preset, a mapping of keys, a ModelArgs or a transformers config"
+        )
     text = os.fspath(source)
     if text == "-":
         keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")

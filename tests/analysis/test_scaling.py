@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.analysis.flops.scaling_laws import LAWS, find_law, parametric, training_budget
+from llamath.analysis.flops.scaling_laws import LAWS, ParametricLoss, find_law, training_budget
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 
@@ -28,7 +28,7 @@ def test_tokens_follow_from_compute(name: str, printed: tuple[float, ...]) -> No
 
 
 def test_unrounded_fit_is_closer_to_the_table() -> None:
-    rounded = parametric(406.4, 410.7, 0.34, 0.28)
+    rounded = ParametricLoss(A=406.4, B=410.7, alpha=0.34, beta=0.28)
     for n, d in zip(SIZES, TABLE_A3_3, strict=True):
         assert 1.05 < LAWS["hoffmann-3"].tokens(n) / d < 1.19
         assert 1.5 < exp(rounded(log(n))) / d < 2.3

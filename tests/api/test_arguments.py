@@ -65,10 +65,28 @@ def test_reports_are_frozen_and_pickle(model: llamath.Model) -> None:
     assert pickle.loads(pickle.dumps(report)) == report
 
 
+@pytest.mark.parametrize("law", ["hoffmann-1", "hoffmann-3"])
+def test_designs_by_a_scaling_law_pickle(law: str) -> None:
+    report = llamath.design(tokens=1e11, law=law, top=1)
+    assert pickle.loads(pickle.dumps(report)) == report
+
+
+def test_floats_are_counts() -> None:
+    assert llamath.explain(8030261248.0) == llamath.explain(8030261248)
+    assert llamath.design(8e9, top=1).to_json() == llamath.design("8B", top=1).to_json()
+
+
 MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.memory("gpt2", context="abc"), "context should be a number of tokens such as 8192 or '128k', found 'abc'"),
     (lambda: llamath.memory("gpt2", context=0), "context should be a number of tokens such as 8192 or '128k', found 0"),
     (lambda: llamath.memory("gpt2", context=True), "context should be a number of tokens such as 8192 or '128k', found True"),
+    (lambda: llamath.memory("gpt2", context=1.5), "context should be a number of tokens such as 8192 or '128k', found 1.5"),
+    (lambda: llamath.memory("gpt2", dtype=4), "dtype should be text such as 'bf16', found 4"),
+    (lambda: llamath.fit("gpt2", on=3), "on should name GPUs such as 'rtx-4090' or '8xh100', or be a Device, found 3"),
+    (lambda: llamath.fit("gpt2", on="h100", layout={"tp": 2}), "layout should be text such as 'tp=8,pp=2', found {'tp': 2}"),
+    (lambda: llamath.load("gpt2", changes="n_layer=3"), "changes should be a mapping of config keys, found 'n_layer=3'"),
+    (lambda: llamath.explain(1.5), "number should be a count such as 8030261248, '405B' or '1.5e9', found 1.5"),
+    (lambda: llamath.models("zzz"), "no preset matches 'zzz'"),
     (lambda: llamath.memory("gpt2", lora="r=8"), "lora is for training"),
     (lambda: llamath.memory("gpt2", layout="tp=2"), "layout is for training"),
     (lambda: llamath.memory("gpt2", optimizer="sgd"), "optimizer is for training"),

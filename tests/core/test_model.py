@@ -81,7 +81,7 @@ def test_model_of_model_args_can_be_changed_by_their_names() -> None:
 
 @pytest.mark.parametrize("source", [b"llama-3-8b", 3, None, ["llama-3-8b"]])
 def test_other_python_objects_are_refused_by_type(source: Any) -> None:
-    with pytest.raises(llamath.ConfigError, match=f"cannot load a {type(source).__name__}"):
+    with pytest.raises(llamath.ConfigError, match=f"cannot load an object of type {type(source).__name__}"):
         llamath.load(source)
 
 

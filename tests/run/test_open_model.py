@@ -405,7 +405,7 @@ def test_missing_shard(hf: Callable[..., Path], tmp_path: Path) -> None:
     for file in hf(shard="40KB").iterdir():
         if "00002-of" not in file.name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(LlamathError, match=r"1 of the \d+ shards named in the index are missing: model-00002-of"):
+    with pytest.raises(LlamathError, match=r"1 of the \d+ shards named in the index is missing: model-00002-of"):
         open_model(str(tmp_path))
 
 

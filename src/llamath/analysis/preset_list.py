@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from ..catalog import Preset, normalize_name, presets
+from ..catalog import Preset, normalize_name, presets, slugs
+from ..core.errors import UnknownModel, nearest, safe
 from ..core.number_format import format_count, short_count
 from ..core.record_type import Record
 from ..core.report import Report, html_table
@@ -60,8 +61,13 @@ class PresetList(Report):
 
 
 def find_presets(words: Sequence[str] = ()) -> PresetList:
-    """Return the presets that have all these words in their name, ids, aliases or family."""
-    found = (x for x in presets() if all(_has_word(x, word.lower()) for word in words))
+    """Return the presets that have all these words in their name, ids, aliases or family; words that match nothing are an error."""
+    found = [x for x in presets() if all(_has_word(x, word.lower()) for word in words)]
+    if not found:
+        wanted = " ".join(words)
+        near = nearest(wanted, slugs())
+        hint = f"did you mean {near[0]}? `llamath models` lists all" if near else "`llamath models` lists all"
+        raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
     return PresetList(models=tuple(map(_summarize_preset, found)))
 
 

@@ -64,25 +64,34 @@ class ScalingLaw(Record):
         return exp(low)
 
 
-def _interpolate_table(rows: tuple[tuple[float, float], ...]) -> Callable[[float], float]:
-    """Straight lines between the logarithms of a printed table; outside of it on with its mean slope."""
-    points = [(log(n), log(c / (6 * n))) for n, c in rows]
-    (x0, y0), (x1, y1) = points[0], points[-1]
-    slope = (y1 - y0) / (x1 - x0)
+class _InterpolatedTable(Record):
+    """Straight lines between the logarithms of a printed table, extended at its mean slope."""
 
-    def curve(x: float) -> float:
+    rows: tuple[tuple[float, float], ...]  # (parameters, training FLOPs)
+
+    def __call__(self, x: float) -> float:
+        """Return ln tokens for ln parameters."""
+        points = [(log(n), log(c / (6 * n))) for n, c in self.rows]
+        (x0, y0), (x1, y1) = points[0], points[-1]
+        slope = (y1 - y0) / (x1 - x0)
         if x <= x0 or x >= x1:
             return y0 + slope * (x - x0) if x <= x0 else y1 + slope * (x - x1)
         i = next(i for i, point in enumerate(points) if x <= point[0])
         (a, low), (b, high) = points[i - 1], points[i]
         return low + (high - low) * (x - a) / (b - a)
 
-    return curve
 
-
-def parametric(A: float, B: float, alpha: float, beta: float) -> Callable[[float], float]:
+class ParametricLoss(Record):
     """The minimum of E + A/N^alpha + B/D^beta for a given N·D: alpha·A/N^alpha = beta·B/D^beta."""
-    return lambda x: (log(beta * B / (alpha * A)) + alpha * x) / beta
+
+    A: float
+    B: float
+    alpha: float
+    beta: float
+
+    def __call__(self, x: float) -> float:
+        """Return ln tokens for ln parameters."""
+        return (log(self.beta * self.B / (self.alpha * self.A)) + self.alpha * x) / self.beta
 
 
 def _kaplan(x: float) -> float:
@@ -99,7 +108,7 @@ LAWS = {
             source=_CHINCHILLA,
             trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=_interpolate_table(_APPROACH_1),
+            curve=_InterpolatedTable(rows=_APPROACH_1),
         ),
         ScalingLaw(
             name="hoffmann-2",
@@ -107,7 +116,7 @@ LAWS = {
             source=_CHINCHILLA,
             trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=_interpolate_table(_APPROACH_2),
+            curve=_InterpolatedTable(rows=_APPROACH_2),
         ),
         ScalingLaw(
             name="hoffmann-3",
@@ -115,7 +124,7 @@ LAWS = {
             source=f"{_CHINCHILLA}; the unrounded values are those of its TeX source, quoted by arXiv:2404.10102",
             trained=_CHINCHILLA_DATA,
             sizes=(70e6, 16e9),
-            curve=parametric(406.401018, 410.722827, 0.33917084, 0.2849083),
+            curve=ParametricLoss(A=406.401018, B=410.722827, alpha=0.33917084, beta=0.2849083),
         ),
         ScalingLaw(
             name="besiroglu",
@@ -123,7 +132,7 @@ LAWS = {
             source="Besiroglu et al. 2024, arXiv:2404.10102",
             trained="fitted to 240 of the same models, read off a figure",
             sizes=(70e6, 16e9),
-            curve=parametric(482.01, 2085.43, 0.3478, 0.3658),
+            curve=ParametricLoss(A=482.01, B=2085.43, alpha=0.3478, beta=0.3658),
         ),
         ScalingLaw(
             name="kaplan",

@@ -100,7 +100,9 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
     if (index := manifest.index) is None:
         return
     if missing := index.missing:
-        message = f"{len(missing)} of the {len(set(index.weight_map.values()))} shards named in the index are missing: {_some(missing)}"
+        shards = format_count(len(set(index.weight_map.values())), "shard")
+        is_or_are = "is" if len(missing) == 1 else "are"
+        message = f"{len(missing)} of the {shards} named in the index {is_or_are} missing: {_some(missing)}"
         yield Finding(code="missing_shard", severity="error", message=message, hint="download them again", tensors=tuple(missing))
     files = [x.name.rpartition("/")[2] for x in manifest.files]
     where = index.weight_map

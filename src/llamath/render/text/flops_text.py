@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ...analysis.flops.flops_report import MFU, FlopsReport, FlopsRow
 from ...analysis.flops.mfu import flops_by_convention
-from ...core.number_format import format_flops, format_percent, format_ranges, format_si
+from ...core.number_format import format_count, format_flops, format_percent, format_ranges, format_si
 from ...model import Model
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, wrap
@@ -19,7 +19,7 @@ def flops_text(model: Model, report: FlopsReport) -> str:
     """One screen and a half."""
     request, total = report.request, report.forward.total
     T, B = request.context or 0, request.batch
-    tokens = f"{T:,} tokens" if B == 1 else f"{B:,} sequences of {T:,} tokens"
+    tokens = f"{'' if B == 1 else f'{B:,} sequences of '}{format_count(T, 'token')}"
     head = f"{model.name}: {format_flops(total)} forward over {tokens}, {format_flops(report.training.model)} to train on them"
     lines = [bold(x) for x in wrap(head, indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
