@@ -57,6 +57,14 @@ def test_every_command_has_json(name: str) -> None:
     assert any("--json" in x.opts for x in commands()[name].params)
 
 
+@pytest.mark.parametrize("args", [("count", "llama-3-8b", "--json"), ("ls", "examples/tiny-llama"), ("verify", "examples/tiny-llama")])
+def test_frequent_commands_import_only_what_they_need(args: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "llamath.cli.command_group" in imported
+    assert not imported & {"dataclasses", "difflib", "fractions", "importlib.metadata", "llamath.api", "llamath.hardware", "torch"}
+
+
 def test_misspelled_commands_get_a_suggestion() -> None:
     done = run("cuont", "llama-3-8b")
     assert done.exit_code == 2 and "did you mean count" in done.stderr and not done.stdout
