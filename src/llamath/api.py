@@ -497,17 +497,9 @@ def plan(
 
 def inspect(path: str | os.PathLike[str]) -> Listing:
     """List what is in a checkpoint by its headers alone: tensors, dtypes, shapes, bytes, and how values are packed."""
-    from .analysis.verify.listing import list_tensors
-    from .checkpoint.open import open_checkpoint
-    from .core.errors import ConfigError, RemoteError
+    from .analysis.verify.listing import list_checkpoint
 
-    opened = open_checkpoint(os.fspath(path))
-    packing, remarks = None, [opened.commit_note] if opened.commit_note else []
-    try:
-        packing = opened.packing_config
-    except (ConfigError, RemoteError) as error:
-        remarks.append(f"note: {error}; quantization is detected from the headers alone")
-    return list_tensors(opened.manifest, packing).replace(remarks=tuple(remarks))
+    return list_checkpoint(os.fspath(path))
 
 
 def verify(path: str | os.PathLike[str], *, against: _ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:

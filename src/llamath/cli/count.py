@@ -52,9 +52,9 @@ def command(
 def _print(model: Model, layer: int | None, unfold: bool, names: str | None, form: str | None) -> None:
     scheme = model.scheme(names) if names else None
     if form in ("json", "brief"):
-        from ..api import count
+        from ..analysis.count.count_report import CountReport
 
-        report = count(model)
+        report = CountReport(model=model)
         if form == "json":
             echo_json(report.to_json())
         else:

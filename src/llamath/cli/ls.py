@@ -25,10 +25,10 @@ EXAMPLES = (
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a Hugging Face id, or a URL."""
-    from ..api import inspect
+    from ..analysis.verify.listing import list_checkpoint
 
     with Progress("reading headers"):
-        found = inspect(path)
+        found = list_checkpoint(path)
     for remark in found.remarks:
         echo(remark, err=True)
     if form == "json":
