@@ -46,7 +46,7 @@ def main() -> None:
     commands: dict[str, Command] = {"python -c pass": [PYTHON, "-c", "pass"]}
     commands |= {name: [LLAMATH, "explain", x] for name, x in NUMBERS.items()}
     commands["with --like"] = [LLAMATH, "explain", NUMBERS["packed to 4 bits, with LoRA"], "--like", "llama-2-7b"]
-    results: list[dict[str, object]] = [report("explain", side_by_side(commands, 5), "python -c pass", 5)]
+    results: list[dict[str, object]] = [report("explain", side_by_side(commands, 5, ("0", "1")), "python -c pass", 5)]
     print()
     results += [accidents(like) for like in (None, "llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen2.5-0.5b", "gemma-2-9b")]
     keep("explain", results)

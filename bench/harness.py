@@ -37,15 +37,16 @@ print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcod
 """Started in between, because a process's peak counts what its parent held when it was forked: this parent is as small as Python is."""
 
 
-def once(command: Command) -> Cost:
+def once(command: Command, verdicts: Sequence[str] = ("0",)) -> Cost:
+    """Run a command once; `verdicts` are the exit codes that it may end with."""
     done = subprocess.run([sys.executable, "-I", "-S", "-c", LAUNCHER, *command], stdout=subprocess.PIPE, text=True, check=True)
     cpu, memory, status = done.stdout.split()
-    if status != "0":
+    if status not in verdicts:
         raise SystemExit(f"{' '.join(command)[:200]} ended with {status}")
     return Cost(float(cpu), int(memory))
 
 
-def side_by_side(commands: dict[str, Command], rounds: int) -> dict[str, Cost]:
+def side_by_side(commands: dict[str, Command], rounds: int, verdicts: Sequence[str] = ("0",)) -> dict[str, Cost]:
     """Medians over the rounds; each round runs every command once, in turn, after one round that is not counted.
 
     The package is compiled to bytecode first, as every installer does with it and with the peers.
@@ -54,7 +55,7 @@ def side_by_side(commands: dict[str, Command], rounds: int) -> dict[str, Cost]:
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for i in range(rounds + 1):
         for name, command in commands.items():
-            cost = once(command)
+            cost = once(command, verdicts)
             if i:
                 costs[name].append(cost)
     return {

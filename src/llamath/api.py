@@ -13,7 +13,7 @@ from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .core.errors import LlamathError, UnknownModel, safe
+from .core.errors import ArgumentError, LlamathError, UnknownModel, safe
 from .core.key_values import integer, parse_key_values, yes_or_no
 from .core.record_type import Record
 from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
@@ -62,6 +62,7 @@ Recompute = Literal["none", "selective", "full"]
 T = TypeVar("T")
 
 MAX_PLANS = 1000
+MAX_TRAINING_TOKENS = 10**18
 MAX_DIMENSION = 2**40
 _MAX_SPEED = 1e18
 _PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
@@ -262,9 +263,9 @@ def memory(
     _check_text(dtype=dtype, kv_dtype=kv_dtype, lora=lora, grad_dtype=grad_dtype)
     if train:
         if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
-            raise LlamathError(f"{unused} is for inference, not for train=True")
+            raise ArgumentError(unused, " is for inference, not for training")
         if context is not None and not isinstance(context, int | str):
-            raise LlamathError("context should be one number of tokens with train=True, found several")
+            raise ArgumentError("context", " should be one number of tokens for training, found several")
         from .analysis.training.training_memory import TrainRequest, training, training_dtype
 
         spread = _training_layout(layout, batch, recompute, attention)
@@ -285,8 +286,8 @@ def memory(
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
     changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager"}
     if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
-        hint = "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
-        raise LlamathError(f"{unused} is for training", hint=hint)
+        call = "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
+        raise ArgumentError(unused, " is for training", call=call)
     from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
     from .analysis.inference.inference_memory import memory as inference_memory
 
@@ -400,7 +401,7 @@ def fit(
         number, gpu = _gpus(on)
         return fit_on(calculator, gpu, number, tp=split.get("tp"), pp=split.get("pp"))
     if layout:
-        raise LlamathError("layout needs the GPUs that it is for", hint=f'fit(model, on="2xh100", layout={layout!r})')
+        raise ArgumentError("layout", " needs the GPUs that it is for", call=f'fit(model, on="2xh100", layout={layout!r})')
     return rank_gpus(calculator)
 
 
@@ -457,11 +458,14 @@ def plan(
     """
     loaded, cluster = load(model), _gpus(on)
     if not 1 <= top <= MAX_PLANS:
-        raise LlamathError(f"top should be from 1 to {MAX_PLANS:,}, found {top:,}")
+        raise ArgumentError("top", f" should be from 1 to {MAX_PLANS:,}, found {top:,}")
+    if not cluster[1].bandwidth:
+        hint = "like 8x mem=80GiB bw=2TB/s bf16=300TF"
+        raise LlamathError(f"a plan needs the memory bandwidth of {cluster[1].title}", hint=hint)
     length = None if context is None else _tokens("context", context)
     if serve:
         if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout):
-            raise LlamathError(f"{unused} is for training, not for serve=True")
+            raise ArgumentError(unused, " is for training, not for serving")
         from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
         from .analysis.plan.serving_plan import plan_serving
 
@@ -470,7 +474,10 @@ def plan(
         )
         return plan_serving(loaded, calculator, cluster, None if latency is None else _seconds(latency))
     if unused := _given(latency=latency, kv_dtype=kv_dtype):
-        raise LlamathError(f"{unused} is for serving", hint="plan(model, on=…, serve=True, …)")
+        raise ArgumentError(unused, " is for serving", call="plan(model, on=…, serve=True, …)")
+    training_tokens = None if tokens is None else _count("tokens", tokens)
+    if training_tokens is not None and training_tokens >= MAX_TRAINING_TOKENS:
+        raise ArgumentError("tokens", f" {safe(str(tokens), 40)}: more text than exists", hint="like 15.6T")
     from .analysis.plan import PlanRequest
     from .analysis.plan import plan as plan_training
 
@@ -483,23 +490,16 @@ def plan(
         flash=_choice("attention", attention, ("flash", "eager")) == "flash",
         fixed=parse_key_values(layout, "layout", {name: integer() for name in _PLAN_AXES} | {"zero": integer(0, 3)}),
         top=top,
-        tokens=None if tokens is None else _count("tokens", tokens),
+        tokens=training_tokens,
     )
     return plan_training(loaded, cluster, request)
 
 
 def inspect(path: str | os.PathLike[str]) -> Listing:
     """List what is in a checkpoint by its headers alone: tensors, dtypes, shapes, bytes, and how values are packed."""
-    from .analysis.verify.listing import list_tensors
-    from .checkpoint.open import open_checkpoint
-    from .core.errors import ConfigError, RemoteError
+    from .analysis.verify.listing import list_checkpoint
 
-    opened = open_checkpoint(os.fspath(path))
-    try:
-        packing = opened.packing_config
-    except (ConfigError, RemoteError):
-        packing = None  # the headers alone say how values are packed
-    return list_tensors(opened.manifest, packing)
+    return list_checkpoint(os.fspath(path))
 
 
 def verify(path: str | os.PathLike[str], *, against: _ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
@@ -605,14 +605,17 @@ def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: st
             return parse(_count_text(value))
         if not isinstance(value, bool) and (number := index(value)) > 0:
             return number
-    except (LlamathError, TypeError):
-        pass
-    raise LlamathError(f"{argument} should be {expected}, found {safe(repr(value), 60)}")
+        reason = ""
+    except TypeError:
+        reason = ""
+    except LlamathError as error:
+        reason = str(error)
+    raise ArgumentError(argument, f" should be {expected}, found {safe(repr(value), 60)}", hint=reason)
 
 
 def _positive(argument: str, value: int | None) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_DIMENSION):
-        raise LlamathError(f"{argument} should be a positive integer, found {safe(repr(value), 60)}")
+        raise ArgumentError(argument, f" should be a positive integer, found {safe(repr(value), 60)}")
     return value
 
 
@@ -625,8 +628,8 @@ def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
     except (TypeError, ValueError):
         numbers = []
     if len(numbers) not in (1, 2) or not 0 < numbers[0] <= numbers[-1] < MAX_DIMENSION:
-        raise LlamathError(
-            f"{argument} should be a positive number or a range such as (60, 100) or '60:100', found {safe(repr(value), 60)}"
+        raise ArgumentError(
+            argument, f" should be a positive number or a range such as (60, 100) or '60:100', found {safe(repr(value), 60)}"
         )
     return numbers[0], numbers[-1]
 
@@ -640,7 +643,9 @@ def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         numbers = []
     if len(numbers) not in (1, 2) or not all(1e-3 <= x <= 1e6 for x in numbers) or numbers[0] > numbers[-1]:
-        raise LlamathError(f"{argument} should be a ratio such as 3.5 or '8/3', or a range such as (2.5, 4), found {safe(repr(value), 60)}")
+        raise ArgumentError(
+            argument, f" should be a ratio such as 3.5 or '8/3', or a range such as (2.5, 4), found {safe(repr(value), 60)}"
+        )
     return numbers[0], numbers[-1]
 
 
@@ -651,7 +656,7 @@ def _tolerance(value: float | str | Fraction) -> Fraction:
     except (ValueError, ZeroDivisionError):
         share = Fraction(-1)
     if not 0 <= share <= Fraction(1, 2) or (isinstance(value, str) and share >= Fraction(1, 10) and not text.endswith("%")):
-        raise LlamathError(f"tolerance should be a share such as 0.005 or '0.5%', at most 50%, found {safe(repr(value), 60)}")
+        raise ArgumentError("tolerance", f" should be a share such as 0.005 or '0.5%', at most 50%, found {safe(repr(value), 60)}")
     return share
 
 
@@ -662,13 +667,13 @@ def _seconds(value: float | str) -> float:
     else:
         seconds = float(value)
     if not 0 < seconds < float("inf"):
-        raise LlamathError(f"latency should be a time such as '50ms' or 0.05 seconds, found {safe(repr(value), 60)}")
+        raise ArgumentError("latency", f" should be a time such as '50ms' or 0.05 seconds, found {safe(repr(value), 60)}")
     return seconds
 
 
 def _choice(argument: str, value: T, choices: tuple[T, ...]) -> T:
     if value not in choices:
-        raise LlamathError(f"{argument} should be {' or '.join(map(repr, choices))}, found {safe(repr(value), 60)}")
+        raise ArgumentError(argument, f" should be {' or '.join(map(repr, choices))}, found {safe(repr(value), 60)}")
     return value
 
 
@@ -707,11 +712,11 @@ def _lora(text: str) -> _Lora:
         name, equals, value = (x.strip() for x in part.partition("="))
         last, value = (name, value) if equals else (last, name)
         if last not in ("r", "targets", "saved") or not value:
-            raise LlamathError(f"lora should be like 'r=16,targets=q,v', found {safe(repr(part.strip()), 40)}")
+            raise ArgumentError("lora", f" should be like 'r=16,targets=q,v', found {safe(repr(part.strip()), 40)}")
         found.setdefault(last, []).append(value)
     rank = "=".join(found.get("r", []))
     if not (rank.isascii() and rank.isdecimal()) or not 1 <= int(rank[:11]) < 2**31:
-        raise LlamathError("lora should have a rank r from 1 to 2,147,483,647", hint="like 'r=16,targets=q,v'")
+        raise ArgumentError("lora", " needs a rank r from 1 to 2,147,483,647", hint="like 'r=16,targets=q,v'")
     return _Lora(rank=int(rank), targets=tuple(found.get("targets", ["all"])), saved=tuple(found.get("saved", ())))
 
 

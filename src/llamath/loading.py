@@ -105,7 +105,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if os.path.lexists(text):
         return _find_at(text, problems)
     if text == embedded.MODEL_NAME:
-        return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model", location="")
+        return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model", location=text)
     if is_url(text):
         return _find_at(text, problems)
     if (args := parse_args_text(text)) is not None:

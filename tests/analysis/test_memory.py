@@ -241,7 +241,7 @@ def test_unknown_quantization_is_a_warning(tmp_path: Path, command: tuple[str, .
     path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "compressed-tensors"}}))
     name, *options = command
     done = CliRunner().invoke(cli, [name, str(path), *options])
-    assert "unknown quantization method compressed-tensors in quantization_config: assuming bf16" in done.stderr
+    assert "unknown quantization method compressed-tensors in quantization_config: assuming bf16" in " ".join(done.stderr.split())
     assert "not known here" not in CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).stderr
 
 
@@ -268,9 +268,9 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--batch", "0"), "batch should be from 1 to 4,294,967,295, not 0"),
-        (("--batch", "-3"), "batch should be from 1"),
-        (("--batch", "9" * 30), "batch should be from 1"),
+        (("--batch", "0"), "--batch should be a positive integer, found 0"),
+        (("--batch", "-3"), "--batch should be a positive integer"),
+        (("--batch", "9" * 30), "--batch should be a positive integer"),
         (("--context", "0"), "0 is too small"),
         (("--context", ""), "--context is empty"),
         (("--context", "-5"), "negative"),
@@ -279,7 +279,7 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
         (("--context", "9" * 20), "too large"),
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
         (("--context", "4q"), "unknown unit q"),
-        (("--chunk", "0"), "0 is too small"),
+        (("--chunk", "0"), "--chunk should be a number of tokens such as 8192 or '128k', found '0'"),
         (("--on", "mem=24G"), "by 1,000 or by 1,024"),
         (("--on", "mem=24"), "it has no unit"),
         (("--dtype", "bf17"), "unknown dtype or quantization scheme"),

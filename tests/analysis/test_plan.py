@@ -353,14 +353,14 @@ def test_no_plan_exits_with_1() -> None:
         (("llama-3-8b", "--on", "٨xh100"), "unknown GPU"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "zero=4"), "expected an integer from 0 to 3"),
         (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "5000"), "not a multiple of the sequence length"),
-        (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "0"), "too small"),
-        (("llama-3-8b", "--on", "8xh100", "--tokens", "many"), "is not a count"),
+        (("llama-3-8b", "--on", "8xh100", "--batch-tokens", "0"), "--batch-tokens should be a number of tokens"),
+        (("llama-3-8b", "--on", "8xh100", "--tokens", "many"), "--tokens should be a count"),
         (("llama-3-8b", "--on", "8xh100", "--training", "optimizer=adam"), "unknown optimizer"),
         (("llama-3-8b", "--on", "8xh100", "--dtype", "awq"), "cannot be trained directly"),
-        (("llama-3-8b", "--on", "8xh100", "--top", "0"), "--top 0"),
+        (("llama-3-8b", "--on", "8xh100", "--top", "0"), "--top should be from 1 to 1,000, found 0"),
         (("llama-3-8b", "--on", "8xh100", "--latency", "5ms"), "is for --serve"),
         (("llama-3-8b", "--on", "8xh100", "--serve", "--tokens", "1T"), "is for training"),
-        (("llama-3-8b", "--on", "8xh100", "--serve", "--latency", "soon"), "is not a latency"),
+        (("llama-3-8b", "--on", "8xh100", "--serve", "--latency", "soon"), "--latency should be a time"),
     ],
 )
 def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> None:

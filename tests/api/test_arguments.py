@@ -90,7 +90,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.memory("gpt2", lora="r=8"), "lora is for training"),
     (lambda: llamath.memory("gpt2", layout="tp=2"), "layout is for training"),
     (lambda: llamath.memory("gpt2", optimizer="sgd"), "optimizer is for training"),
-    (lambda: llamath.memory("gpt2", train=True, kv_dtype="fp8"), "kv_dtype is for inference, not for train=True"),
+    (lambda: llamath.memory("gpt2", train=True, kv_dtype="fp8"), "kv_dtype is for inference, not for training"),
     (lambda: llamath.memory("gpt2", batch=0), "batch should be a positive integer, found 0"),
     (lambda: llamath.flops("gpt2", batch="4"), "batch should be a positive integer, found '4'"),
     (lambda: llamath.flops("gpt2", tflops=400), "an MFU needs on and either tokens_per_second or tflops"),

@@ -57,6 +57,14 @@ def test_every_command_has_json(name: str) -> None:
     assert any("--json" in x.opts for x in commands()[name].params)
 
 
+@pytest.mark.parametrize("args", [("count", "llama-3-8b", "--json"), ("ls", "examples/tiny-llama"), ("verify", "examples/tiny-llama")])
+def test_frequent_commands_import_only_what_they_need(args: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "llamath", *args], capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "llamath.cli.command_group" in imported
+    assert not imported & {"dataclasses", "difflib", "fractions", "importlib.metadata", "llamath.api", "llamath.hardware", "torch"}
+
+
 def test_misspelled_commands_get_a_suggestion() -> None:
     done = run("cuont", "llama-3-8b")
     assert done.exit_code == 2 and "did you mean count" in done.stderr and not done.stdout
@@ -156,6 +164,11 @@ def test_brief_answers_the_question(words: str, wanted: str) -> None:
 def test_verdict_names_the_model_given_with_as() -> None:
     done = run("verify", "examples/tiny-llama", "--as", "llama-3-8b")
     assert "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout and "gate_proj, up_proj and down_proj" in done.stdout
+
+
+def test_unknown_repository_points_to_the_hub() -> None:
+    done = run("count", "owner/unknown-name")
+    assert done.exit_code == 2 and "hint: hf://owner/unknown-name reads it from the Hugging Face Hub" in done.stderr
 
 
 def test_one_token_is_singular() -> None:

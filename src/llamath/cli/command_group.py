@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..core.errors import LlamathError, nearest
+from ..core.errors import ArgumentError, LlamathError, nearest
 from .output import echo, prepare_streams, print_error
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -121,7 +121,11 @@ class Command(_Main):
             given = ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
             if given and isinstance(option, click.Option) and ctx.params.get(option.name or "") == "" and not option.is_flag:
                 raise click.UsageError(f"{option.opts[0]} is empty", ctx)
-        code = super().invoke(ctx)
+        try:
+            code = super().invoke(ctx)
+        except ArgumentError as error:
+            spellings = {x.name: x.opts[0] if isinstance(x, click.Option) else x.human_readable_name for x in self.params}
+            raise error.spelled(spellings.get(error.argument, error.argument), f"{ctx.command_path} --help") from None
         if code:
             sys.exit(code)
         return 0

@@ -43,16 +43,15 @@ class Size(click.ParamType[int]):
 @set_option
 @force_option
 @click.option("--dry-run", is_flag=True, help="Check SRC and print what would be written.")
-def command(source: str, target: str, *, names: str, dtype: str | None, changes: tuple[str, ...], form: str | None, **rest: Any) -> None:
+def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
     """Convert the Llama-family checkpoint SRC to DST, a folder, or a file for GGUF."""
-    from ..conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from ..api import convert
     from ..render.progress import Bar
     from ..render.text.convert_text import format_conversion
 
-    options = ConvertOptions(to=names, dtype=dtype or "", changes=parse_changes(changes), **rest)
     try:
         with Bar() as bar:
-            done = convert_checkpoint(source, target, options, bar.update)
+            done = convert(source, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)
@@ -60,4 +59,4 @@ def command(source: str, target: str, *, names: str, dtype: str | None, changes:
     if form == "json":
         echo_json({"model": source, **done.to_json()})
     else:
-        echo(format_conversion(done, bar.seconds, options.dry_run))
+        echo(format_conversion(done, bar.seconds, options["dry_run"]))

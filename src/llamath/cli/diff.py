@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..loading import load
-from ..model import Model
 from .command_group import command as make_command
 from .model_options import MODEL, parse_changes, set_option, svg_option
 from .output import echo, write_file
 
 if TYPE_CHECKING:
-    from ..analysis.diff.model_diff import MultiDiffReport
+    from ..analysis.diff.model_diff import DiffReport, MultiDiffReport
 
 EXAMPLES = (
     "llamath diff llama-2-7b llama-3-8b",
@@ -34,42 +32,36 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
 
     Several models are each compared with the first. --set changes the last model; with a single MODEL it shows the effect of the change.
     """
-    from ..analysis.diff.model_diff import diff_many
+    from ..analysis.diff.model_diff import DiffReport
+    from ..api import diff
 
-    report = diff_many(_load_all(models, changes))
-    if svg is not None and len(report.differences) > 1:
+    if models.count("-") > 1:
+        raise click.UsageError("only one MODEL can come from standard input")
+    if svg is not None and len(models) > 2:
         raise click.UsageError("--svg draws the waterfall of two models")
+    if len(models) == 1 and not changes:
+        raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
+    first, *others = models
+    report = diff(first, *others, changes=parse_changes(changes))
     for line in _lines(report, form):
         echo(line)
-    if svg is not None:
+    if svg is not None and isinstance(report, DiffReport):
         from ..render.svg.waterfall_svg import waterfall_svg
 
-        write_file(svg, waterfall_svg(report.differences[0]), overwrite=force)
+        write_file(svg, waterfall_svg(report), overwrite=force)
 
 
-def _load_all(names: tuple[str, ...], changes: tuple[str, ...]) -> list[Model]:
-    if names.count("-") > 1:
-        raise click.UsageError("only one MODEL can come from standard input")
-    new = parse_changes(changes)
-    if len(names) == 1:
-        if not new:
-            raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
-        one = load(names[0])
-        other = load(one.config.data, changes=new) if names[0] == "-" else load(names[0], changes=new)
-        return [one, other.replace(name=f"with {', '.join(f'{key} = {value}' for key, value in new.items())}")]
-    return [*map(load, names[:-1]), load(names[-1], changes=new)]
-
-
-def _lines(report: MultiDiffReport, form: str | None) -> Iterable[str]:
-    only = report.differences[0] if len(report.differences) == 1 else None
-    if form == "json":
-        return [json.dumps({"model": report.models[0].name, **(only or report).to_json()})]
-    if form == "brief":
-        return [x.summary for x in report.differences]
+def _lines(report: DiffReport | MultiDiffReport, form: str | None) -> Iterable[str]:
+    from ..analysis.diff.model_diff import DiffReport
     from ..render.text import diff_text
 
-    if only is None:
-        return diff_text.multi_diff_rows(report, form) if form else [diff_text.multi_diff_text(report)]
-    if form:
-        return diff_text.diff_csv(only) if form == "csv" else diff_text.diff_markdown(only)
-    return [diff_text.diff_text(only)]
+    if form == "json":
+        first = report.a if isinstance(report, DiffReport) else report.models[0]
+        return [json.dumps({"model": first.name, **report.to_json()})]
+    if isinstance(report, DiffReport):
+        if form is None or form == "brief":
+            return [report.summary if form else diff_text.diff_text(report)]
+        return diff_text.diff_csv(report) if form == "csv" else diff_text.diff_markdown(report)
+    if form == "brief":
+        return [x.summary for x in report.differences]
+    return diff_text.multi_diff_rows(report, form) if form else [diff_text.multi_diff_text(report)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,11 +12,6 @@ from ..model import Model
 from .command_group import command as make_command
 from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, takes_model
 from .output import echo, echo_json
-
-if TYPE_CHECKING:
-    from ..analysis.flops.flops_report import FlopsReport
-    from ..analysis.flops.mfu import Throughput
-    from ..hardware import Device
 
 EXAMPLES = (
     "llamath flops llama-3.1-405b --context 8k",
@@ -48,20 +42,23 @@ ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 @click.option("--recompute", type=click.Choice(["none", "selective", "full"]), default="none", help="Activation checkpointing in training.")
 @dtype_option("Dtype of the weights, for FLOPs per byte.")
 @kv_dtype_option
-def command(
-    model: Model, *, context: int | None, on: str | None, mfu: str | None, attention: str, form: str | None, **rest: Any
-) -> int | None:
+def command(model: Model, *, on: str | None, mfu: str | None, attention: str, form: str | None, **settings: Any) -> None:
     """Count the FLOPs of MODEL exactly (prefill, decode, a training step), and by the formulas of publications."""
-    from ..analysis.flops.flops_report import FlopsRequest, count_model_flops
-    from ..analysis.flops.mfu import utilization, with_mfu
+    from ..api import flops
 
     chosen = _attention(attention)
-    request = FlopsRequest(context=context, masked="full" not in chosen, unpacked="unpacked" in chosen, flash="flash" in chosen, **rest)
-    report = count_model_flops(model, request)
-    speed = _speed(report, on, mfu)
-    found = (speed, utilization(report, speed)) if speed else None
-    if speed:
-        report = with_mfu(report, speed)
+    speed = parse_key_values(mfu or "", "--mfu", MFU)
+    if (on, mfu) != (None, None) and (on is None or ("tokens_per_second" in speed) == ("tflops" in speed)):
+        raise click.UsageError("an MFU needs --on GPUS and --mfu with either tokens_per_second=N or tflops=N")
+    report = flops(
+        model,
+        attention="full" if "full" in chosen else "causal",
+        unpacked="unpacked" in chosen,
+        flash="flash" in chosen,
+        on=on,
+        **speed,
+        **settings,
+    )
     if form == "json":
         echo_json({"model": model.name, **report.to_json()})
     elif form in ("csv", "markdown"):
@@ -73,8 +70,7 @@ def command(
     else:
         from ..render.text.flops_text import conventions_text, flops_text
 
-        echo(conventions_text(report) if form == "conventions" else flops_text(model, report, found))
-    return None
+        echo(conventions_text(report) if form == "conventions" else flops_text(model, report))
 
 
 def _attention(text: str) -> set[str]:
@@ -86,28 +82,3 @@ def _attention(text: str) -> set[str]:
         if {default, other} <= chosen:
             raise LlamathError(f"--attention: either {default} or {other}, not both")
     return chosen
-
-
-def _speed(report: FlopsReport, on: str | None, mfu: str | None) -> Throughput | None:
-    """Return the speed for an MFU; None if none is asked for."""
-    from ..analysis.flops.mfu import Throughput, speed_of
-    from ..hardware import parse_devices
-
-    if on is None and mfu is None:
-        return None
-    given = parse_key_values(mfu, "--mfu", MFU) if mfu is not None else {}
-    if on is None or ("tokens_per_second" in given) == ("tflops" in given):
-        raise click.UsageError("an MFU needs --on GPUS and --mfu with either tokens_per_second=N or tflops=N")
-    gpus, device = parse_devices(on)
-    rate = given.get("tokens_per_second")
-    if rate is None:
-        rate = gpus * speed_of(report, Fraction(given["tflops"]) * 10**12, given.get("counted_by", "exact"))
-    precision = given.get("precision", "bf16")
-    return Throughput(tokens=Fraction(rate), gpus=gpus, peak=_peak(device, precision), name=device.title, precision=precision)
-
-
-def _peak(device: Device, precision: str) -> int:
-    if rate := device.flops.get(precision):
-        return rate
-    known = ", ".join(x for x, n in device.flops.items() if n)
-    raise LlamathError(f"{device.title} has no {safe(repr(precision), 60)} FLOP/s", hint=f"it has {known}" if known else "add bf16=989TF")

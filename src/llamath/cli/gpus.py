@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..hardware import find_devices
+from ..api import gpus as find_gpus
 from .command_group import command as make_command
 from .model_options import GPU
 from .output import echo, echo_json
@@ -21,7 +21,7 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
     """
     from ..render.text.gpus_text import gpus_csv, gpus_text
 
-    found = find_devices(words)
+    found = find_gpus(*words)
     if form == "json":
         echo_json(found.to_json())
     elif form == "csv":

@@ -6,12 +6,12 @@ import json
 
 import click
 
-from ..core.errors import ConfigError, RemoteError, safe
+from ..core.errors import safe
 from ..core.number_format import format_count
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL
-from .output import echo, note
+from .output import echo
 
 EXAMPLES = (
     "llamath ls ./my-checkpoint",
@@ -25,19 +25,12 @@ EXAMPLES = (
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a Hugging Face id, or a URL."""
-    from ..analysis.verify.listing import list_tensors
-    from ..checkpoint.open import open_checkpoint
+    from ..analysis.verify.listing import list_checkpoint
 
     with Progress("reading headers"):
-        checkpoint = open_checkpoint(path)
-        if checkpoint.commit_note:
-            echo(checkpoint.commit_note, err=True)
-        declared = None
-        try:
-            declared = checkpoint.packing_config
-        except (ConfigError, RemoteError) as error:
-            note(f"{error}; quantization is detected from the headers alone")
-        found = list_tensors(checkpoint.manifest, declared)
+        found = list_checkpoint(path)
+    for remark in found.remarks:
+        echo(remark, err=True)
     if form == "json":
         echo(json.dumps(found.to_json()).replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
     elif form == "csv":

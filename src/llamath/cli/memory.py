@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import LlamathError, safe
-from ..core.key_values import Reader, choice, integer, parse_key_values, plain, yes_or_no
-from ..core.units import parse_tokens
+from ..core.errors import safe
+from ..core.key_values import Reader, choice, parse_key_values, plain, yes_or_no
 from ..hardware import parse_devices
 from ..model import Model
 from .command_group import command as make_command
@@ -27,7 +26,6 @@ from .output import echo, echo_json, note
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
-    from ..analysis.training.training_memory import TrainRequest
 
 EXAMPLES = (
     "llamath memory llama-3.1-70b --context 128k --kv-dtype fp8",
@@ -35,11 +33,6 @@ EXAMPLES = (
     "llamath memory llama-3-8b --train --layout tp=2,dp=4,zero=1 --training recompute=full",
     "llamath memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4",
 )
-LAYOUT: Mapping[str, Reader] = {
-    **{name: integer() for name in ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")},
-    "zero": integer(0, 3),
-    "sp": yes_or_no,
-}
 TRAINING: Mapping[str, Reader] = {
     "optimizer": plain,
     "recompute": choice("none", "selective", "full"),
@@ -70,43 +63,31 @@ TRAINING: Mapping[str, Reader] = {
     help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, kernels=fused, dropout=yes, grad_dtype=fp32, "
     "master=no.",
 )
-@click.pass_context
-def command(ctx: click.Context, /, model: Model | HeaderCount, *, form: str | None, train: bool, **options: Any) -> int:
+def command(model: Model | HeaderCount, *, form: str | None, train: bool, **options: Any) -> int:
     """Memory for inference or training with MODEL: weights, KV cache, activations and logits, each with its formula.
 
     For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit code 1: not even one token fits on --on.
     """
-    options["dtype"], options["imatrix"] = _split_imatrix(options["dtype"])
     lora, layout, training = (options.pop(x) for x in ("lora", "layout", "training"))
     if not isinstance(model, Model):
         given = any(x not in ("", None, 1, (), False) for x in (train, lora, layout, training, *options.values()))
         return _weights_only(model, form, given)
     if train or lora is not None or training is not None:
-        return _train(model, lora, layout or "", training or "", options, form)
+        return _train(model, options | {"lora": lora or "", "layout": layout or ""}, training, form)
     if layout is not None:
         raise click.UsageError("--layout is for training: add --train. `llamath fit` splits a model for inference")
-    return _infer(model, str(ctx.params.get("model") or ""), options, form)
+    return _infer(model, options, form)
 
 
-def _split_imatrix(text: str) -> tuple[str, bool | None]:
-    name, colon, suffix = text.partition(":")
-    if colon and suffix not in ("imatrix", "no-imatrix"):
-        raise LlamathError(f"unknown dtype {safe(repr(text), 60)}", hint=f"{safe(name, 40)}:imatrix or {safe(name, 40)}:no-imatrix")
-    return name, (suffix == "imatrix") if colon else None
-
-
-def _infer(model: Model, name: str, options: dict[str, Any], form: str | None) -> int:
-    from ..analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryCalculator, MemoryRequest
-    from ..analysis.inference.weight_bytes import read_stored_weights
+def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
+    from ..api import memory
     from ..render.text.memory_text import memory_text
 
-    contexts, on, chunk = options.pop("context"), options.pop("on"), options.pop("chunk")
-    tokens = PREFILL_CHUNK if not chunk else MAX_TOKENS - 1 if chunk == "all" else parse_tokens(chunk)
-    request = MemoryRequest(**options, chunk=tokens, context=max(contexts, default=None))
-    calculator = MemoryCalculator(model, request, None if request.dtype else read_stored_weights(name))
-    report = calculator.report(contexts, None if on is None else _budget(on))
-    warn_context(model, calculator.context)
-    warn_quantization(calculator)
+    report = memory(model, **options | {"chunk": options["chunk"] or None})
+    if options["on"] is not None:
+        _note_gpus(options["on"])
+    warn_context(model, report.context)
+    warn_quantization(report, options["dtype"])
     if form == "json":
         echo_json(report.to_json())
     else:
@@ -114,12 +95,10 @@ def _infer(model: Model, name: str, options: dict[str, Any], form: str | None) -
     return int(report.limit is not None and report.limit.max_context == 0)
 
 
-def _budget(on: str) -> int:
-    """Return the memory of the GPUs, all together."""
+def _note_gpus(on: str) -> None:
     count, device = parse_devices(on)
     if count > 1:
         note(f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; `llamath fit` splits the model over them")
-    return count * device.memory
 
 
 def _weights_only(found: HeaderCount, form: str | None, given: bool) -> int:
@@ -138,66 +117,20 @@ def _weights_only(found: HeaderCount, form: str | None, given: bool) -> int:
     return 0
 
 
-def _train(model: Model, lora: str | None, layout: str, training: str, options: dict[str, Any], form: str | None) -> int:
-    for name, default in (("kv_dtype", ""), ("chunk", ""), ("imatrix", None)):
-        if options[name] != default:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for inference: leave it out with --train, --training or --lora")
-    if len(options["context"]) > 1:
-        raise click.UsageError("training has one --context")
-    from ..analysis.training.training_memory import training as training_memory
+def _train(model: Model, options: dict[str, Any], training: str | None, form: str | None) -> int:
+    from ..api import memory
+    from ..render.text.training_text import training_text
 
-    within = None if options["on"] is None else parse_devices(options["on"])[1].memory
-    report = training_memory(model, _request(model, lora, layout, training, options), within)
+    for name in ("kv_dtype", "chunk"):
+        if options.pop(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} is for inference: leave it out with --train, --training or --lora")
+    first, *more = options.pop("context") or [None]
+    if more:
+        raise click.UsageError("training has one --context")
+    report = memory(model, train=True, context=first, **options, **parse_key_values(training or "", "--training", TRAINING))
     warn_context(model, report.context)
     if form == "json":
         echo_json(report.to_json())
-    elif form == "brief":
-        echo(report.summary)
     else:
-        from ..render.text.training_text import training_text
-
-        limit = report.limit
-        echo(training_text(model, report, None if limit is None else (limit.within, limit.max_batch)))
+        echo(report.summary if form == "brief" else training_text(report))
     return int(report.limit is not None and report.limit.max_batch == 0)
-
-
-def _request(model: Model, lora: str | None, layout: str, training: str, options: Mapping[str, Any]) -> TrainRequest:
-    from ..analysis.inference.inference_memory import declared_dtype
-    from ..analysis.parallel_layout import Layout
-    from ..analysis.training.training_memory import TrainRequest, training_dtype
-
-    axes = parse_key_values(layout, "--layout", LAYOUT) if layout else {}
-    settings = parse_key_values(training, "--training", TRAINING) if training else {}
-    if "sp" in axes:
-        axes["sequence_parallel"] = axes.pop("sp")
-    if "recompute" in settings:
-        axes["recompute"] = settings["recompute"]
-    if "attention" in settings:
-        axes["flash"] = settings["attention"] == "flash"
-    chosen = {"optimizer": settings.get("optimizer"), "gradients": settings.get("grad_dtype")}
-    return TrainRequest(
-        dtype=options["dtype"] or (declared_dtype(model) if lora is not None else training_dtype(model)),
-        master=settings.get("master"),
-        context=options["context"][0] if options["context"] else None,
-        layout=Layout(**axes, microbatch=options["batch"]),
-        dropout=settings.get("dropout", False),
-        fused=settings.get("kernels") == "fused",
-        **{name: x for name, x in chosen.items() if x},
-        **(_lora(lora) if lora is not None else {}),
-    )
-
-
-def _lora(text: str) -> dict[str, Any]:
-    """Read `r=16,targets=q,v`; a word without `=` continues the list before it."""
-    found: dict[str, list[str]] = {}
-    last = ""
-    for part in text.split(","):
-        name, equals, value = (x.strip() for x in part.partition("="))
-        last, value = (name, value) if equals else (last, name)
-        if last not in ("r", "targets", "saved") or not value:
-            raise LlamathError(f"--lora: unexpected {safe(repr(part.strip()), 40)}", hint="like r=16,targets=q,v or r=8,targets=all")
-        found.setdefault(last, []).append(value)
-    rank = "=".join(found.get("r", []))
-    if not (rank.isascii() and rank.isdecimal()) or not 1 <= int(rank[:11]) < 2**31:
-        raise LlamathError("--lora needs a rank r, an integer from 1 to 2,147,483,647", hint="like r=16,targets=q,v")
-    return {"rank": int(rank), "targets": tuple(found.get("targets", ["all"])), "saved": tuple(found.get("saved", ()))}

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from ..analysis.count.header_count import HeaderCount
-    from ..analysis.inference.inference_memory import MemoryCalculator
+    from ..analysis.inference.fit_report import FitReport
+    from ..analysis.inference.gpu_ranking import GPURanking
+    from ..analysis.inference.inference_memory import MemoryReport
+    from ..analysis.plan.serving_plan import ServeReport
     from ..model import Model
 
 DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
@@ -198,8 +201,9 @@ def warn_context(model: Model, context: int) -> None:
         note(f"the config has no context length; using {context:,} tokens")
 
 
-def warn_quantization(sizes: MemoryCalculator) -> None:
-    """Warn if the config names an unknown quantization method."""
-    if sizes.unknown_quantization:
-        name = safe(sizes.unknown_quantization, 40)
-        warn(f"unknown quantization method {name} in quantization_config: assuming {sizes.packer.name}")
+def warn_quantization(report: MemoryReport | FitReport | GPURanking | ServeReport, dtype: str) -> None:
+    """Warn if the config names an unknown quantization method, and neither `dtype` nor the files say how weights are stored."""
+    from ..analysis.inference.inference_memory import AS_STORED, unknown_quantization
+
+    if not dtype and report.dtype not in ("", AS_STORED) and (method := unknown_quantization(report.model)):
+        warn(f"unknown quantization method {safe(method, 40)} in quantization_config: assuming {report.dtype}")

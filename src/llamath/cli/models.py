@@ -14,10 +14,10 @@ EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral -
 @click.argument("words", nargs=-1)
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
-    from ..analysis.preset_list import find_presets
+    from ..api import models
     from ..render.text.models_text import models_text
 
-    presets = find_presets(words)
+    presets = models(*words)
     if form == "json":
         echo_json(presets.to_json())
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..api import Scheme
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import takes_model
@@ -15,20 +16,19 @@ EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf")
 @make_command("names", EXAMPLES, brief=True)
 @takes_model
 @click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor under these names.")
-def command(model: Model, *, names: str | None, form: str | None) -> None:
+def command(model: Model, *, names: Scheme | None, form: str | None) -> None:
     """Show the names of every weight in HF, Meta and GGUF files, or list all tensors of one of them."""
-    from ..analysis.count.count_report import stored_names
-    from ..analysis.verify.weight_names import weight_names
+    from .. import api
     from ..render.text.names_text import names_text
 
     if form is not None:
-        report = stored_names(model, names) if names else weight_names(model)
+        report = api.names(model, names=names) if names else api.names(model)
         if form == "json":
             echo_json({"model": model.name, **report.to_json()})
         else:
             echo(report.summary)
     elif names is None:
-        echo(names_text(weight_names(model)))
+        echo(names_text(api.names(model)))
     else:
         from ..render.csv_rows import unfolded_rows
 

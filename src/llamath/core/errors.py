@@ -1,6 +1,7 @@
 """The errors that this package raises: each says what was expected, what was found and where, with one hint.
 
 LlamathError
+├── ArgumentError     a wrong argument of a public function
 ├── ConfigError       an invalid configuration
 ├── UnknownModel      an unknown model name or model type
 ├── FormatError       a file that violates its format
@@ -23,6 +24,21 @@ class LlamathError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class ArgumentError(LlamathError):
+    """A wrong argument of a public function; the command line shows it with the spelling of its option.
+
+    The message is the argument followed by `problem`. `call` is an example in Python, for which the command line has its own help.
+    """
+
+    def __init__(self, argument: str, problem: str, *, hint: str = "", call: str = "") -> None:
+        super().__init__(f"{argument}{problem}", hint=hint or call)
+        self.argument, self.problem, self._plain_hint = argument, problem, hint
+
+    def spelled(self, argument: str, help_hint: str) -> LlamathError:
+        """Return the error about an argument with another spelling; `help_hint` replaces an example in Python."""
+        return LlamathError(f"{argument}{self.problem}", hint=self._plain_hint or (help_hint if self.hint else ""))
 
 
 class ConfigError(LlamathError):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import LlamathError, nearest, safe
+from .errors import ArgumentError, nearest, safe
 
 Reader = Callable[[str], Any]
 
@@ -19,16 +19,16 @@ def parse_key_values(text: str, argument: str, readers: Mapping[str, Reader]) ->
         if name not in readers:
             near = nearest(name, readers)
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(readers)}"
-            raise LlamathError(f"{argument}: unknown key {safe(repr(name), 40)}", hint=hint)
+            raise ArgumentError(argument, f": unknown key {safe(repr(name), 40)}", hint=hint)
         if name in made:
-            raise LlamathError(f"{argument}: {name} is given twice")
+            raise ArgumentError(argument, f": {name} is given twice")
         try:
             if not equals:
                 raise ValueError("a value is missing")
             made[name] = readers[name](value)
         except ValueError as error:
             hint = f"like {name}=…; it takes {', '.join(readers)}"
-            raise LlamathError(f"{argument}: {name}={safe(value, 40)}: {error}", hint=hint) from None
+            raise ArgumentError(argument, f": {name}={safe(value, 40)}: {error}", hint=hint) from None
     return made
 
 

@@ -150,6 +150,7 @@ class MFU(Record):
 
     gpus: int
     gpu: str
+    precision: str  # of the peak
     peak: int
     tokens_per_second: int | float
     by: Mapping[str, ConventionMFU]

@@ -57,7 +57,9 @@ def with_mfu(report: FlopsReport, speed: Throughput) -> FlopsReport:
     """Return the report with the MFU of a training run."""
     by = {x.name: ConventionMFU(flops_per_second=plain_number(x.rate), mfu=float(x.share)) for x in utilization(report, speed)}
     tokens = plain_number(speed.tokens)
-    return report.replace(mfu=MFU(gpus=speed.gpus, gpu=speed.name, peak=speed.peak, tokens_per_second=tokens, by=by))
+    return report.replace(
+        mfu=MFU(gpus=speed.gpus, gpu=speed.name, precision=speed.precision, peak=speed.peak, tokens_per_second=tokens, by=by)
+    )
 
 
 def utilization(report: FlopsReport, speed: Throughput) -> tuple[Utilization, ...]:

@@ -130,6 +130,7 @@ class Listing(Report):
     shared: tuple[_SharedStorage, ...] = ()
     metadata: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # on how the checkpoint was found and read
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "format=manifest.format", "files", "tensors", "elements=total.elements", "parameters=total.parameters"),
@@ -321,3 +322,17 @@ def _packing_json(x: Packing) -> dict[str, Any]:
         "parameters": x.elements,
         "logical_shape": None if x.shape is None else list(x.shape),
     }
+
+
+def list_checkpoint(path: str) -> Listing:
+    """Return the tensors of the checkpoint at a path or address."""
+    from ...checkpoint.open import open_checkpoint
+    from ...core.errors import ConfigError, RemoteError
+
+    opened = open_checkpoint(path)
+    packing, remarks = None, [opened.commit_note] if opened.commit_note else []
+    try:
+        packing = opened.packing_config
+    except (ConfigError, RemoteError) as error:
+        remarks.append(f"note: {error}; quantization is detected from the headers alone")
+    return list_tensors(opened.manifest, packing).replace(remarks=tuple(remarks))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from ...analysis.flops.flops_report import FlopsReport, FlopsRow
-from ...analysis.flops.mfu import Throughput, Utilization, flops_by_convention
+from ...analysis.flops.flops_report import MFU, FlopsReport, FlopsRow
+from ...analysis.flops.mfu import flops_by_convention
 from ...core.number_format import format_count, format_flops, format_percent, format_ranges, format_si
 from ...model import Model
 from ..csv_rows import format_table
@@ -15,7 +15,7 @@ from ..table import bold, dim, fit_table, wrap
 HEADER = ("product", "formula", "forward", "decode", "training", "share")
 
 
-def flops_text(model: Model, report: FlopsReport, used: tuple[Throughput, Sequence[Utilization]] | None = None) -> str:
+def flops_text(model: Model, report: FlopsReport) -> str:
     """One screen and a half."""
     request, total = report.request, report.forward.total
     T, B = request.context or 0, request.batch
@@ -27,8 +27,8 @@ def flops_text(model: Model, report: FlopsReport, used: tuple[Throughput, Sequen
     table = fit_table(list(_rows(report)), right=(2, 3, 4, 5), drop=(1,))
     lines += ["", bold(table[0]), *table[1:], *wrap(f"with {_legend(model, report)}"), ""]
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
-    if used is not None:
-        lines += ["", *_used(*used)]
+    if report.mfu is not None:
+        lines += ["", *_used(report.mfu)]
     return "\n".join([*lines, *(x for note in report.notes for x in wrap(f"note: {note}", indent=""))])
 
 
@@ -132,10 +132,11 @@ def _intensity(report: FlopsReport) -> list[str]:
     return [bold(lines[0]), *lines[1:], *map(dim, wrap(f"weights {weights}, KV cache {kept}; activations are not counted", ""))]
 
 
-def _used(speed: Throughput, found: Sequence[Utilization]) -> list[str]:
-    peak = format_flops(speed.peak)[:-1]
-    head = f"{float(speed.tokens):,.0f} tokens per second on {speed.gpus:,} × {speed.name}, {peak}/s each in {speed.precision}"
-    rows = [("convention", "FLOP/s per GPU", "MFU"), *((x.name, format_si(x.rate), format_percent(x.share)) for x in found)]
+def _used(mfu: MFU) -> list[str]:
+    peak = format_flops(mfu.peak)[:-1]
+    head = f"{float(mfu.tokens_per_second):,.0f} tokens per second on {mfu.gpus:,} × {mfu.gpu}, {peak}/s each in {mfu.precision}"
+    rows = [("convention", "FLOP/s per GPU", "MFU")]
+    rows += [(name, format_si(Fraction(x.flops_per_second)), format_percent(Fraction(x.mfu))) for name, x in mfu.by.items()]
     lines = fit_table(rows, right=(1, 2))
     return [*wrap(head, indent=""), bold(lines[0]), *lines[1:]]
 

@@ -28,14 +28,14 @@ MAX_LISTED = 3
 """Longer lists of degrees are abbreviated after this many."""
 
 
-def plan_text(model: Model, report: PlanReport, seen: int | None = None) -> str:
+def plan_text(model: Model, report: PlanReport) -> str:
     """Return the report as text."""
     lines = [bold(x) for x in wrap(_head(model, report), "")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_step(report), "")
     if report.plans:
         lines += ["", *_table(report), "", *_first(report)]
-        lines += ["", *wrap(_training(report, seen), "")] if seen is not None else []
+        lines += ["", *wrap(_training(report, seen), "")] if (seen := report.request.tokens) is not None else []
     else:
         lines += ["", *wrap(_nothing(report), "")]
     lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumed(), ""))]

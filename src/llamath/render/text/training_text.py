@@ -14,13 +14,10 @@ from ...model import Model
 from ..table import align, bold, dim, fit_table, terminal_width, wrap
 from .memory_text import memory_lines
 
-_Fitting = tuple[int, int | None]
-"""(bytes, largest batch that fits); None stands for any batch, 0 for none."""
 
-
-def training_text(model: Model, report: TrainReport, fitting: _Fitting | None = None) -> str:
+def training_text(report: TrainReport) -> str:
     """Return the report as text: memory of the largest stage, its saved activations, the stages, and the adapters."""
-    request, full = report.request, report.largest_stage
+    model, request, full = report.model, report.request, report.largest_stage
     where = "each GPU of the largest stage" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
     what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapter_totals else f"training in {request.dtype}"
     head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {format_bytes(full.total)} on {where}"
@@ -32,8 +29,8 @@ def training_text(model: Model, report: TrainReport, fitting: _Fitting | None = 
         lines += ["", *wrap(_adapted(report.adapter_totals), "")]
     if len(report.stages) > 1:
         lines += ["", *_stages(report)]
-    if fitting is not None:
-        lines += ["", *wrap(_fits(fitting, report), "")]
+    if report.limit is not None:
+        lines += ["", *wrap(_fits(report.limit.within, report.limit.max_batch, report), "")]
     return "\n".join([*lines, *(line for note in model.notes for line in wrap(f"note: {note}", ""))])
 
 
@@ -110,8 +107,7 @@ def _stages(report: TrainReport) -> Iterator[str]:
     yield from table[1:]
 
 
-def _fits(fitting: _Fitting, report: TrainReport) -> str:
-    within, most = fitting
+def _fits(within: int, most: int | None, report: TrainReport) -> str:
     verdict = "fits" if report.largest_stage.total <= within else "does not fit"
     many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
     more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
