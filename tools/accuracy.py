@@ -44,12 +44,12 @@ the GPUs. Five constants are the same for every row:
 
 {constants}
 
-The constants of products and attention were set by hand, to two digits, from the three rows of Llama
-3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s); that of
-overlap is a guess. No constant was set from another table or for a single row. What a table does not
-print (interleaving, and for Megatron the microbatch) is the fastest choice that fits. Rates are
-TFLOP/s of one GPU, counted as the publication counts; memory is that of the most loaded GPU, of what it
-has.
+The constants of products and attention were set by hand, to two digits, from the three rows of
+Llama 3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s);
+that of overlap is a guess. No constant was set from another table or for a single row. What a table
+does not print (interleaving, and for Megatron the microbatch) is the fastest choice that fits.
+Rates are TFLOP/s of one GPU, counted as the publication counts; memory is that of the most loaded
+GPU, of what it has.
 """
 SAYS = {
     "matmul": "of the dense peak in a large matrix product, whose operands are also moved through memory once",

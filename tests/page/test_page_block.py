@@ -198,7 +198,7 @@ def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
 def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:
     for slug, labels in (
         ("llama-3-8b", ["query heads: 32, key and value heads: 8, 4 to each"]),
-        ("deepseek-v3", ["query heads: 128, latent vector: 1, 128 to each", "256 experts, of which a token passes 8, and a shared one"]),
+        ("deepseek-v3", ["query heads: 128, latent vector: 1, 128 to each", "256 experts, 8 active per token, and a shared one"]),
     ):
         with Tab(browser, tmp_path, page_from_data(data_of(slug))) as tab:
             assert tab.eval_on_selector_all(".shared svg", "xs => xs.map((x) => x.getAttribute('aria-label'))") == labels
@@ -305,7 +305,7 @@ def test_config_alone_has_no_findings(places: tuple[Path, Path], tmp_path: Path)
 
 def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
     with Tab(browser, tmp_path, model_page([opened(str(places[1]))]), "#map=bytes&by=layer") as tab:
-        assert "not what its configuration says" in tab.text_content(".checkpoint")
+        assert "does not match its config" in tab.text_content(".checkpoint")
         marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
         assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
         tab.click("[data-verdict=names]")

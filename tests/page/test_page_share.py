@@ -41,7 +41,7 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
         assert copied(tab, "[aria-label='Copy as text']") == printed("count", slug)
         assert copied(tab, "[aria-label='Copy as Markdown']") == printed("count", slug, "--format", "markdown")
         assert copied(tab, "[aria-label='Copy as JSON']") == printed("count", slug, "--json")
-        assert "Copied" in tab.text_content(".status-line")
+        tab.wait_for_selector(".status-line:has-text('Copied')")
 
 
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
