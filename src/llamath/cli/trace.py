@@ -66,9 +66,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         walk = found.following.walk if options["decode"] and found.following else found.first.walk
         _draw(loaded, walk, options["svg"], layer, options["force"])
     if form == "json":
-        from ..render.text.trace_data import trace_json
-
-        echo_json({"model": loaded.name, **trace_json(loaded, found, words)})
+        echo_json(found.replace(texts=words.texts).to_json())
     else:
         as_text = trace_summary if form == "brief" else trace_text
         echo(as_text(loaded, found, words, Shown(options["decode"], layer)))

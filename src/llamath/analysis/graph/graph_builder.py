@@ -6,6 +6,7 @@ Weights and FLOPs are those of `fold` and `list_matmuls`; a graph is finished on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from ...core.blocks import Linear, ProjectedLinear
 from ...core.expr import Dim, product, total
@@ -20,6 +21,8 @@ Shape = tuple[Dim, ...]
 class UsedWeight(Record):
     """A weight that a step uses, with its number of copies and of active (live) copies per token."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("path", "dims", "shape=weight.shape", "copies", "live", "group", "tied", "parameters")
+
     path: str  # inside its layer, with {e} for the expert
     weight: Weight
     group: str
@@ -31,9 +34,24 @@ class UsedWeight(Record):
         """The parameters of all copies; 0 for a tied weight."""
         return int(self.weight.parameters) * int(self.copies)
 
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The shape in letters."""
+        return tuple(x.symbol for x in self.weight.shape)
+
+    @property
+    def tied(self) -> str | None:
+        """The path of the weight that it is tied to."""
+        return self.weight.tied or None
+
 
 class Operation(Record):
     """One step of a forward pass."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("name", "kind", "does=description", "takes=inputs", "dims", "shape", "weights", "parameters", "flops", "formula=flops.symbol"),
+        "kept=cached",
+    )
 
     name: str
     kind: str  # lookup linear norm rope view cache scores softmax mix act multiply add choice sum conv state ids probabilities
@@ -49,6 +67,11 @@ class Operation(Record):
     def parameters(self) -> int:
         """The parameters of the weights that the step uses."""
         return sum(x.parameters for x in self.weights)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The shape in letters."""
+        return tuple(x.symbol for x in self.shape)
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -7,12 +7,14 @@ values, and `llamath.run` compares them with actual tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ...core.blocks import Attention, Decoder, Embedding, LatentAttention, Layer, ProjectedEmbedding
 from ...core.errors import LlamathError
 from ...core.expr import Dim, product
 from ...core.forward_pass import AttentionWindow, ForwardPass
 from ...core.mixers import RecurrentMixer
+from ...core.number_format import format_ranges, short_count
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.tree import Block, Weight, fold_blocks
@@ -38,6 +40,28 @@ class AttentionWiring(Record):
     def mistaken_size(self) -> Dim | None:
         """Heads × width × context × width: the size if all positions of full-width heads entered one dense layer at once."""
         return None if self.context is None else product((self.heads, self.width, Dim("context", self.context), self.width))
+
+    @property
+    def remark(self) -> str:
+        """How the heads enter the output projection, and where tokens are mixed."""
+        letters, numbers = ", ".join(d.symbol for d in self.matrix.shape), ", ".join(map(str, self.matrix.shape))
+        first = (
+            f"the output projection is applied token by token: the heads are concatenated to {self.joined.symbol} ="
+            f" {int(self.joined):,} elements, and attn.o is [{letters}] = [{numbers}], {int(self.matrix.size):,} parameters for any"
+            " sequence length."
+        )
+        wrong = self.mistaken_size
+        second = (
+            f" A dense layer over all positions at once, heads × width × context × width, would have {wrong.numbers} ="
+            f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = {MISTAKEN_PRODUCT:,})."
+            if wrong is not None
+            else ""
+        )
+        rest = "No weight depends on the context length" if self.learned is None else "Only the position embedding depends on the context"
+        where = "attention scores, which have no weights"
+        if self.states:
+            where += ", and in convolutions and recurrent states, whose weights do not depend on the length"
+        return f"{first}{second} {rest}; tokens are mixed in {where}."
 
 
 def attention_wiring(tree: Decoder) -> AttentionWiring | None:
@@ -65,11 +89,18 @@ HIDDEN_STATES = "x"
 class WalkthroughStage(Record):
     """A group of steps: the embedding, one kind of layer, or the head."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("name", "times", "layers", "layer", "parameters", "flops", "kept=cached", "steps")
+
     name: str  # embedding, layers or head
     times: int = 1
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
     layer: int | None = None  # the layer shown
     steps: tuple[Operation, ...]
+
+    @property
+    def layers(self) -> str:
+        """The layers as ranges, `0–31`."""
+        return format_ranges(self.indices)
 
     @property
     def parameters(self) -> int:
@@ -89,6 +120,16 @@ class WalkthroughStage(Record):
 
 class Walkthrough(Record):
     """A pass through the whole model."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        "new=at.tokens",
+        "context=at.context",
+        "batch",
+        "parameters",
+        "flops",
+        "kept=cached",
+        "stages",
+    )
 
     at: ForwardPass
     batch: int

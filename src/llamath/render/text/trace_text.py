@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
-from ...analysis.graph.walkthrough import MISTAKEN_PRODUCT, AttentionWiring, Walkthrough, WalkthroughStage, attention_wiring
+from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
 from ...core.expr import Dim
 from ...core.number_format import format_flops, format_percent, format_ranges, format_si, short_count
@@ -63,7 +63,7 @@ def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -
     if not shown.then:
         lines += _next_token(found)
     lines += _top_tokens(found, words)
-    return "\n".join([*lines, *(x for note in notes(model, found) for x in wrap(f"note: {note}", indent=""))])
+    return "\n".join([*lines, *(x for note in found.notes for x in wrap(f"note: {note}", indent=""))])
 
 
 def _heading(found: Trace, then: bool) -> str:
@@ -206,37 +206,3 @@ def _top_tokens(found: Trace, words: Words) -> list[str]:
     rows = [("next token", "probability"), *((words(token), format_percent(Fraction(share))) for token, share in found.top_tokens)]
     lines = align(rows, right=(1,))
     return [bold(lines[0]), *lines[1:], ""]
-
-
-def notes(model: Model, found: Trace) -> Iterator[str]:
-    """Yield the model's notes and remarks about attention and the context."""
-    yield from model.notes
-    if (wires := attention_wiring(model.tree)) is not None:
-        yield _wiring_note(wires)
-    if found.following is None and found.cache.tokens:
-        yield "the prompt fills the context, so there is no next token"
-    elif found.following is None:
-        yield "attention is bidirectional, so nothing is cached and there is no token-by-token decoding"
-
-
-def _wiring_note(wires: AttentionWiring) -> str:
-    letters, numbers = ", ".join(d.symbol for d in wires.matrix.shape), ", ".join(map(str, wires.matrix.shape))
-    first = (
-        f"the output projection is applied token by token: the heads are concatenated to {wires.joined.symbol} ="
-        f" {int(wires.joined):,} elements, and attn.o is [{letters}] = [{numbers}], {int(wires.matrix.size):,} parameters for any"
-        " sequence length."
-    )
-    wrong = wires.mistaken_size
-    second = (
-        f" A dense layer over all positions at once, heads × width × context × width, would have {wrong.numbers} ="
-        f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = {MISTAKEN_PRODUCT:,})."
-        if wrong is not None
-        else ""
-    )
-    rest = (
-        "No weight depends on the context length" if wires.learned is None else "Only the position embedding depends on the context length"
-    )
-    where = "attention scores, which have no weights"
-    if wires.states:
-        where += ", and in convolutions and recurrent states, whose weights do not depend on the length"
-    return f"{first}{second} {rest}; tokens are mixed in {where}."

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ...analysis.graph import Operation
-from ...analysis.graph.walkthrough import Walkthrough, following, prompt_pass, reads_on, walkthrough
+from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attention_wiring, following, prompt_pass, reads_on, walkthrough
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
 from ...core.errors import LlamathError
 from ...core.record_type import Record
+from ...core.report import Report
 from ...core.tree import Block, sequence
 from ...model import Model
 from ..build_module import build
@@ -26,11 +28,39 @@ from .nan_check import explain_nonfinite, nonfinite_check
 from .shape_recorder import Shape, ShapeRecorder
 
 
+class _TracedStep(Record):
+    """A step, and the shape of the tensor that was recorded for it."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("*step", "tensor")
+
+    step: Operation
+    tensor: Shape | None
+
+
+class _TracedStage(Record):
+    """A stage with its traced steps."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("*stage", "steps")
+
+    stage: WalkthroughStage
+    steps: tuple[_TracedStep, ...]
+
+
 class TracedPass(Record):
     """The steps of one pass, and the shapes of the tensors that were recorded for them."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("*walk", "stages")
+
     walk: Walkthrough
     shapes: tuple[Mapping[str, Shape], ...]  # by step name, for each stage
+
+    @property
+    def stages(self) -> tuple[_TracedStage, ...]:
+        """The stages with the recorded shape of each step."""
+        pairs = zip(self.walk.stages, self.shapes, strict=True)
+        return tuple(
+            _TracedStage(stage=x, steps=tuple(_TracedStep(step=y, tensor=shapes.get(y.name)) for y in x.steps)) for x, shapes in pairs
+        )
 
     @property
     def mismatches(self) -> list[str]:
@@ -44,17 +74,25 @@ class TracedPass(Record):
         return [f"{step.name} should have shape {_int_shape(step)}, found {found}" for step, found in pairs if _int_shape(step) != found]
 
 
-class _CacheSize(NamedTuple):
+class _CacheSize(Record):
     """Contents of the cache after both passes."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("tokens", "numbers=elements", "bytes=nbytes")
 
     tokens: int
     elements: int
     nbytes: int
 
 
-class Trace(Record):
+class Trace(Report):
     """A forward pass over a prompt, and one over the token after it."""
 
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "family=model.family.name", "source=model.source", "numbers=has_values", "dtype", "device", "tokens"),
+        *("prompt=first", "next=following", "cached=cache", "likely", "notes"),
+    )
+
+    model: Model
     ids: tuple[int, ...]
     has_values: bool  # False on the meta device, where tensors have shapes only
     dtype: str
@@ -63,6 +101,27 @@ class Trace(Record):
     following: TracedPass | None  # None for a model without a KV cache
     cache: _CacheSize
     top_tokens: tuple[tuple[int, float], ...] = ()  # the most likely next tokens with their probabilities
+    texts: Mapping[int, str] = MappingProxyType({})  # the text of each token, if there is a tokenizer
+
+    @property
+    def tokens(self) -> list[dict[str, Any]]:
+        """The tokens of the prompt."""
+        return [{"id": x, "text": self.texts.get(x)} for x in self.ids]
+
+    @property
+    def likely(self) -> list[dict[str, Any]]:
+        """The most likely next tokens."""
+        return [{"id": x, "text": self.texts.get(x), "probability": share} for x, share in self.top_tokens]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The model's notes, and remarks about attention and the context."""
+        remarks = [] if (wiring := attention_wiring(self.model.tree)) is None else [wiring.remark]
+        if self.following is None and self.cache.tokens:
+            remarks.append("the prompt fills the context, so there is no next token")
+        elif self.following is None:
+            remarks.append("attention is bidirectional, so nothing is cached and there is no token-by-token decoding")
+        return (*self.model.notes, *remarks)
 
 
 def _int_shape(step: Operation) -> Shape:
@@ -91,6 +150,7 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
     if traces_next:
         next_pass = run.read(walkthrough(tree, following(len(ids)), layer=layer), [top_tokens[0][0] if top_tokens else 0])
     return Trace(
+        model=model,
         ids=tuple(ids),
         has_values=module is not None,
         dtype=dtype_name(first.dtype),
@@ -201,4 +261,4 @@ class _TraceRun:
             if cache is not None:
                 elements += stage.times * sum(x.numel() for x in cache.tensors)
                 nbytes += stage.times * sum(x.nbytes for x in cache.tensors)
-        return _CacheSize(self.cache.length, elements, nbytes)
+        return _CacheSize(tokens=self.cache.length, elements=elements, nbytes=nbytes)
