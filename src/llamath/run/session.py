@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, ClassVar, TypedDict, Unpack, overload
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -47,6 +47,8 @@ class _LimitOptions(TypedDict, total=False):
 class Completion(Record):
     """The text generated from one prompt."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("text", "tokens", "finish", "prompt_tokens", "tokens_per_second=rounded_speed", "ids")
+
     text: str
     ids: tuple[int, ...]  # including the stop token
     finish: str  # stop, length, string or interrupted
@@ -54,6 +56,16 @@ class Completion(Record):
     tokens_per_second: float  # after the first token; of a batch, all sequences together
     logprobs: tuple[float, ...] = ()  # of the model itself, before temperature and filters, if requested
     top: tuple[tuple[tuple[int, float], ...], ...] = ()  # the most likely tokens at each position
+
+    @property
+    def tokens(self) -> int:
+        """The number of generated tokens."""
+        return len(self.ids)
+
+    @property
+    def rounded_speed(self) -> float:
+        """Tokens per second, to three decimals."""
+        return round(self.tokens_per_second, 3)
 
 
 class Llama:

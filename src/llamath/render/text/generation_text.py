@@ -54,14 +54,7 @@ Top = Sequence[tuple[int, float]]
 
 def completion_json(completion: Completion, token_text: _TokenText | None = None) -> dict[str, Any]:
     """Return the JSON of a completion; with `token_text`, each token with its log-probability."""
-    found = {
-        "text": completion.text,
-        "tokens": len(completion.ids),
-        "finish": completion.finish,
-        "prompt_tokens": completion.prompt_tokens,
-        "tokens_per_second": round(completion.tokens_per_second, 3),
-        "ids": list(completion.ids),
-    }
+    found = completion.to_json()
     if token_text is not None:
         tops = completion.top or [()] * len(completion.ids)
         found["logprobs"] = [_logprob_json(*x, token_text) for x in zip(completion.ids, completion.logprobs, tops, strict=True)]
