@@ -244,7 +244,7 @@ def test_folder_without_a_tokenizer(typed: Typed, tmp_path: Path) -> None:
 def test_gguf_without_vocabulary_uses_tokenizer_files(typed: Typed, plain: Path, tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     assert typed("convert", plain, file, "--names", "gguf").status == 0
-    assert "needs a tokenizer.json beside it" in typed("run", file, "The cat").err
+    assert "put the model's tokenizer.json in the same folder" in typed("run", file, "The cat").err
     (tmp_path / "tokenizer.json").write_bytes((plain / "tokenizer.json").read_bytes())
     assert typed("run", file, "The cat", "--max-tokens", 6).out == typed("run", plain, "The cat", "--max-tokens", 6).out
 
