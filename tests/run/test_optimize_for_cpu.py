@@ -224,7 +224,7 @@ def test_released_pages_are_read_again(tmp_path: Path) -> None:
     assert optimize_for_cpu(found.module, release_pages=lambda: calls.append(found.files.release_pages())) == 3
     assert not calls and found.module.packed_weights is not None  # until somebody reads
     for kind, tokens, times in (
-        (PANELS, 1, 3 + 1 + 1),  # laid out: each layer, the rows of the head; the head
+        (PANELS, 1, 3 + 1 + 1),  # packed: each layer, the rows of the head; the head
         (PANELS, 1, 0),
         (PANELS, 65, 3 + 1),  # read where they lie: each layer, the head
         (MKLDNN, 65, 2 + 3 + 1 + 1),  # the embedding's rows, some at a time, too

@@ -48,7 +48,7 @@ EXAMPLES = (
 @generation_options
 @click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated.")
 @click.option("--chat/--raw", default=None, help="Answer PROMPT with the chat template, or continue it.  [default: as MODEL was trained]")
-@click.option("--logprobs", type=click.IntRange(0, 100), metavar="N", help="Log probability of each token and the N likeliest.")
+@click.option("--logprobs", type=click.IntRange(0, 100), metavar="N", help="Log probability of each token and the N most likely.")
 @click.option("--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines.")
 @click.option("--batch", type=click.IntRange(min=1), default=DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
 def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any) -> None:

@@ -45,7 +45,7 @@ WHOLE = Shown()
 
 
 def trace_summary(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
-    """Return the pass in one line: its tokens and FLOPs, and the likeliest next token if there is a prompt."""
+    """Return the pass in one line: its tokens and FLOPs, and the most likely next token if there is a prompt."""
     walk = found.following.walk if shown.then and found.following is not None else found.first.walk
     likely = f", next token {words(found.top_tokens[0][0])} {found.top_tokens[0][1]:.1%}" if found.top_tokens else ""
     return f"{safe(model.name)}: {_heading(found, shown.then)}, {format_flops(walk.flops)}{likely}"
