@@ -18,21 +18,21 @@ Writer = Callable[[str, int, int], Iterable[Header]]
 
 def tensors(headers: Iterable[Header]) -> list[Tensor]:
     """Concatenate packed tensors with their spans."""
-    found = list(headers)
-    ends = list(accumulate(DTYPES[dtype].size(prod(shape)) for _, dtype, shape in found))
-    return [Tensor(*x, 0, end - DTYPES[x[1]].size(prod(x[2])), end) for x, end in zip(found, ends, strict=True)]
+    headers_ = list(headers)
+    ends = list(accumulate(DTYPES[dtype].size(prod(shape)) for _, dtype, shape in headers_))
+    return [Tensor(*x, 0, end - DTYPES[x[1]].size(prod(x[2])), end) for x, end in zip(headers_, ends, strict=True)]
 
 
 def manifest(headers: Iterable[Header]) -> Manifest:
     """One file that holds them."""
-    found = tuple(tensors(headers))
-    return Manifest(format="safetensors", files=(CheckpointFile("model.safetensors", found[-1].end if found else 0),), tensors=found)
+    items = tuple(tensors(headers))
+    return Manifest(format="safetensors", files=(CheckpointFile("model.safetensors", items[-1].end if items else 0),), tensors=items)
 
 
 def plain(model: str, dtype: str = "BF16") -> list[Header]:
     """A preset's tensors, as the hub has them."""
-    found = llamath.load(model)
-    return [(x.name, dtype, tuple(map(int, x.shape))) for x in found.scheme("hf").tensors(found.tree)]
+    loaded = llamath.load(model)
+    return [(x.name, dtype, tuple(map(int, x.shape))) for x in loaded.scheme("hf").tensors(loaded.tree)]
 
 
 def packed(headers: Iterable[Header], writer: Writer, everything: bool = False) -> Iterator[Header]:
