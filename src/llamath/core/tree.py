@@ -5,7 +5,7 @@ Paths are canonical (`layers.3.attn.q.weight`); in a pattern, `{l}` stands for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
@@ -63,7 +63,9 @@ class Block(Record):
     cuts: ClassVar[dict[str, Cut]] = {}  # sharding of the weights of single fields; all others are replicated
     expert_parallel: ClassVar[frozenset[str]] = frozenset()  # Stacks whose blocks expert parallelism distributes over ranks
 
-    forward: ClassVar[Callable[..., Any]]  # (machine, *inputs): what the block computes, stated once
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the block: `forward(self, m, x)` is written in the operations of the `Machine` m, and states the computation once."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, machine: object, x: X, *rest: X) -> X:
         """Compute the block on a `Machine`."""
