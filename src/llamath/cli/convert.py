@@ -50,7 +50,7 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     from ..render.text.convert_text import format_conversion
 
     try:
-        with Bar() as bar:
+        with Bar("checking the source") as bar:
             done = convert(source, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
