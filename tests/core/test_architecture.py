@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "web": "core config_keys catalog hardware embedded checkpoint families loading model analysis render",
     "cli": "core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion run render web",
     "__main__": "cli",
-    "__init__": "core hardware analysis loading model conversion api",
+    "__init__": "core checkpoint hardware analysis loading model conversion api",
 }
 """Package or root module → those below it that it may import from, also inside functions."""
 

@@ -12,7 +12,7 @@ import click
 
 from ..core.errors import LlamathError, safe
 from ..core.key_values import Reader, integer, number, parse_key_values
-from .command_group import SharedOption
+from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
 from .output import echo, note, warn
 
@@ -29,9 +29,7 @@ NARROWING = ("top_k", "top_p", "min_p")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-device_option: Decorator = click.option(
-    "--device", cls=SharedOption, default="cpu", show_default=True, metavar="NAME", help="cpu, cuda, cuda:1, …"
-)
+device_option: Decorator = shared_option("--device")
 
 
 def compute_dtype_option(text: str = "Dtype to compute in: bf16, fp16, fp32 or int8.  [default: as stored]") -> Decorator:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import FormatError, LlamathError, UnknownModel, safe
-from .command_group import SharedOption
+from .command_group import shared_option
 from .output import note, warn
 
 if TYPE_CHECKING:
@@ -74,13 +74,12 @@ COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16"
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set; the command gets `changes`."""
-    text = "Change a config key; may be repeated."
-    return click.option("--set", "changes", cls=SharedOption, multiple=True, metavar="KEY=VALUE", help=text)(command)
+    return shared_option("--set", "changes")(command)
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --force, for a command that writes a file."""
-    return click.option("--force", cls=SharedOption, is_flag=True, help="Overwrite an existing file.")(command)
+    return shared_option("--force")(command)
 
 
 def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,7 +10,7 @@ from .output import echo, echo_json
 EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral --json")
 
 
-@make_command("models", EXAMPLES)
+@make_command("models", EXAMPLES, brief=True)
 @click.argument("words", nargs=-1)
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
@@ -21,4 +21,4 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
     if form == "json":
         echo_json(presets.to_json())
     else:
-        echo(models_text(presets))
+        echo(presets.summary if form == "brief" else models_text(presets))
