@@ -66,7 +66,7 @@ def command(
 
     --set changes a config key of B.
     """
-    from ..render.text.logits_text import logits_text
+    from ..render.text.verify_text import logits_text
     from ..run.debug.compare_runs import compare_activations
     from ..run.memory_budget import parse_dtype
     from ..run.weights.verified_checkpoint import open_verified

@@ -121,7 +121,7 @@ def _weights_only(found: HeaderCount, form: str | None, given: bool) -> int:
 
 def _train(model: Model, options: dict[str, Any], training: str | None, form: str | None) -> int:
     from ..api import memory
-    from ..render.text.training_text import training_text
+    from ..render.text.memory_text import training_text
 
     for name in ("kv_dtype", "chunk"):
         if options.pop(name):

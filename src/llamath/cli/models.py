@@ -16,7 +16,7 @@ EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral -
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
     from ..api import models
-    from ..render.text.models_text import models_text
+    from ..render.text.catalog_text import models_text
 
     with Progress("counting the presets"):
         presets = models(*words)
