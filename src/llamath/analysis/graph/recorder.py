@@ -6,7 +6,7 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, minimum, product, total
@@ -183,7 +183,7 @@ class GraphRecorder:
     def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
         """Run the forward of a block at its place."""
         path, self._path = self._path, block.path
-        result = type(block.block).forward(block, self, *inputs)
+        result = type(block.block).forward(cast(Any, block), self, *inputs)
         self._path = path
         self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
         return result
