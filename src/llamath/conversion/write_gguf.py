@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checkpoint.formats.dtypes import GGML
-from ..checkpoint.formats.gguf_values import ARRAY, BOOL, KINDS, STRING, UINT32, Kind
+from ..checkpoint.formats.gguf import ARRAY, BOOL, KINDS, STRING, UINT32, Kind
 from ..checkpoint.gguf_metadata import MetadataValue, write_metadata, write_rope_scaling
 from ..core.blocks import MLP, Attention, Decoder, Layer, MoE
 from ..core.errors import ConvertError

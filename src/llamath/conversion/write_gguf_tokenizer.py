@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..checkpoint.formats.gguf_values import BOOL, FLOAT32, INT32, STRING, UINT32
+from ..checkpoint.formats.gguf import BOOL, FLOAT32, INT32, STRING, UINT32
 from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNUSED, USER_DEFINED, parse_sentencepiece
 from ..checkpoint.gguf_metadata import MetadataValue
 from ..core.errors import LlamathError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .find_tokenizer import load_tokenizer
+from .read_tokenizer import load_tokenizer
 from .tokenizer import Tokenizer
 
 __all__ = ["Tokenizer", "load_tokenizer"]

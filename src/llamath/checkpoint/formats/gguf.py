@@ -8,17 +8,87 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
 from .dtypes import GGML, DType
-from .gguf_values import ARRAY, INT32, KINDS, STRING, UINT16, UINT32, Array, Kind, numbers, skip_strings, values
 from .manifest import CheckpointFile, Manifest, Tensor
 from .source import SHORTER, Cursor, Source
 
-__all__ = ["Array", "_Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
+_MAX_VALUE = 16 << 20
+"""Maximum bytes of a string that `values` returns."""
+_VALUES_PER_READ = 4096
+
+
+class Kind(NamedTuple):
+    """A metadata type; `code` is its struct format."""
+
+    name: str
+    code: str = ""
+    size: int = 0
+
+
+UINT8, INT8, UINT16, INT16 = Kind("UINT8", "B", 1), Kind("INT8", "b", 1), Kind("UINT16", "H", 2), Kind("INT16", "h", 2)
+UINT32, INT32, FLOAT32, BOOL = Kind("UINT32", "I", 4), Kind("INT32", "i", 4), Kind("FLOAT32", "f", 4), Kind("BOOL", "B", 1)
+UINT64, INT64, FLOAT64 = Kind("UINT64", "Q", 8), Kind("INT64", "q", 8), Kind("FLOAT64", "d", 8)
+STRING, ARRAY = Kind("STRING"), Kind("ARRAY")
+KINDS = (UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64)
+
+
+class Array(NamedTuple):
+    """An array, or a single long string, that stays in the file; `values` reads it."""
+
+    type: str
+    count: int  # type: ignore[assignment]  # tuple has a method of that name
+    start: int  # its first element: for strings, the first one's length
+    end: int
+    order: str = "<"
+    head: tuple[Any, ...] = ()  # the first values; all of them in a short array of _unpack_numbers
+
+
+def values(source: Source, array: Array) -> Iterator[Any]:
+    """Yield an array's elements; bytes of strings that are not UTF-8 become lone surrogates (PEP 383)."""
+    cursor = Cursor(source, array.start)
+    kind = next(kind for kind in KINDS if kind.name == array.type)
+    if kind is STRING:
+        length = struct.Struct(array.order + "Q")
+        for _ in range(array.count):
+            size: int = cursor.unpack(length)[0]
+            if size > _MAX_VALUE:
+                raise FormatError("too_large", f"{safe(source.name)}: expected a string of at most {_MAX_VALUE:,} bytes, found {size:,}")
+            yield cursor.take(size).decode("utf-8", "surrogateescape")
+    else:
+        for done in range(0, array.count, _VALUES_PER_READ):
+            yield from _unpack_numbers(cursor, array.order, kind, min(_VALUES_PER_READ, array.count - done))
+
+
+def _unpack_numbers(cursor: Cursor, order: str, kind: Kind, count: int) -> tuple[Any, ...]:
+    """Read the next _unpack_numbers or booleans."""
+    found = struct.unpack(f"{order}{count}{kind.code}", cursor.take(count * kind.size))
+    if kind is not BOOL:
+        return found
+    if found and max(found) > 1:
+        where = f"{safe(cursor.source.name)}: before byte {cursor.at:,}"
+        raise FormatError("bool", f"{where}: expected a boolean, 0 or 1, found {max(found)}")
+    return tuple(map(bool, found))
+
+
+def _skip_strings(cursor: Cursor, left: int, layout: struct.Struct) -> None:
+    """Skip strings by their lengths; the inner loop ends where a length or a string reaches out of the window."""
+    length_at = layout.unpack_from
+    while left:
+        buffer, start = cursor.peek(8)
+        at = start
+        try:
+            for left in range(left, 0, -1):  # noqa: B007, B020
+                at += 8 + length_at(buffer, at)[0]
+            left = 0
+        except (struct.error, OverflowError):
+            pass
+        cursor.skip(at - start)
+
 
 _ALIGNMENT = 32
 MAX_DIMS, MAX_NAME, MAX_KEY, MAX_TEXT, MAX_ARRAY = 4, 63, 65_535, 1 << 16, 1 << 30
@@ -189,7 +259,7 @@ class _HeaderReader:
         if kind is ARRAY:
             return self.array()
         if kind is not STRING:
-            return numbers(self.cursor, self.head.order, kind, 1)[0]
+            return _unpack_numbers(self.cursor, self.head.order, kind, 1)[0]
         start, length = self.cursor.at, self.number(self.u64)
         if length <= min(MAX_TEXT, self.spare):
             self.spare -= length
@@ -201,7 +271,7 @@ class _HeaderReader:
         """Read the position of an array, and its first values."""
         kind, count = self.kind(), self.number(self.u64)
         if kind is ARRAY:
-            raise self.error("nested_array", "an array of numbers, booleans or strings", "an array of arrays")
+            raise self.error("nested_array", "an array of _unpack_numbers, booleans or strings", "an array of arrays")
         if count > MAX_ARRAY:
             raise self.error("count", f"an array of at most {MAX_ARRAY:,} elements", f"{count:,}")
         start = self.cursor.at
@@ -210,10 +280,10 @@ class _HeaderReader:
         return Array(kind.name, count, start, self.cursor.at, self.head.order, head)
 
     def read_first_numbers(self, kind: Kind, count: int) -> tuple[Any, ...]:
-        """Read the first numbers and skip the others."""
+        """Read the first _unpack_numbers and skip the others."""
         shown = min(count, MAX_KEPT_VALUES, self.spare // BYTES_PER_VALUE)
         self.spare -= shown * BYTES_PER_VALUE
-        head = numbers(self.cursor, self.head.order, kind, shown)
+        head = _unpack_numbers(self.cursor, self.head.order, kind, shown)
         self.cursor.skip((count - shown) * kind.size)
         return head
 
@@ -229,7 +299,7 @@ class _HeaderReader:
                 break
             self.spare -= length + BYTES_PER_VALUE
             head.append(self.cursor.take(8 + length)[8:].decode("utf-8", "backslashreplace"))
-        skip_strings(self.cursor, count - len(head), self.u64)
+        _skip_strings(self.cursor, count - len(head), self.u64)
         return tuple(head)
 
     def tensors(self, alignment: int) -> tuple[Tensor, ...]:

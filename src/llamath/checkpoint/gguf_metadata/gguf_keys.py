@@ -11,7 +11,7 @@ from math import nextafter
 from typing import Any, NamedTuple
 
 from ...core.record_type import Record
-from ..formats.gguf_values import BOOL, FLOAT32, STRING, UINT32, Array, Kind
+from ..formats.gguf import BOOL, FLOAT32, STRING, UINT32, Array, Kind
 from .gguf_header import GGUFHeader
 
 

@@ -11,7 +11,7 @@ from math import inf, isclose, log, pi, sqrt
 from typing import Any
 
 from ...core.positions import Llama3Rope
-from ..formats.gguf_values import STRING
+from ..formats.gguf import STRING
 from .gguf_header import GGUFHeader
 from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, MetadataValue, rotary_dim
 
