@@ -46,10 +46,10 @@ class Model(Record):
 
     def scheme(self, name: str) -> Scheme:
         """The names of its tensors in files of one format: `hf`, `meta` or `gguf`."""
-        if (found := self.family.schemes.get(name)) is None:
+        if (scheme := self.family.schemes.get(name)) is None:
             known = ", ".join(self.family.schemes)
             raise UnknownModel(f"the {self.family.name} family has no {name} names", hint=f"it has {known}")
-        return found
+        return scheme
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"

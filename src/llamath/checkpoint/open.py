@@ -110,10 +110,10 @@ class OpenedCheckpoint(Record):
     @property
     def tensors_by_name(self) -> dict[str, list[Tensor]]:
         """The tensors by name; a name that occurs in several files has one entry for each."""
-        found: dict[str, list[Tensor]] = {}
+        tensors: dict[str, list[Tensor]] = {}
         for x in self.manifest.tensors:
-            found.setdefault(x.name, []).append(x)
-        return found
+            tensors.setdefault(x.name, []).append(x)
+        return tensors
 
     @property
     def missing_shards_note(self) -> str:
@@ -176,8 +176,8 @@ def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | No
     """Return the part of a configuration that describes how weights are quantized, if there is one."""
     for part in (config, config.get("text_config")):
         for key in ("quantization_config", "compression_config", "quantization"):
-            if isinstance(part, Mapping) and isinstance(found := part.get(key), Mapping):
-                return found
+            if isinstance(part, Mapping) and isinstance(section := part.get(key), Mapping):
+                return section
     return None
 
 
@@ -254,9 +254,9 @@ def _find_remote_config(address: str, problems: list[FormatError] | None) -> Fou
     opened = open_checkpoint(address, allow_partial=problems is not None)
     if problems is not None:
         problems += opened.problems
-    found = _config_of_gguf(opened.manifest, safe(address), address)
-    notes = (opened.commit_note, *found.notes) if opened.commit_note else found.notes
-    return found.replace(name=safe(address.rpartition("/")[2]), folder="", notes=notes)
+    config = _config_of_gguf(opened.manifest, safe(address), address)
+    notes = (opened.commit_note, *config.notes) if opened.commit_note else config.notes
+    return config.replace(name=safe(address.rpartition("/")[2]), folder="", notes=notes)
 
 
 def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:

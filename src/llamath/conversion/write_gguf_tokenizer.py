@@ -124,8 +124,8 @@ def _special_tokens(table: _TokenTable, ids: dict[str, int], config: Mapping[str
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and text.encode() in table.texts:
             ids[word] = table.texts.index(text.encode())
-    found = [MetadataValue(f"{_PREFIX}.{key}", UINT32, ids[word]) for word, key in _ID_KEYS.items() if word in ids]
-    return found + [MetadataValue(f"{_PREFIX}.add_{word}_token", BOOL, bool(value)) for word, value in adds.items()]
+    id_keys = [MetadataValue(f"{_PREFIX}.{key}", UINT32, ids[word]) for word, key in _ID_KEYS.items() if word in ids]
+    return id_keys + [MetadataValue(f"{_PREFIX}.add_{word}_token", BOOL, bool(value)) for word, value in adds.items()]
 
 
 def _chat_template(files: Mapping[str, str], config: Mapping[str, Any]) -> list[MetadataValue]:
@@ -136,8 +136,8 @@ def _chat_template(files: Mapping[str, str], config: Mapping[str, Any]) -> list[
 
 
 def _added_tokens_decoder(config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    found = config.get("added_tokens_decoder")
-    return {int(i): x for i, x in found.items() if i.isdecimal() and isinstance(x, dict)} if isinstance(found, dict) else {}
+    tokens = config.get("added_tokens_decoder")
+    return {int(i): x for i, x in tokens.items() if i.isdecimal() and isinstance(x, dict)} if isinstance(tokens, dict) else {}
 
 
 def _steps(step: Any) -> list[dict[str, Any]]:

@@ -48,11 +48,11 @@ class TorchArchive:
 
     def __init__(self, name: str, tensors: Sequence[OutputTensor]) -> None:
         self.name = name
-        own = [x for x in tensors if not x.shares_data_with]
-        storages = {x.name: i for i, x in enumerate(own)}
+        stored = [x for x in tensors if not x.shares_data_with]
+        storages = {x.name: i for i, x in enumerate(stored)}
         pickle = pickle_tensors([(x, storages[x.shares_data_with or x.name]) for x in tensors])
         contents: list[tuple[str, bytes | OutputTensor]] = [("data.pkl", pickle), ("byteorder", b"little")]
-        contents += [(f"data/{i}", x) for i, x in enumerate(own)]
+        contents += [(f"data/{i}", x) for i, x in enumerate(stored)]
         contents += [("version", b"3\n")]
         self._members: list[_Member] = []
         for key, content in contents:

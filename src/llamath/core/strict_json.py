@@ -27,11 +27,13 @@ def read_json(path: str, times: int = 1) -> dict[str, Any]:
     name = safe(path)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            stat_result = os.fstat(file.fileno())
+            if not stat.S_ISREG(stat_result.st_mode):
                 raise ConfigError(f"{name} is not a regular file")
-            if found.st_size > (limit := MAX_BYTES * times):
-                raise ConfigError(f"{name} has {found.st_size:,} bytes; a configuration has a few thousand, and at most {limit:,} are read")
+            if stat_result.st_size > (limit := MAX_BYTES * times):
+                raise ConfigError(
+                    f"{name} has {stat_result.st_size:,} bytes; a configuration has a few thousand, and at most {limit:,} are read"
+                )
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
@@ -85,20 +87,20 @@ def _long(data: bytes) -> Any:
     """
     start = data.rfind(b"{")
     end = data.find(b"}", start)
-    if b"\\" in data or start < 0 or end < 0 or data.count(b'"', 0, start) % 2 or (found := _pairs(data, start + 1, end)) is None:
+    if b"\\" in data or start < 0 or end < 0 or data.count(b'"', 0, start) % 2 or (pairs_found := _pairs(data, start + 1, end)) is None:
         return None
     around = data[:start] + rb'{"\u0000":0}' + data[end + 1 :]
     if len(around) > LONG:
         return None
     try:
-        return _loaded(around.decode(), lambda pairs: found if pairs == [("\0", 0)] else _unique(pairs))
+        return _loaded(around.decode(), lambda pairs: pairs_found if pairs == [("\0", 0)] else _unique(pairs))
     except (_JsonError, ValueError, RecursionError):
         return None  # the whole is parsed again, for an error with its position
 
 
 def _pairs(data: bytes, at: int, end: int) -> dict[str, str] | None:
     """The keys and values of an object of strings without escapes or duplicate keys; None for any other object."""
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     known: dict[str, str] = {}
     n = 0
     while at < end:
@@ -113,10 +115,10 @@ def _pairs(data: bytes, at: int, end: int) -> dict[str, str] | None:
             return None
         if "".join(names).encode().translate(None, PRINTABLE):
             return None
-        found.update(zip(names, map(known.setdefault, values, values), strict=True))
+        merged.update(zip(names, map(known.setdefault, values, values), strict=True))
         n += len(names)
         at = end if last else stop
-    return found if len(found) == n < VALUES and not "".join(known).encode().translate(None, PRINTABLE) else None
+    return merged if len(merged) == n < VALUES and not "".join(known).encode().translate(None, PRINTABLE) else None
 
 
 class _JsonError(Exception):
@@ -124,12 +126,12 @@ class _JsonError(Exception):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    merged = dict(pairs)
+    if len(merged) != len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _JsonError(f"the key {safe(repr(double), 60)} occurs twice")
-    return found
+    return merged
 
 
 def _constant(name: str) -> NoReturn:

@@ -149,18 +149,18 @@ def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None
 
 def _far_heads(c: Config, heads: Heads, types: list[str], twins: bool) -> Heads:
     """The heads of the layers without a window, from Google's keys or from those that transformers 5 saves for each layer."""
-    (H, K, h), own = heads, c.sub("per_layer_config")
+    (H, K, h), configs = heads, c.sub("per_layer_config")
     c.ignore("num_global_key_value_heads", "global_head_dim")
-    if not own.data:
+    if not configs.data:
         K = c.dim("Kg", "num_global_key_value_heads") if twins and "num_global_key_value_heads" in c else K
         return Heads(H, K, c.dim("hg", "global_head_dim", default=512))
     far = [str(i) for i, kind in enumerate(types) if kind == FAR]
-    if sorted(own.data) != sorted(far) or any(own.data[i] != own.data[far[0]] for i in far):
+    if sorted(configs.data) != sorted(far) or any(configs.data[i] != configs.data[far[0]] for i in far):
         raise c.error("per_layer_config", "should have the same settings for each layer with full attention, and none for other layers")
-    own.ignore(*far)
-    one = own.sub(far[0])
-    K = one.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in one else K
-    return Heads(H, K, one.dim("hg", "head_dim", default=h))
+    configs.ignore(*far)
+    layer_config = configs.sub(far[0])
+    K = layer_config.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in layer_config else K
+    return Heads(H, K, layer_config.dim("hg", "head_dim", default=h))
 
 
 def _mlp(c: Config, d: Dim, norm: RMSNorm, borrows: bool) -> MLP | DenseAndMoE:

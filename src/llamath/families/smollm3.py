@@ -42,9 +42,9 @@ def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:
         raise c.error("no_rope_layer_interval", f"should be a positive integer, not {nth}")
     if not turns and not types:
         return every_nth(nth, layer(False, True), layer(True, False), L)
-    for key, found in (("no_rope_layers", turns), ("layer_types", types)):
-        if found and len(found) < L:
-            raise c.error(key, f"lists {len(found)} layers, not {L}")
+    for key, values in (("no_rope_layers", turns), ("layer_types", types)):
+        if values and len(values) < L:
+            raise c.error(key, f"lists {len(values)} layers, not {L}")
     rotate = [bool(x) for x in turns[:L]] or [(i + 1) % nth != 0 for i in range(L)]
     near = [x == "sliding_attention" for x in types[:L]] or [not x for x in rotate]
     kinds = {(x, y): layer(x, y) for x in (True, False) for y in (True, False)}

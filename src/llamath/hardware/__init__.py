@@ -73,10 +73,10 @@ class DeviceList(Report):
 
 def find_devices(words: Sequence[str] = ()) -> DeviceList:
     """Return the devices that have all these words in their name, title or vendor; an unknown name is an error with the nearest ones."""
-    if same := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
-        return DeviceList(gpus=tuple(same))
-    some = tuple(x for x in devices() if all(_has_word(x, word) for word in words))
-    return DeviceList(gpus=some or (find_device(" ".join(words)),))
+    if exact := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
+        return DeviceList(gpus=tuple(exact))
+    matching = tuple(x for x in devices() if all(_has_word(x, word) for word in words))
+    return DeviceList(gpus=matching or (find_device(" ".join(words)),))
 
 
 def _has_word(device: Device, word: str) -> bool:
@@ -96,9 +96,9 @@ def devices() -> list[Device]:
 def find_device(name: str) -> Device:
     """Return the device of this name, alias or driver's name; case and punctuation are ignored."""
     known = {normalize_name(x): device for device, names in _read() for x in names}
-    if (wanted := normalize_name(name)) in known:
-        return known[wanted]
-    near = list(dict.fromkeys(known[x].name for x in nearest(wanted, known, most=4)))
+    if (normalized := normalize_name(name)) in known:
+        return known[normalized]
+    near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
     hint = f"did you mean {', '.join(near)}? `llamath gpus` lists all" if near else "`llamath gpus` lists all"
     raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
 
@@ -107,13 +107,13 @@ def _parse_device_spec(text: str) -> Device:
     """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100 mem=94GiB`), it changes that device."""
     words = re.split(r"[\s,]+", text.strip())
     base = find_device(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
-    given: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if equals and (key not in _READERS or key in given):
-            raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in given else 'is not a property of a GPU'}", hint=HINT)
-        given |= {key: value} if equals else {}
-    return _made(safe(" ".join(words), 60), given, base)
+        if equals and (key not in _READERS or key in properties):
+            raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in properties else 'is not a property of a GPU'}", hint=HINT)
+        properties |= {key: value} if equals else {}
+    return _made(safe(" ".join(words), 60), properties, base)
 
 
 def parse_device(text: str) -> Device:
@@ -146,32 +146,32 @@ def _split_list(text: str) -> list[str]:
 
 def _least(counted: Sequence[tuple[int, Device]]) -> Device:
     """Return a device with the least memory, bandwidth and FLOP/s of several: what each can rely on when the work is split evenly."""
-    every = [device for _, device in counted]
-    rates = {dtype: min(x.flops[dtype] for x in every) for dtype in DTYPES if all(dtype in x.flops for x in every)}
+    all_devices = [device for _, device in counted]
+    rates = {dtype: min(x.flops[dtype] for x in all_devices) for dtype in DTYPES if all(dtype in x.flops for x in all_devices)}
     return Device(
         name=",".join(f"{n}x{x.name}" if n > 1 else x.name for n, x in counted),
         title=" + ".join(f"{n} × {x.title}" if n > 1 else x.title for n, x in counted),
-        vendor=every[0].vendor if len({x.vendor for x in every}) == 1 else "",
-        memory=min(x.memory for x in every),
-        nominal=min(x.nominal for x in every),
-        bandwidth=min(x.bandwidth for x in every),
+        vendor=all_devices[0].vendor if len({x.vendor for x in all_devices}) == 1 else "",
+        memory=min(x.memory for x in all_devices),
+        nominal=min(x.nominal for x in all_devices),
+        bandwidth=min(x.bandwidth for x in all_devices),
         flops=rates,
-        link=min(x.link for x in every),
-        kind=every[0].kind if len({x.kind for x in every}) == 1 else "",
-        network=min(x.network for x in every),
-        node=min(x.node for x in every),
+        link=min(x.link for x in all_devices),
+        kind=all_devices[0].kind if len({x.kind for x in all_devices}) == 1 else "",
+        network=min(x.network for x in all_devices),
+        node=min(x.node for x in all_devices),
         source="the least of each",
     )
 
 
 def _parse_counted(text: str) -> tuple[int, Device]:
-    found = COUNT.fullmatch(text)
-    if not found:
+    match = COUNT.fullmatch(text)
+    if not match:
         return 1, parse_device(text)
-    n = int(found[1])
+    n = int(match[1])
     if not 1 <= n <= _MAX_DEVICES:
         raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {_MAX_DEVICES:,}")
-    return n, parse_device(found[2])
+    return n, parse_device(match[2])
 
 
 def normalize_name(name: str) -> str:
@@ -227,12 +227,12 @@ _READERS = {
 }
 
 
-def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
-    read = {key: _READERS[key](value) for key, value in given.items()}
+def _made(name: str, properties: Mapping[str, str], base: Device | None) -> Device:
+    values = {key: _READERS[key](value) for key, value in properties.items()}
     if base is None:
-        if "mem" not in read:
+        if "mem" not in values:
             raise LlamathError(f"{name!r} lacks mem", hint=HINT)
-        blank: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "link": 0,
             "kind": "",
             "network": _DEFAULT_NETWORK,
@@ -241,10 +241,10 @@ def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
             "vendor": "",
             "source": "as given",
         }
-        base = Device(name=name, title=name, memory=read["mem"], nominal=read["mem"], bandwidth=read.get("bw", 0), **blank)
+        base = Device(name=name, title=name, memory=values["mem"], nominal=values["mem"], bandwidth=values.get("bw", 0), **defaults)
     else:
-        base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in given.items())}")
+        base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in properties.items())}")
     fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node"}
-    changes = {fields[key]: value for key, value in read.items() if key in fields}
-    rates = {key: read.get(key) or base.flops[key] for key in DTYPES if key in read or key in base.flops}
-    return base.replace(flops=rates, **changes, **({"nominal": read["mem"]} if "mem" in read else {}))
+    changes = {fields[key]: value for key, value in values.items() if key in fields}
+    rates = {key: values.get(key) or base.flops[key] for key in DTYPES if key in values or key in base.flops}
+    return base.replace(flops=rates, **changes, **({"nominal": values["mem"]} if "mem" in values else {}))

@@ -41,20 +41,20 @@ class _TokenizerMetadata:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value that is not an array."""
-        found = self.metadata.get(f"tokenizer.ggml.{key}", default)
-        return default if isinstance(found, Array) else found
+        value = self.metadata.get(f"tokenizer.ggml.{key}", default)
+        return default if isinstance(value, Array) else value
 
     def array(self, key: str, limit: int = _MAX_TOKENS) -> Iterator[Any]:
         """Iterate over the elements of an array; absent, there are none."""
-        found = self.metadata.get(f"tokenizer.ggml.{key}")
-        if isinstance(found, Array) and found.count > limit:
-            raise self.error(f"at most {limit:,} {key}", f"{found.count:,}")
-        return values(self.source, found) if isinstance(found, Array) else iter(())
+        array = self.metadata.get(f"tokenizer.ggml.{key}")
+        if isinstance(array, Array) and array.count > limit:
+            raise self.error(f"at most {limit:,} {key}", f"{array.count:,}")
+        return values(self.source, array) if isinstance(array, Array) else iter(())
 
     def token_id(self, key: str, size: int) -> int | None:
         """Return the id of a special token if it is in the vocabulary."""
-        found = self.get(f"{key}_token_id")
-        return found if isinstance(found, int) and 0 <= found < size else None
+        token_id = self.get(f"{key}_token_id")
+        return token_id if isinstance(token_id, int) and 0 <= token_id < size else None
 
     def error(self, expected: str, found: object, hint: str = "") -> FormatError:
         """Make the error for an invalid vocabulary."""
@@ -88,9 +88,9 @@ def _read_gguf_tokenizer(source: Source, manifest: Manifest) -> Tokenizer:
 def _read_pieces(vocabulary: _TokenizerMetadata) -> list[VocabularyPiece]:
     texts = list(vocabulary.array("tokens"))
     scores, types = list(vocabulary.array("scores")), list(vocabulary.array("token_type"))
-    for name, found in (("scores", scores), ("token_type", types)):
-        if found and len(found) != len(texts):
-            raise vocabulary.error(f"{len(texts):,} {name}, one for each token", f"{len(found):,}")
+    for name, column in (("scores", scores), ("token_type", types)):
+        if column and len(column) != len(texts):
+            raise vocabulary.error(f"{len(texts):,} {name}, one for each token", f"{len(column):,}")
     if not texts or len(set(texts)) != len(texts):
         problem = f"{len(texts):,}, with repetitions" if texts else "none"
         raise vocabulary.error("distinct tokens", problem, "put the model's tokenizer.json in the same folder")
@@ -141,18 +141,21 @@ def _read_tiktoken_tokenizer(data: bytes, source: str) -> Tokenizer:
     if len(ranks) != rank + 1 or not all(letter in ranks for letter in letters.values()):
         raise FormatError("tokenizer", f"{safe(source)}: expected distinct tokens that include every byte, found {len(ranks):,} tokens")
     with wrap_engine_errors(source):
-        marks = [VocabularyPiece(name, type=CONTROL) for name in special_tokens()]
+        special = [VocabularyPiece(name, type=CONTROL) for name in special_tokens()]
         engine = build_byte_level(
-            [*map(VocabularyPiece, ranks), *marks], list(derive_merges(ranks, ranks, source)), SPLIT_PATTERNS["llama-3"], ignore_merges=True
+            [*map(VocabularyPiece, ranks), *special],
+            list(derive_merges(ranks, ranks, source)),
+            SPLIT_PATTERNS["llama-3"],
+            ignore_merges=True,
         )
         add_bos_and_eos(engine, len(ranks))
-    return Tokenizer(engine, source, len(ranks), (len(ranks) + place for place in (1, 8, 9)))
+    return Tokenizer(engine, source, len(ranks), (len(ranks) + i for i in (1, 8, 9)))
 
 
 def special_tokens() -> list[str]:
     """Return the names of the special tokens in their order; reserved ones are numbered consecutively."""
-    free = iter(range(_NUM_SPECIAL_TOKENS))
-    return [_SPECIAL_TOKENS.get(place) or f"<|reserved_special_token_{next(free)}|>" for place in range(_NUM_SPECIAL_TOKENS)]
+    reserved = iter(range(_NUM_SPECIAL_TOKENS))
+    return [_SPECIAL_TOKENS.get(i) or f"<|reserved_special_token_{next(reserved)}|>" for i in range(_NUM_SPECIAL_TOKENS)]
 
 
 def _read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
@@ -183,8 +186,8 @@ def load_tokenizer(path: str) -> Tokenizer:
     if not os.path.isdir(path):
         return _load_file(path)
     if candidates := tokenizer_files(path):
-        found = _load_file(candidates[0])
-        return Tokenizer(found.engine, found.source, _bos_id(path, found), found.stop_ids.union(_stop_ids(path, found)))
+        tokenizer = _load_file(candidates[0])
+        return Tokenizer(tokenizer.engine, tokenizer.source, _bos_id(path, tokenizer), tokenizer.stop_ids.union(_stop_ids(path, tokenizer)))
     if files := sorted(name for name in os.listdir(path) if name.endswith(".gguf")):
         return _load_gguf(os.path.join(path, files[0]))
     raise LlamathError(f"{safe(path)}: expected a tokenizer, found none of {', '.join(TOKENIZER_FILES)} and no GGUF file")
@@ -220,18 +223,18 @@ def _load_gguf(path: str) -> Tokenizer:
         return _read_gguf_tokenizer(source, gguf_format.read(source))
 
 
-def _bos_id(folder: str, found: Tokenizer) -> int | None:
+def _bos_id(folder: str, tokenizer: Tokenizer) -> int | None:
     name = _token_text(_read_settings(folder, "tokenizer_config.json").get("bos_token"))
-    return found.token_id(name) if name is not None else found.bos_id
+    return tokenizer.token_id(name) if name is not None else tokenizer.bos_id
 
 
-def _stop_ids(folder: str, found: Tokenizer) -> Iterator[int]:
+def _stop_ids(folder: str, tokenizer: Tokenizer) -> Iterator[int]:
     """Yield the end-of-sequence ids of config.json, generation_config.json and tokenizer_config.json."""
     for name in _EOS_FILES:
         ids = _read_settings(folder, name).get("eos_token_id")
         yield from (x for x in (ids if isinstance(ids, list) else [ids]) if isinstance(x, int) and not isinstance(x, bool))
     text = _token_text(_read_settings(folder, "tokenizer_config.json").get("eos_token"))
-    if text is not None and (token := found.token_id(text)) is not None:
+    if text is not None and (token := tokenizer.token_id(text)) is not None:
         yield token
 
 

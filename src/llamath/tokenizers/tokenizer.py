@@ -60,8 +60,8 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """Return the id of a token by its text."""
-        found = self.engine.token_to_id(text)
-        return None if found is None else int(found)
+        token_id = self.engine.token_to_id(text)
+        return None if token_id is None else int(token_id)
 
 
 @contextmanager

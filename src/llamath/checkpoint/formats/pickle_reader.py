@@ -124,9 +124,9 @@ def _unknown(machine: PickleInterpreter, at: int) -> int:
 def _protocol(machine: PickleInterpreter, at: int) -> int:
     if at != machine.begin + 1:
         raise FormatError("protocol", "a second protocol")
-    if (found := machine.data[at]) not in (2, 3):
+    if (version := machine.data[at]) not in (2, 3):
         hint = "torch.load(weights_only=True) refuses it too; save again with the default pickle_protocol"
-        raise FormatError("protocol", f"protocol {found}; torch.save writes 2", hint=hint)
+        raise FormatError("protocol", f"protocol {version}; torch.save writes 2", hint=hint)
     return at + 1
 
 
@@ -232,16 +232,16 @@ def _put(machine: PickleInterpreter, at: int) -> int:
     return at + 1
 
 
-def _memo_error(index: int, others: int) -> FormatError:
-    return FormatError("memo", f"memo {index:,} is set after {others:,} others; they count up, each once")
+def _memo_error(index: int, count: int) -> FormatError:
+    return FormatError("memo", f"memo {index:,} is set after {count:,} others; they count up, each once")
 
 
 def _persistent(machine: PickleInterpreter, at: int) -> int:
-    found = stored(machine.stack.pop(), machine.storage_fields)
-    known = machine.storages.setdefault(found.key, found)
-    if known != found and (known.elements or found.elements):
-        raise FormatError("storage", f"storage {safe(found.key)} is declared twice, differently")
-    machine.stack.append(found)
+    storage = stored(machine.stack.pop(), machine.storage_fields)
+    declared = machine.storages.setdefault(storage.key, storage)
+    if declared != storage and (declared.elements or storage.elements):
+        raise FormatError("storage", f"storage {safe(storage.key)} is declared twice, differently")
+    machine.stack.append(storage)
     return at
 
 

@@ -77,10 +77,10 @@ class _HeaderParser:
         self.expect("{")
         start = self.at
         if self.accept('"__metadata__"') and self.accept(":"):
-            found = self.strings()
+            metadata = self.strings()
             if self.accept(","):
                 self.space()
-                return found
+                return metadata
         self.at = start
         self.space()
         return {}
@@ -126,38 +126,38 @@ class _HeaderParser:
 
     def strings(self) -> dict[str, str]:
         """Parse an object of strings, or null."""
-        found: dict[str, str] = {}
+        strings: dict[str, str] = {}
         if self.accept("null"):
-            return found
+            return strings
         for key in self.keys():
-            if key in found:
+            if key in strings:
                 raise FormatError("duplicate", f"{self.name}: the key {safe(key)} occurs twice in __metadata__")
-            if len(found) == MAX_STRINGS:
+            if len(strings) == MAX_STRINGS:
                 raise FormatError("too_large", f"{self.name}: more than {MAX_STRINGS:,} strings in __metadata__")
-            found[key] = self.string()
-        return found
+            strings[key] = self.string()
+        return strings
 
     def parse_entry(self, name: str) -> tuple[_TensorKind, list[str]]:
         """Parse the three fields of a tensor, in any order."""
-        found: dict[str, list[str]] = {}
+        fields: dict[str, list[str]] = {}
         for key in self.keys():
-            if key in found:
+            if key in fields:
                 raise FormatError("duplicate", f"{self.name}: {safe(key, 40)} occurs twice in {safe(name)}")
             if key not in ("dtype", "shape", "data_offsets"):
                 self.fail("dtype, shape or data_offsets")
-            found[key] = [self.string()] if key == "dtype" else self.parse_integers()
-        if len(found) != 3 or len(found["data_offsets"]) != 2:
+            fields[key] = [self.string()] if key == "dtype" else self.parse_integers()
+        if len(fields) != 3 or len(fields["data_offsets"]) != 2:
             raise FormatError("header_text", f"{self.name}: {safe(name)} should have a dtype, a shape and two data_offsets")
-        return _parse_kind(found["dtype"][0], ",".join(found["shape"]), f"{self.name}: {safe(name)}"), found["data_offsets"]
+        return _parse_kind(fields["dtype"][0], ",".join(fields["shape"]), f"{self.name}: {safe(name)}"), fields["data_offsets"]
 
     def parse_integers(self) -> list[str]:
         """Parse a short array of integers without sign, fraction or exponent."""
         self.space()
-        found = _pattern(_ARRAY).match(self.text, self.at)
-        if found is None:
+        match = _pattern(_ARRAY).match(self.text, self.at)
+        if match is None:
             self.fail(f"at most {MAX_DIMENSIONS} integers of at most 64 bits")
-        self.at = found.end()
-        return _pattern("I").findall(found[0])
+        self.at = match.end()
+        return _pattern("I").findall(match[0])
 
     def string(self) -> str:
         """Parse a string and its escapes; lone surrogates are refused."""
@@ -178,9 +178,9 @@ class _HeaderParser:
     def accept(self, mark: str) -> bool:
         """Skip this character if it is next, and return whether it was."""
         self.space()
-        if found := self.text.startswith(mark, self.at):
+        if accepted := self.text.startswith(mark, self.at):
             self.at += len(mark)
-        return found
+        return accepted
 
     def expect(self, mark: str) -> None:
         """Skip this character; raise if it is not next."""
@@ -222,12 +222,12 @@ def _header(data: bytes, name: str) -> tuple[_HeaderColumns, dict[str, str]]:
         raise FormatError("header_text", f"{name}: the header is not UTF-8 at byte {8 + error.start}") from None
     if not text.startswith("{"):
         raise FormatError("header_text", f"{name}: the header should begin with {{, not with {safe(repr(text[:1]))}")
-    scanner = _HeaderParser(text, name)
-    metadata = scanner.parse_leading_metadata()
-    if columns := _parse_regular(text, scanner.at, name):
+    parser = _HeaderParser(text, name)
+    metadata = parser.parse_leading_metadata()
+    if columns := _parse_regular(text, parser.at, name):
         return columns, metadata
     metadata.clear()  # it may be long and is read again
-    return scanner.header()
+    return parser.header()
 
 
 _FIELDS = r'("dtype"~:~"[^"]*+"~,~"shape"~:~\[[0-9, \t\n\r]*+\])', r'"data_offsets"~:~\[~([0-9]++)~,~([0-9]++)~\]'
@@ -249,13 +249,13 @@ def _parse_regular(text: str, at: int, name: str) -> _HeaderColumns | None:
         return None
     if "".join(names).encode().translate(None, _PRINTABLE) or (len(text) > MAX_NAME and max(map(len, names)) > MAX_NAME):
         return None
-    written, firsts, lasts = columns if columns[0][0][0] == '"' else (columns[2], *columns[:2])
+    kind_texts, firsts, lasts = columns if columns[0][0][0] == '"' else (columns[2], *columns[:2])
     try:
-        kinds = list(map(_KINDS.__getitem__, written))
+        kinds = list(map(_KINDS.__getitem__, kind_texts))
     except KeyError:
-        if (learnt := _parse_kinds(dict(zip(written, names, strict=True)), name)) is None:
+        if (parsed := _parse_kinds(dict(zip(kind_texts, names, strict=True)), name)) is None:
             return None
-        kinds = list(map(learnt.__getitem__, written))
+        kinds = list(map(parsed.__getitem__, kind_texts))
     return _HeaderColumns(names, kinds, firsts, lasts)
 
 
@@ -263,18 +263,18 @@ _KINDS: dict[str, _TensorKind] = {}
 """Cache of types and shapes by their text, which the shards of a checkpoint share; it is bounded."""
 
 
-def _parse_kinds(written: dict[str, str], name: str) -> dict[str, _TensorKind] | None:
+def _parse_kinds(texts: dict[str, str], name: str) -> dict[str, _TensorKind] | None:
     """Parse these texts of types and shapes, each given with the name of a tensor; None if one is malformed."""
-    if len(written) > _MAX_IRREGULAR:
+    if len(texts) > _MAX_IRREGULAR:
         raise FormatError("too_large", f"{name}: tensors of more than {_MAX_IRREGULAR:,} types and shapes")
-    found: dict[str, _TensorKind] = {}
-    for kind, tensor in written.items():
+    kinds: dict[str, _TensorKind] = {}
+    for kind, tensor in texts.items():
         if (parts := _pattern(_KIND).fullmatch(kind)) is None:
             return None
-        found[kind] = _parse_kind(parts[1], parts[2], f"{name}: {safe(tensor)}")
+        kinds[kind] = _parse_kind(parts[1], parts[2], f"{name}: {safe(tensor)}")
     if len(_KINDS) < _MAX_IRREGULAR:
-        _KINDS.update((kind, x) for kind, x in found.items() if len(kind) <= _MAX_CACHED_KIND)
-    return found
+        _KINDS.update((kind, x) for kind, x in kinds.items() if len(kind) <= _MAX_CACHED_KIND)
+    return kinds
 
 
 def _tensors(header: _HeaderColumns, base: int, name: str) -> TensorColumns:
@@ -285,8 +285,8 @@ def _tensors(header: _HeaderColumns, base: int, name: str) -> TensorColumns:
         raise FormatError("too_large", f"{name} declares {n:,} tensors; at most {MAX_TENSORS:,} are read")
     if len(set(names)) != n:
         seen = set[str]()
-        double = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
-        raise FormatError("duplicate", f"{name}: the tensor {safe(double)} is declared twice")
+        duplicate = next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
+        raise FormatError("duplicate", f"{name}: the tensor {safe(duplicate)} is declared twice")
     dtypes, shapes, sizes = map(list, zip(*kinds, strict=True)) if n else ([], [], [])
     ends = list(accumulate(sizes))
     if ", ".join(lasts) == repr(ends)[1:-1] and firsts == ["0", *lasts][:n]:
@@ -309,8 +309,8 @@ def _offsets(columns: _HeaderColumns, base: int, name: str) -> tuple[list[int], 
             raise FormatError("header_text", f"{name}: the offsets of {safe(tensor)} should be integers of at most 64 bits")
         start, end = int(first), int(last)
         if end - start != kind.bytes:
-            what = f"{safe(tensor)} is {kind.dtype} {safe(str(list(kind.shape)))}, which takes {kind.bytes:,} bytes"
-            raise FormatError("span", f"{name}: {what}; its offsets {start:,} to {end:,} are {end - start:,}")
+            declared = f"{safe(tensor)} is {kind.dtype} {safe(str(list(kind.shape)))}, which takes {kind.bytes:,} bytes"
+            raise FormatError("span", f"{name}: {declared}; its offsets {start:,} to {end:,} are {end - start:,}")
         starts.append(start + base)
         ends.append(end + base)
     return starts, ends

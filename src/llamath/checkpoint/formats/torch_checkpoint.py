@@ -84,9 +84,9 @@ def _zip_metadata(archive: Archive) -> dict[str, Any]:
     if order != b"little":
         hint = "load and save it with torch on a little-endian machine"
         raise FormatError("byteorder", f"expected bytes in little-endian order, found {safe(repr(order))}", hint=hint)
-    notes = {".storage_alignment": bytes.isdigit, ".data/serialization_id": bytes.isascii}
-    for name, right in notes.items():
-        if name in archive.members and not right(archive.read(name, 1000)):
+    valid_contents = {".storage_alignment": bytes.isdigit, ".data/serialization_id": bytes.isascii}
+    for name, is_valid in valid_contents.items():
+        if name in archive.members and not is_valid(archive.read(name, 1000)):
             raise FormatError("version", f"its {name} is not what torch writes there")
     return {"container": "zip", "version": int(version), "byteorder": "little"}
 
@@ -135,9 +135,9 @@ def _storage_starts(source: Source, storages: Mapping[str, Storage], keys: Itera
     """Return the start of each storage: each follows its number of elements, and the last ends the file."""
     starts = {}
     for key in keys:
-        found, declared = int.from_bytes(source.read(at, 8), "little", signed=True), storages[key].elements
-        if found != declared:
-            raise FormatError("storage_size", f"storage {safe(key)} has {found:,} elements, and is declared with {declared:,}")
+        stored, declared = int.from_bytes(source.read(at, 8), "little", signed=True), storages[key].elements
+        if stored != declared:
+            raise FormatError("storage_size", f"storage {safe(key)} has {stored:,} elements, and is declared with {declared:,}")
         starts[key] = at + 8
         at += 8 + storages[key].bytes
     if at > source.size:
@@ -187,7 +187,7 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
     path = [(id(root), "", isinstance(root, dict), _items(root))]
     active = {id(root)}
     while path:
-        place, prefix, keyed, items = path[-1]
+        container, prefix, keyed, items = path[-1]
         for key, value in items:
             name = prefix + key
             budget -= 1 + len(name)
@@ -204,7 +204,7 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
             path.append((id(value), f"{name}.", isinstance(value, dict), _items(value)))
             break
         else:
-            active.remove(place)
+            active.remove(container)
             path.pop()
 
 
@@ -216,12 +216,12 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 def siblings(name: str, listing: Iterable[str]) -> list[str]:
     """Return all shards of a set like `consolidated.00.pth` in order, or just the name of any other file."""
-    found = re.fullmatch(_PART, name)
-    if not found:
+    match = re.fullmatch(_PART, name)
+    if not match:
         return [name]
     present = {part for part in listing if re.fullmatch(_PART, part)} | {name}
-    wanted = [f"{found[1]}{index:02}{found[3]}" for index in range(len(present))]
-    if missing := [part for part in wanted if part not in present]:
+    expected = [f"{match[1]}{index:02}{match[3]}" for index in range(len(present))]
+    if missing := [part for part in expected if part not in present]:
         last = max(present)
         raise FormatError("shards", f"{safe(missing[0])} is missing, though {safe(last)} exists", hint="download the whole set")
-    return wanted
+    return expected

@@ -101,8 +101,8 @@ def named(module: str, name: str) -> Global:
     if full in CALLS or full in STORAGES or full in DTYPES:
         return Global(full)
     if full in _REFUSED:
-        code, what, hint = _REFUSED[full]
-        raise FormatError(code, f"it contains {what} ({full}), which is not supported", hint=hint)
+        code, description, hint = _REFUSED[full]
+        raise FormatError(code, f"it contains {description} ({full}), which is not supported", hint=hint)
     if re.fullmatch(_QUANTIZED, full):
         raise FormatError(
             "quantized", f"it contains quantized values ({safe(full)}), which are not supported", hint="save .int_repr() of them"
@@ -140,14 +140,14 @@ def put(target: dict[str | bytes, Any], key: Any, value: Any) -> None:
 
 
 def _ordered(args: tuple[Any, ...], spend: Charge) -> OrderedDictRecord:
-    made = OrderedDictRecord()
+    record = OrderedDictRecord()
     if args:
         _expect("OrderedDict", len(args) == 1 and type(args[0]) is list)
         spend(8 * len(args[0]))
         for pair in args[0]:
             _expect("OrderedDict", type(pair) in (list, tuple) and len(pair) == 2)
-            put(made, pair[0], pair[1])
-    return made
+            put(record, pair[0], pair[1])
+    return record
 
 
 def _tally(args: tuple[Any, ...], spend: Charge) -> CounterRecord:
@@ -190,8 +190,8 @@ def _size(args: tuple[Any, ...], spend: Charge) -> tuple[int, ...]:
 
 def _device(args: tuple[Any, ...], _: Charge) -> _PlainValue:
     _expect("device", 0 < len(args) < 3 and type(args[0]) is str)
-    found = re.fullmatch(_DEVICE, args[0])
-    _expect("device", found and (len(args) == 1 or (not found[1] and type(args[1]) is int and 0 <= args[1] < 100)))
+    match = re.fullmatch(_DEVICE, args[0])
+    _expect("device", match and (len(args) == 1 or (not match[1] and type(args[1]) is int and 0 <= args[1] < 100)))
     return _PlainValue("device")
 
 
@@ -229,8 +229,8 @@ def _parameter(args: tuple[Any, ...], _: Charge) -> TensorRecord:
     return tensor
 
 
-def _gradient(tensor: TensorRecord, wanted: Any, hooks: Any) -> None:
-    _expect("requires_grad", type(wanted) is bool and (not wanted or (tensor.dtype[0] in "FBC" and tensor.dtype != "BOOL")))
+def _gradient(tensor: TensorRecord, requires_grad: Any, hooks: Any) -> None:
+    _expect("requires_grad", type(requires_grad) is bool and (not requires_grad or (tensor.dtype[0] in "FBC" and tensor.dtype != "BOOL")))
     if hooks is not None and not (type(hooks) is OrderedDictRecord and not hooks):
         raise FormatError("hooks", "a tensor has hooks, or what should be none is not")
 
@@ -267,9 +267,9 @@ def _strided(args: tuple[Any, ...], dtype: str | None) -> TensorRecord:
     return TensorRecord(storage, dtype, shape, None if dense or empty else strides, start, end)
 
 
-def _expect(what: str, held: object) -> None:
-    if not held:
-        raise FormatError("argument", f"{what} has arguments that torch does not write")
+def _expect(function: str, is_valid: object) -> None:
+    if not is_valid:
+        raise FormatError("argument", f"{function} has arguments that torch does not write")
 
 
 CALLS: dict[str, Callable[[tuple[Any, ...], Charge], Any]] = {

@@ -117,9 +117,11 @@ def _parse_entries(directory: bytes, count: int) -> Iterator[_Entry]:
     for _ in range(count):
         if at + _ENTRY.size > len(directory):
             raise FormatError("directory", "the directory ends within an entry")
-        mark, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(directory, at)
-        name = directory[at + _ENTRY.size : at + _ENTRY.size + named]
-        at += _ENTRY.size + named + extra + comment
+        mark, _, _, flags, method, _, _, crc, packed, size, name_length, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(
+            directory, at
+        )
+        name = directory[at + _ENTRY.size : at + _ENTRY.size + name_length]
+        at += _ENTRY.size + name_length + extra + comment
         if mark != b"PK\1\2" or at > len(directory) or comment:
             raise FormatError("directory", f"the directory is damaged near {_display(name)}")
         _check_entry(name, flags, method, kind)
@@ -144,8 +146,8 @@ def _check_entry(name: bytes, flags: int, method: int, kind: int) -> None:
     if flags & ~(_SIZES_AFTER | _UTF8):
         raise FormatError("flags", f"{_display(name)} has flags {flags:#x} that torch never sets")
     path = b"/%b/" % name
-    odd = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
-    if odd or kind & _FOLDER or len(name) > _LONGEST:
+    is_unsafe = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
+    if is_unsafe or kind & _FOLDER or len(name) > _LONGEST:
         raise FormatError(
             "name", f"{_display(name)} is not a valid member name: empty, absolute, with .. or \\ or NUL, a folder, or too long"
         )
@@ -167,7 +169,7 @@ def _zip64_fields(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[in
         kind = length = 0
     if kind != 1 or at > len(extra) or length != 8 * fields.count(_MOST64):
         raise FormatError("zip64", f"{_display(name)}: its zip64 field does not contain the expected sizes")
-    wide = iter([int.from_bytes(extra[place : place + 8], "little") for place in range(at - length, at, 8)])
+    wide = iter([int.from_bytes(extra[i : i + 8], "little") for i in range(at - length, at, 8)])
     return [next(wide) if field == _MOST64 else field for field in fields]
 
 
@@ -210,8 +212,8 @@ def _check_descriptor(entry: _Entry | None, after: bytes) -> None:
 
 def _check_local_header(source: Source, entry: _Entry, header: bytes) -> int:
     """Verify a local header and return the length of its extra field."""
-    mark, _, flags, method, _, _, crc, packed, size, named, extra = _LOCAL.unpack_from(header)
-    same = mark == b"PK\3\4" and (flags, method, named) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
+    mark, _, flags, method, _, _, crc, packed, size, name_length, extra = _LOCAL.unpack_from(header)
+    same = mark == b"PK\3\4" and (flags, method, name_length) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
     sizes: tuple[int, ...] = (size, packed)
     if _MOST64 in sizes:
         more = source.read(entry.at + len(header), min(extra, source.size - entry.at - len(header)))

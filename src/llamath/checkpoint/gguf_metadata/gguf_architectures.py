@@ -38,21 +38,21 @@ _MAVERICK_EXPERTS = 128
 def _minicpm(h: GGUFHeader) -> _ConfigKeys:
     """Return the scales under MiniCPM's names and in its units."""
     residual, logits, width = h.real("residual_scale"), h.real("logit_scale"), h.required("embedding_length")
-    found: _ConfigKeys = {"scale_depth": float(f"{residual * sqrt(h.layers):.6g}")} if residual else {}
-    found["num_experts"] = h.uniform_integer("expert_count") or 0
-    return found | ({"dim_model_base": max(1, round(width / logits))} if logits else {})
+    keys: _ConfigKeys = {"scale_depth": float(f"{residual * sqrt(h.layers):.6g}")} if residual else {}
+    keys["num_experts"] = h.uniform_integer("expert_count") or 0
+    return keys | ({"dim_model_base": max(1, round(width / logits))} if logits else {})
 
 
 def _ministral_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return the positions of Ministral and Mistral 4: YaRN, with a temperature that grows with the position."""
-    found = read_rope_parameters(h)
-    if found["rope_type"] == "yarn":
+    rope = read_rope_parameters(h)
+    if rope["rope_type"] == "yarn":
         is_mla = h.arch == "mistral4"
-        found |= _mscale(h) if is_mla else {"mscale": 1.0, "mscale_all_dim": h.real("rope.scaling.yarn_log_multiplier") or 0.0}
-        found |= {"beta_fast": 32.0, "beta_slow": 1.0} | {key: x for key, x in found.items() if key.startswith("beta")}
+        rope |= _mscale(h) if is_mla else {"mscale": 1.0, "mscale_all_dim": h.real("rope.scaling.yarn_log_multiplier") or 0.0}
+        rope |= {"beta_fast": 32.0, "beta_slow": 1.0} | {key: x for key, x in rope.items() if key.startswith("beta")}
         temperature = h.real("attention.temperature_scale")
-        found |= {"llama_4_scaling_beta": temperature} if temperature is not None or not is_mla else {}
-    return {"rope_parameters": {key: x for key, x in found.items() if x is not None}}
+        rope |= {"llama_4_scaling_beta": temperature} if temperature is not None or not is_mla else {}
+    return {"rope_parameters": {key: x for key, x in rope.items() if x is not None}}
 
 
 def _mla_rope(h: GGUFHeader) -> _ConfigKeys:
@@ -69,8 +69,8 @@ def _mscale(h: GGUFHeader) -> _ConfigKeys:
 
 def _gpt_oss_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return YaRN without truncation of its range; the family's default would be a scaling of its own."""
-    found = read_rope_parameters(h)
-    return {"rope_parameters": found | ({"truncate": False} if found["rope_type"] == "yarn" else {})}
+    rope = read_rope_parameters(h)
+    return {"rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {})}
 
 
 def _query_scale(h: GGUFHeader) -> _ConfigKeys:
@@ -84,10 +84,10 @@ def _llama4(h: GGUFHeader) -> _ConfigKeys:
     """Return norms and layer types: with a window of 0, all layers have full attention and rotary positions."""
     if not h.uniform_integer("expert_count"):
         raise h.unsupported("no experts")
-    found: _ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
+    keys: _ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
     if h.uniform_integer("attention.sliding_window") == 0:
-        found |= {"layer_types": ["full_attention"] * h.layers, "no_rope_layers": [1] * h.layers}
-    return found
+        keys |= {"layer_types": ["full_attention"] * h.layers, "no_rope_layers": [1] * h.layers}
+    return keys
 
 
 def _gemma4(h: GGUFHeader) -> _ConfigKeys:
@@ -121,14 +121,14 @@ def _gemma4(h: GGUFHeader) -> _ConfigKeys:
 
 
 def _gemma4_experts_and_embeddings(h: GGUFHeader) -> _ConfigKeys:
-    found: _ConfigKeys = {"hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0}
+    keys: _ConfigKeys = {"hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0}
     if rows := h.rows("per_layer_token_embd.weight"):
-        found["vocab_size_per_layer_input"] = rows
+        keys["vocab_size_per_layer_input"] = rows
     if h.has_tensor(".ffn_gate_inp.weight"):
-        found["enable_moe_block"] = True
-        found |= {"num_experts": h.uniform_integer("expert_count"), "top_k_experts": h.uniform_integer("expert_used_count")}
-        found["moe_intermediate_size"] = h.uniform_integer("expert_feed_forward_length")
-    return found
+        keys["enable_moe_block"] = True
+        keys |= {"num_experts": h.uniform_integer("expert_count"), "top_k_experts": h.uniform_integer("expert_used_count")}
+        keys["moe_intermediate_size"] = h.uniform_integer("expert_feed_forward_length")
+    return keys
 
 
 def _olmo3_rope(h: GGUFHeader) -> _ConfigKeys:

@@ -60,10 +60,10 @@ _READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
 
 def _attention_heads_kv(h: GGUFHeader) -> int | None:
     """Return the number of key/value heads of the layers that have any; absent, it is the number of query heads."""
-    found = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
-    if len(found) > 1:
-        raise h.not_uniform("attention.head_count_kv", found)
-    return found[0] if found else h.uniform_integer("attention.head_count")
+    counts = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
+    if len(counts) > 1:
+        raise h.not_uniform("attention.head_count_kv", counts)
+    return counts[0] if counts else h.uniform_integer("attention.head_count")
 
 
 def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
@@ -72,10 +72,10 @@ def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
     stated = _attention_heads_kv(h)
     if not rows or not heads or not (size := width // heads) or rows % size or (rows // size - heads) % 2 or rows // size <= heads:
         return stated
-    found = (rows // size - heads) // 2
-    if found != stated:
-        h.notes.append(f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, which is {found}: using {found}")
-    return found
+    heads_kv = (rows // size - heads) // 2
+    if heads_kv != stated:
+        h.notes.append(f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, which is {heads_kv}: using {heads_kv}")
+    return heads_kv
 
 
 def head_dim(h: GGUFHeader) -> int | None:
@@ -153,9 +153,9 @@ def _dense_layers(h: GGUFHeader) -> list[int] | None:
 
 def _moe_layers(h: GGUFHeader) -> list[int] | None:
     """Return the layers with experts, unless they are every n-th layer."""
-    found = [i for i, x in enumerate(h.layers_with(".ffn_gate_inp.weight")) if x]
+    layers = [i for i, x in enumerate(h.layers_with(".ffn_gate_inp.weight")) if x]
     step = h.uniform_integer("interleave_moe_layer_step") or 1
-    return None if found == list(range(step - 1, h.layers, step)) else found
+    return None if layers == list(range(step - 1, h.layers, step)) else layers
 
 
 def _qk_nope_head_dim(h: GGUFHeader) -> int | None:

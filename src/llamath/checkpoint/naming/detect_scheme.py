@@ -30,7 +30,7 @@ class SchemeMatch(NamedTuple):
         return self.found == [x.shape for x in self.tensors]
 
 
-def detect_scheme(tree: Block, schemes: Iterable[Scheme], found: Mapping[str, Shape]) -> SchemeMatch:
+def detect_scheme(tree: Block, schemes: Iterable[Scheme], shapes: Mapping[str, Shape]) -> SchemeMatch:
     """Return the scheme under which most tensors of the model are in `found`; of equal ones the first."""
     best: SchemeMatch | None = None
     for scheme in schemes:
@@ -38,7 +38,7 @@ def detect_scheme(tree: Block, schemes: Iterable[Scheme], found: Mapping[str, Sh
             names, tensors = scheme.flat_tensors(tree)
         except UnnamedWeight:
             continue
-        match = SchemeMatch(scheme, names, tensors, list(map(found.get, names)))
+        match = SchemeMatch(scheme, names, tensors, list(map(shapes.get, names)))
         if best is None or match.overlap > best.overlap:
             best = match
         if match.overlap == len(names):

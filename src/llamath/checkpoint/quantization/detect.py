@@ -207,14 +207,14 @@ def detect_mlx(d: Detection, x: Tensor) -> None:
     """MLX: rows packed densely; without biases (FP4, FP8) the scales tell the number of bits, else the configuration does."""
     base = x.name.removesuffix("weight")
     scale, bias = d.get(f"{base}scales"), d.get(f"{base}biases")
-    if scale is None or base == x.name or (bias is not None and bias.shape != scale.shape) or not (each := values_per_scale(x, scale)):
+    if scale is None or base == x.name or (bias is not None and bias.shape != scale.shape) or not (per_scale := values_per_scale(x, scale)):
         return
     if bias is not None:
-        own = d.config.get(base.rstrip("."))
-        declared = bits_of_config(own if isinstance(own, dict) else d.config)
-        group = next((g for b, g in declared if g and b * g == 32 * each), 0)
+        layer_config = d.config.get(base.rstrip("."))
+        declared = bits_of_config(layer_config if isinstance(layer_config, dict) else d.config)
+        group = next((g for b, g in declared if g and b * g == 32 * per_scale), 0)
     else:
-        group = {2: 16, 4: 32, 8: 32}.get(each, 0) if scale.dtype == "U8" else 0
+        group = {2: 16, 4: 32, 8: 32}.get(per_scale, 0) if scale.dtype == "U8" else 0
     if group:
         values = Packing.of_values("mlx", x.name, (*x.shape[:-1], scale.shape[-1] * group))
     else:

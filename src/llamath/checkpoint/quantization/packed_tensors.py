@@ -84,11 +84,11 @@ class Detection:
     def companions(self, weight: str) -> list[tuple[str, str]]:
         """Return the names of a weight's companions, each with the suffix or sibling name that it was found by."""
         tensors = self.tensors
-        found = [(name, suffix) for suffix in self._suffixes if (name := weight + suffix) in tensors]
+        companions = [(name, suffix) for suffix in self._suffixes if (name := weight + suffix) in tensors]
         if self._siblings and weight.endswith(".weight"):
             base = weight[:-6]
-            found += [(name, sibling) for sibling in self._siblings if (name := base + sibling) in tensors]
-        return found
+            companions += [(name, sibling) for sibling in self._siblings if (name := base + sibling) in tensors]
+        return companions
 
     def record(self, x: Tensor, values: Packing, roles: Mapping[str, str]) -> None:
         """Record the values of a weight, and those of its companions, given as name → role, that exist."""

@@ -274,11 +274,11 @@ SCALE_LAYOUTS = {layout.name: layout for scheme in SCHEMES for layout in scheme.
 
 
 def _detectors() -> dict[str, tuple[Callable[[Detection, Tensor], None], ...]]:
-    found: dict[str, dict[Callable[[Detection, Tensor], None], None]] = {}
+    by_dtype: dict[str, dict[Callable[[Detection, Tensor], None], None]] = {}
     for scheme in SCHEMES:
         for dtype in scheme.value_dtypes:
-            found.setdefault(dtype, {})[scheme.detect] = None
-    return {dtype: tuple(functions) for dtype, functions in found.items()}
+            by_dtype.setdefault(dtype, {})[scheme.detect] = None
+    return {dtype: tuple(functions) for dtype, functions in by_dtype.items()}
 
 
 _DETECTORS = _detectors()
@@ -354,8 +354,8 @@ def parse_weight_format(name: str) -> WeightFormat:
         return WeightFormat(name=word if word.startswith("gguf") else file_type, unpacked_dtype="F32", gguf_file_type=file_type)
     if word.endswith("-pure") and word[:-5].upper() in _PURE_TYPES:
         return WeightFormat(name=word, unpacked_dtype="F32", gguf_file_type=word[:-5].upper(), is_pure=True)
-    if found := _GROUPED.fullmatch(word):
-        return _grouped_format(word, found[1], int(found[2] or 4), int(found[3] or 128))
+    if match := _GROUPED.fullmatch(word):
+        return _grouped_format(word, match[1], int(match[2] or 4), int(match[3] or 128))
     near = _FOUR_BITS if word in ("int4", "4bit", "4-bit", "q4") else nearest(word, WEIGHT_FORMATS)
     known = "known: bf16, fp16, fp32, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q8_0, q4_k_m, …"
     hint = f"did you mean {', '.join(near)}?" if near else known
