@@ -1,4 +1,4 @@
-"""`load`: turns anything that names or describes a model into a `Model`."""
+"""`load`: load a model from a path, an address, a preset or configuration keys."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int |
 
 
 def _vocab_size(folder: str, notes: list[str]) -> int | None:
-    """The size of the vocabulary in `tokenizer.model`, in the folder or its parent."""
+    """Return the size of the vocabulary in `tokenizer.model`, in the folder or its parent."""
     from .checkpoint.formats.tokenizer_model import count_model_tokens
 
     for parent in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
@@ -226,7 +226,7 @@ def _build_tree(family: Family, config: Config) -> Decoder:
 
 
 def _with_changes(data: Keys, changes: Keys) -> dict[str, Any]:
-    """The keys with changes; a dotted key reaches into a nested object."""
+    """Return the keys with changes applied; a dotted key reaches into a nested object."""
     merged = dict(data)
     for key, value in changes.items():
         outer, _, inner = key.partition(".")
@@ -238,7 +238,7 @@ def _with_changes(data: Keys, changes: Keys) -> dict[str, Any]:
 
 
 def _with_meta_names(error: ConfigError) -> ConfigError:
-    """An error about a `params.json`, with the key names of that file."""
+    """Return an error about a `params.json` with the key names of that file."""
     text = str(error)
     for ours, theirs in META_NAME_OF_KEY.items():
         text = text.replace(f": {ours} ", f": {theirs} ")
@@ -261,7 +261,7 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
 
 
 def _config_notes(config: Config, unread: list[str]) -> list[str]:
-    """Notes on dimensions that the configuration lacks, custom code, and unknown keys."""
+    """Return notes on dimensions that the configuration lacks, custom code, and unknown keys."""
     notes = [f"{key} not in config; using {value}" for key, value in config.assumed_dims.items()]
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
@@ -293,7 +293,7 @@ def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
 
 
 def _metadata_error(reason: str) -> UnknownModel:
-    """An error about a GGUF file whose metadata describe no model."""
+    """Return an error about a GGUF file whose metadata describe no model."""
     from .checkpoint.gguf_metadata import COUNT_HINT
 
     return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath verify lists the differences")

@@ -1,4 +1,4 @@
-"""Merge Meta's sharded checkpoints (`consolidated.NN.pth`, one file per model-parallel rank); shapes tell along which axis.
+"""Merge Meta's sharded checkpoints (`consolidated.NN.pth`, one file per model-parallel rank); the shapes show the axis.
 
 llama's `model.py` splits wq, wk, wv, w1, w3 and output by rows, wo and w2 by columns (fairscale's column- and row-parallel layers),
 tok_embeddings by columns (Llama 1 and 2: ParallelEmbedding) or by rows (Llama 3: VocabParallelEmbedding); every file has the norms. With
@@ -21,14 +21,14 @@ Shape = tuple[int, ...]
 
 
 class _InferredValue(NamedTuple):
-    """A configuration value that the tensors tell, and a note about it."""
+    """A configuration value inferred from the tensors, and a note about it."""
 
     value: Any
     note: str
 
 
 def merged_vocab_size(tensors: Mapping[str, list[Tensor]], embed: str, norm: str) -> int | None:
-    """The rows of the whole embedding, which is cut along either axis; a norm is whole and says how wide it is."""
+    """Return the rows of the merged embedding, which may be split along either axis; norms are not split, so they have the whole width."""
     parts, norms = tensors.get(embed, []), tensors.get(norm, [])
     if not parts or not norms or len(norms[0].shape) != 1 or any(len(x.shape) != 2 for x in parts):
         return None

@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class MergedTensor(NamedTuple):
-    """A tensor and the parts that it is read from, as rows of its last dimension; each element of a vector is a row."""
+    """A tensor and the stored parts that it consists of, read as rows of its last dimension; each element of a vector is a row."""
 
     name: str
     dtype: str

@@ -9,7 +9,7 @@ import click
 
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.units import parse_tokens
-from ..embedded import MODEL_NAME, named
+from ..embedded import MODEL_NAME, resolve_name
 from ..model import Model
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
@@ -53,7 +53,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         raise click.UsageError("the prompt is empty: a pass needs at least one token")
     if place is None and prompt is not None:
         place = MODEL_NAME
-    place = named(place) if place else place
+    place = resolve_name(place) if place else place
     loaded, layer = load_model(place, parse_changes(changes)), options["layer"]
     if prompt is None:
         found, words = trace(loaded, [0] * _num_tokens(options["tokens"]), layer=layer), Words()

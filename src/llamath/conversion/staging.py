@@ -140,7 +140,7 @@ class StagingFolder:
             os.rmdir(self.path)
 
     def discard(self) -> None:
-        """Remove what was written, and folders created for it; files that have been moved are kept."""
+        """Remove the written files, and folders created for them; files that have been moved are kept."""
         if self._is_locked and not self.is_moving:
             shutil.rmtree(self.path, ignore_errors=True)
         for path in reversed(self._created):

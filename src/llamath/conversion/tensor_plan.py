@@ -1,4 +1,4 @@
-"""Plans a conversion: which source rows each output tensor is made of, and how they change on the way."""
+"""Plans a conversion: the source rows of each output tensor, their permutation and their dtype."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def gguf_file(name: str, metadata: Sequence[MetadataValue], tensors: Sequence[Ou
 
 
 def model_metadata(model: Model, dtype: str, notes: list[str]) -> Iterator[MetadataValue]:
-    """Yield the metadata of a model; what GGUF cannot express is noted, or refused where the file would be a different model."""
+    """Yield the metadata of a model; settings that GGUF cannot express are noted, or refused if the file would be a different model."""
     arch, tree = model.family.gguf_arch, model.tree
     yield MetadataValue("general.architecture", STRING, arch)
     yield MetadataValue("general.type", STRING, "model")

@@ -90,12 +90,12 @@ def _html_row(x: Device) -> tuple[object, ...]:
 
 def devices() -> list[Device]:
     """Return the whole catalog, in the order of its files."""
-    return [device for device, _ in _read()]
+    return [device for device, _ in _read_catalog()]
 
 
 def find_device(name: str) -> Device:
     """Return the device of this name, alias or driver's name; case and punctuation are ignored."""
-    known = {normalize_name(x): device for device, names in _read() for x in names}
+    known = {normalize_name(x): device for device, names in _read_catalog() for x in names}
     if (normalized := normalize_name(name)) in known:
         return known[normalized]
     near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
@@ -113,7 +113,7 @@ def _parse_device_spec(text: str) -> Device:
         if equals and (key not in _READERS or key in properties):
             raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in properties else 'is not a property of a GPU'}", hint=HINT)
         properties |= {key: value} if equals else {}
-    return _made(safe(" ".join(words), 60), properties, base)
+    return _build_device(safe(" ".join(words), 60), properties, base)
 
 
 def parse_device(text: str) -> Device:
@@ -124,12 +124,12 @@ def parse_device(text: str) -> Device:
 def parse_devices(text: str) -> tuple[int, Device]:
     """Return the number of devices and the device: `2xh100`, `rtx-4090`, or a list such as `3060,2x4090`.
 
-    Different devices are one machine of as many of the least of them: see `_least`.
+    Different devices count as that many copies of one device with the lowest figures: see `_lowest_figures`.
     """
     counted = [_parse_counted(part) for part in _split_list(text)]
     if all(device == counted[0][1] for _, device in counted):
         return sum(n for n, _ in counted), counted[0][1]
-    return sum(n for n, _ in counted), _least(counted)
+    return sum(n for n, _ in counted), _lowest_figures(counted)
 
 
 def _split_list(text: str) -> list[str]:
@@ -144,8 +144,8 @@ def _split_list(text: str) -> list[str]:
     return parts
 
 
-def _least(counted: Sequence[tuple[int, Device]]) -> Device:
-    """Return a device with the least memory, bandwidth and FLOP/s of several: what each can rely on when the work is split evenly."""
+def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
+    """Return a device with the least memory, bandwidth and FLOP/s of several, which limit each when the work is split evenly."""
     all_devices = [device for _, device in counted]
     rates = {dtype: min(x.flops[dtype] for x in all_devices) for dtype in DTYPES if all(dtype in x.flops for x in all_devices)}
     return Device(
@@ -181,19 +181,19 @@ def normalize_name(name: str) -> str:
 
 
 @cache
-def _read() -> tuple[tuple[Device, tuple[str, ...]], ...]:
-    return tuple(entry for name in ("nvidia", "amd", "others") for entry in _file(name))
+def _read_catalog() -> tuple[tuple[Device, tuple[str, ...]], ...]:
+    return tuple(entry for name in ("nvidia", "amd", "others") for entry in _read_file(name))
 
 
-def _file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
+def _read_file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
     from ..core.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{name}.json"))
     for x in data["devices"]:
-        yield _entry(x, x.get("vendor", data["vendor"])), (x["name"], *x["aliases"])
+        yield _parse_entry(x, x.get("vendor", data["vendor"])), (x["name"], *x["aliases"])
 
 
-def _entry(x: Mapping[str, Any], vendor: str) -> Device:
+def _parse_entry(x: Mapping[str, Any], vendor: str) -> Device:
     nominal = parse_bytes(x["memory"])
     return Device(
         name=x["name"],
@@ -211,7 +211,7 @@ def _entry(x: Mapping[str, Any], vendor: str) -> Device:
     )
 
 
-def _node(text: str) -> int:
+def _parse_node(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,6}", text, re.ASCII):
         raise LlamathError(f"node should be a positive number of devices, found {safe(text, 20)}", hint=HINT)
     return int(text)
@@ -222,12 +222,12 @@ _READERS = {
     "bw": parse_bandwidth,
     "link": parse_bandwidth,
     "net": parse_bandwidth,
-    "node": _node,
+    "node": _parse_node,
     **dict.fromkeys(DTYPES, parse_flops),
 }
 
 
-def _made(name: str, properties: Mapping[str, str], base: Device | None) -> Device:
+def _build_device(name: str, properties: Mapping[str, str], base: Device | None) -> Device:
     values = {key: _READERS[key](value) for key, value in properties.items()}
     if base is None:
         if "mem" not in values:

@@ -1,4 +1,4 @@
-"""Text and tokens: tokenizers from every file that brings one, and the formats in which families hold a conversation."""
+"""Tokenizers of checkpoints in every file format, and the chat formats of families."""
 
 from __future__ import annotations
 

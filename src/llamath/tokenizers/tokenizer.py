@@ -1,4 +1,4 @@
-"""`Tokenizer`: encodes text to token ids and decodes ids to text, whatever kind of file it came from."""
+"""`Tokenizer`: encodes text to token ids and decodes ids to text, for every file format."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class VocabularyPiece(NamedTuple):
 
 
 class SpaceHandling(NamedTuple):
-    """How sentencepiece treats spaces, and a precompiled normalization."""
+    """Sentencepiece's settings for spaces, and a precompiled normalization."""
 
     add_prefix_space: bool = True  # put a space before the text
     remove_extra_whitespace: bool = False  # strip the text and collapse runs of spaces

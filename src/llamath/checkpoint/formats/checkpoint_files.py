@@ -54,7 +54,7 @@ def read_file(path: str) -> Manifest:
 
 
 def _read_source(source: Source) -> Manifest:
-    """Read one file in the format that its first bytes tell, and close it."""
+    """Read one file in the format that its first bytes show, and close it."""
     with source:
         return _reader(_detect_format(source))(source)
 
@@ -66,7 +66,7 @@ def _reader(kind: str) -> Callable[[Source], Manifest]:
 
 
 def _detect_format(source: Source) -> str:
-    """Return the format of a file, which its first bytes tell, not its name."""
+    """Return the format of a file by its first bytes, not by its name."""
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
@@ -212,7 +212,6 @@ def split_parts(path: str) -> list[str]:
 
 def _list_names(names: Iterable[str], limit: int = 4) -> str:
     """Return the first names, escaped, and the number of the others."""
-    names_list = list(names)
-    return ", ".join(safe(x, 80) for x in names_list[:limit]) + (
-        f" and {len(names_list) - limit:,} more" if len(names_list) > limit else ""
-    )
+    all_names = list(names)
+    shown = ", ".join(safe(x, 80) for x in all_names[:limit])
+    return f"{shown} and {len(all_names) - limit:,} more" if len(all_names) > limit else shown

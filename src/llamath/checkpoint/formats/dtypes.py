@@ -1,4 +1,4 @@
-"""Element types by name: how many bytes they take, and the spellings under which users, configs and files know them."""
+"""Element types: their sizes in bytes, and their spellings by users, configs and files."""
 
 from __future__ import annotations
 

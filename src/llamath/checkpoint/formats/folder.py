@@ -49,7 +49,7 @@ class LocalFolder(Folder):
         self.name = path
 
     def names(self) -> Sequence[str]:
-        """Return what the operating system lists."""
+        """Return the sorted names of the entries."""
         try:
             return sorted(os.listdir(self.name or "."))
         except OSError as error:
@@ -92,9 +92,8 @@ def _resolve_inside(folder: str, name: str) -> str:
     if os.path.islink(path):
         target, own_folder = os.path.realpath(path), os.path.realpath(folder or ".")
         allowed = [own_folder]
-        if cache := re.match(
-            _CACHE, own_folder
-        ):  # files of a revision link to the model's blobs, which may link to blobs shared by all models
+        # files of a revision link to the model's blobs, which may link to blobs shared by all models
+        if cache := re.match(_CACHE, own_folder):
             allowed += [cache[0], os.path.join(cache[1], "blobs")]
         if not any(os.path.commonpath((target, x)) == x for x in allowed):
             raise FormatError("link", f"{safe(path)} is a symbolic link out of {safe(own_folder)}")

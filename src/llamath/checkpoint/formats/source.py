@@ -37,7 +37,7 @@ class Source:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Release the resources of the source."""
 
     def truncated_error(self, start: int, length: int, end: int | None = None) -> FormatError:
         """Return the error for bytes beyond the end."""
@@ -62,7 +62,7 @@ class Bytes(Source):
         self.data, self.name, self.size = data, name, len(data)
 
     def fetch(self, start: int, length: int) -> bytes:
-        """A slice."""
+        """Return a slice."""
         return self.data[start : start + length]
 
 

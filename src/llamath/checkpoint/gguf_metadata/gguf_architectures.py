@@ -18,7 +18,7 @@ _ConfigKeys = dict[str, Any]
 
 
 class Architecture(Record):
-    """How the headers of one architecture are translated to the configuration of one family."""
+    """The translation of headers of one architecture to the configuration of one family."""
 
     name: str  # general.architecture
     model_type: str
@@ -26,7 +26,7 @@ class Architecture(Record):
     constants: Mapping[str, Any] = {}  # keys that are fixed in llama.cpp and not in the family
     extra: Callable[[GGUFHeader], _ConfigKeys] | None = None  # keys that follow from several metadata keys or tensors
     applies: Callable[[GGUFHeader], bool] | None = None  # None: to every header
-    unstated: str = ""  # what the metadata lack although it changes results
+    unstated: str = ""  # a setting that changes results and is not in the metadata
 
 
 _UNSCALED_LAYERS = {"gemma2": 46, "gemma3": 62}
@@ -74,14 +74,14 @@ def _gpt_oss_rope(h: GGUFHeader) -> _ConfigKeys:
 
 
 def _query_scale(h: GGUFHeader) -> _ConfigKeys:
-    """Return the square of what Gemma's scores are divided by."""
+    """Return `query_pre_attn_scalar`: Gemma divides its scores by the square root."""
     width, heads = h.required("embedding_length"), h.required("attention.head_count")
     size = width // heads if h.layers == _UNSCALED_LAYERS[h.arch] else head_dim(h)
     return {"query_pre_attn_scalar": size} if size else {}
 
 
 def _llama4(h: GGUFHeader) -> _ConfigKeys:
-    """Return norms and layer types: with a window of 0, all layers have full attention and rotary positions."""
+    """Return the norms and layer types: with a window of 0, all layers have full attention and rotary positions."""
     if not h.uniform_integer("expert_count"):
         raise h.unsupported("no experts")
     keys: _ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
@@ -164,7 +164,10 @@ def _multi_query(h: GGUFHeader) -> _ConfigKeys:
 
 
 def _falcon(h: GGUFHeader) -> _ConfigKeys:
-    """Return which of the three Falcons it is, by key/value heads and norms. ALiBi is not in GGUF; llama.cpp uses rotary positions."""
+    """Return the keys of one of the three Falcon architectures, recognized by key/value heads and norms.
+
+    ALiBi is not in GGUF; llama.cpp uses rotary positions.
+    """
     heads, kv = h.uniform_integer("attention.head_count"), fused_attention_heads_kv(h)
     has_two_norms = h.has_tensor(".attn_norm_2.weight")
     if has_two_norms or kv not in (1, heads):

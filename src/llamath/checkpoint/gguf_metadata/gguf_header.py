@@ -15,7 +15,7 @@ from ..formats.manifest import Tensor
 ReadTensor = Callable[[Tensor], bytes]
 """Reads the bytes of a small tensor."""
 COUNT_HINT = "llamath count FILE still counts the tensors in its header"
-"""The hint of every error that says a header cannot be translated to a configuration."""
+"""The hint of errors about headers that cannot be translated to a configuration."""
 _MAX_VALUES_BYTES = 1 << 16
 """Tensors with more bytes are not read for their values."""
 
@@ -23,8 +23,7 @@ _MAX_VALUES_BYTES = 1 << 16
 class GGUFHeader:
     """The metadata of one architecture and the shapes of the tensors.
 
-    Metadata keys are given without the architecture's prefix. `read` collects the keys that were asked for, so that the others can be
-    reported.
+    Metadata keys are given without the architecture's prefix. `read` collects the keys that were read, so that the others can be reported.
     """
 
     def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str, read_tensor: ReadTensor | None = None) -> None:
@@ -61,7 +60,7 @@ class GGUFHeader:
         return values[0]
 
     def required(self, key: str) -> int:
-        """Return a positive integer that no configuration can do without."""
+        """Return a positive integer that every configuration needs."""
         if not (value := self.uniform_integer(key)):
             raise self.error(key, "is missing")
         return value

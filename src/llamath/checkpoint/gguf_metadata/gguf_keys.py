@@ -16,7 +16,7 @@ from .gguf_header import GGUFHeader
 
 
 class MetadataValue(NamedTuple):
-    """A metadata key with its value, as it is written; `array` says that the value is a list of that kind."""
+    """A metadata key with its value, as it is written; with `array`, the value is a list of that kind."""
 
     name: str
     kind: Kind
@@ -45,7 +45,7 @@ class _KeyMapping(Record):
         return _READERS[self.kind](header, self.gguf[0])
 
     def write_to(self, arch: str, value: Any) -> Iterator[MetadataValue]:
-        """Give the metadata that express a value."""
+        """Yield the metadata that express a value."""
         for name in self.gguf:
             yield MetadataValue(f"{arch}.{name}", self.kind, value)
 
@@ -125,7 +125,7 @@ def _vocab_size(h: GGUFHeader) -> int | None:
 
 
 def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
-    """Return which layers have a sliding window, from a list or from a period whose last layer has none."""
+    """Return the layer types, from a list of sliding windows or from a period whose last layer has full attention."""
     pattern = h.get("attention.sliding_window_pattern")
     if pattern is None:
         return None
@@ -137,12 +137,12 @@ def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
 
 
 def _delta_layer_types(h: GGUFHeader) -> list[str]:
-    """Return which layers have full attention, by their tensors; the others have linear attention."""
+    """Return the layer types, full or linear attention, by the tensors of each layer."""
     return ["full_attention" if x else "linear_attention" for x in h.layers_with(".attn_q.weight")]
 
 
 def _conv_layer_types(h: GGUFHeader) -> list[str]:
-    """Return which layers have a short convolution, by their tensors; the others have attention."""
+    """Return the layer types, short convolution or attention, by the tensors of each layer."""
     return ["conv" if x else "full_attention" for x in h.layers_with(".shortconv.conv.weight")]
 
 
@@ -166,7 +166,7 @@ def _qk_nope_head_dim(h: GGUFHeader) -> int | None:
 
 
 def _topk_method(h: GGUFHeader) -> str:
-    """Return how DeepSeek's router selects experts: with a learned bias, within groups, or among all."""
+    """Return the method by which DeepSeek's router selects experts: with a learned bias, within groups, or among all."""
     if h.has_tensor(".exp_probs_b.bias"):
         return "noaux_tc"
     return "group_limited_greedy" if (h.uniform_integer("expert_group_count") or 1) > 1 else "greedy"
@@ -287,6 +287,6 @@ KEY_MAPPINGS: Mapping[str, _KeyMapping] = {x.config: x for x in _TABLE}
 
 
 def write_metadata(arch: str, config: Mapping[str, Any]) -> Iterator[MetadataValue]:
-    """Give the metadata that express these config keys, in their order."""
+    """Yield the metadata that express these config keys, in their order."""
     for key, value in config.items():
         yield from KEY_MAPPINGS[key].write_to(arch, value)

@@ -46,7 +46,7 @@ def read_rope_scaling(h: GGUFHeader) -> dict[str, Any] | None:
 
 
 def write_rope_scaling(arch: str, scaling: Mapping[str, Any]) -> Iterator[MetadataValue]:
-    """Give the metadata of a `rope_scaling` of type linear or yarn."""
+    """Yield the metadata of a `rope_scaling` of type linear or yarn."""
     yield MetadataValue(f"{arch}.rope.scaling.type", STRING, scaling["rope_type"])
     for x in ROPE_SCALING:
         if scaling.get(x.config) is not None:

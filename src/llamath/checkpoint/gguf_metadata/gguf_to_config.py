@@ -19,7 +19,7 @@ _REDUNDANT = frozenset(
     rope.scaling.original_context_length rope.scaling.attn_factor expert_feed_forward_length expert_shared_count expert_group_count
     expert_group_used_count expert_gating_func full_attention_interval use_parallel_residual""".split()
 )
-"""Keys that change nothing where no family reads them, or that repeat what other keys or the tensors say."""
+"""Keys that change nothing where no family reads them, or that repeat other keys or the shapes of tensors."""
 
 
 def config_from_gguf(
@@ -72,7 +72,7 @@ def _config_keys(arch: Architecture, h: GGUFHeader) -> dict[str, Any]:
 
 
 def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
-    """Return what was assumed and what was not read."""
+    """Return notes about assumptions and unread keys."""
     notes = [f"not in GGUF: {arch.unstated}"] if arch.unstated else []
     if mtp := h.integer("nextn_predict_layers"):
         notes.append(f"the last {mtp} of {h.layers + mtp} blocks are multi-token prediction layers and are not counted")

@@ -20,7 +20,7 @@ from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, Repo, WebFolder, new_session, parse_repo
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "Repo", "Session", "_RemoteCheckpoint", "parse_repo", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "Repo", "Session", "parse_repo", "read_config", "read_remote"]
 
 
 class _RemoteCheckpoint(NamedTuple):
@@ -31,7 +31,7 @@ class _RemoteCheckpoint(NamedTuple):
 
 
 class _OpenedFolder(NamedTuple):
-    """A remote folder, and the file in it that was given, if any."""
+    """A remote folder, and the file in it that the address names, if any."""
 
     folder: Folder
     file: str

@@ -61,15 +61,15 @@ class Response(NamedTuple):
 class _Meter:
     """The remaining time and bytes of a response."""
 
-    def __init__(self, where: str, silence: float, end: float, max_body: int, clock: Callable[[], float]) -> None:
-        self.where, self.silence, self.end, self.left, self.clock = where, silence, end, max_body + MAX_OVERHEAD, clock
+    def __init__(self, where: str, read_timeout: float, end: float, max_body: int, clock: Callable[[], float]) -> None:
+        self.where, self.read_timeout, self.end, self.left, self.clock = where, read_timeout, end, max_body + MAX_OVERHEAD, clock
 
     def wait(self) -> float:
         """Return the timeout for the next bytes."""
         left = self.end - self.clock()
         if left <= 0:
             raise TimeoutError
-        return min(left, self.silence)
+        return min(left, self.read_timeout)
 
     def spend(self, count: int) -> None:
         """Count received bytes."""
@@ -179,12 +179,8 @@ class Session:
         connection.request("GET", target, headers=headers)
         with connection.getresponse() as http_response:
             if http_response.status in _REDIRECT_STATUSES:
-                body = _read_body(
-                    http_response,
-                    http_response.length if http_response.length and http_response.length <= MAX_OVERHEAD else 0,
-                    MAX_OVERHEAD,
-                    url,
-                )
+                length = http_response.length or 0
+                body = _read_body(http_response, length if length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, url)
             elif http_response.status in (200, 206, 416):
                 body = _read_body(http_response, request.check(url, http_response), request.max_bytes, url)
             else:

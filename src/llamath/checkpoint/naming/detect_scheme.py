@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 class SchemeMatch(NamedTuple):
-    """A scheme, the tensors that it expects for a model, and what the checkpoint has of them."""
+    """A scheme, the tensors that it expects for a model, and their shapes in the checkpoint."""
 
     scheme: Scheme
     names: Sequence[str]
@@ -31,7 +31,7 @@ class SchemeMatch(NamedTuple):
 
 
 def detect_scheme(tree: Block, schemes: Iterable[Scheme], shapes: Mapping[str, Shape]) -> SchemeMatch:
-    """Return the scheme under which most tensors of the model are in `found`; of equal ones the first."""
+    """Return the scheme under which most tensors of the model are among the `shapes` of the checkpoint; on a tie, the first."""
     best: SchemeMatch | None = None
     for scheme in schemes:
         try:
