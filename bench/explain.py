@@ -25,7 +25,7 @@ def accidents(like: str | None) -> dict[str, object]:
     """Of random numbers, how many find an exact explanation; of a model's own range where one is named."""
     import llamath
     from llamath.analysis.explain import explain_number
-    from llamath.analysis.explain.decode import known_vocab_sizes, merge_equal_bases
+    from llamath.analysis.explain.explanation import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))

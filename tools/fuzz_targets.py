@@ -225,7 +225,7 @@ TARGETS = {
     ),
     "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
     "config": Target(
-        (*_JSON, "llamath.core.config", "llamath.loading", "llamath.core.meta_args", "llamath.families"),
+        (*_JSON, "llamath.core.config", "llamath.loading", "llamath.checkpoint.meta_args", "llamath.families"),
         _config_seeds,
         _config_words,
         _config,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from . import embedded
 from .catalog import find_preset
+from .checkpoint.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_args_text, parse_params
 from .checkpoint.open import FoundConfig, find_config, is_url
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_args_text, parse_params
 from .core.strict_json import MAX_BYTES, parse_json
 from .core.tree import iter_stacks
 from .families.registry import Family, find_family

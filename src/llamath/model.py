@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import UnknownModel
-from .core.meta_args import ModelArgs
 from .core.parameter_count import Count, Parameters, count_parameters
 from .core.record_type import Record
 from .core.tree import Leaf, walk

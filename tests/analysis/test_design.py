@@ -286,7 +286,7 @@ def test_non_affine_family_is_refused(like: str) -> None:
 
 
 def test_ffn_width_reports_meta_rounding_arguments() -> None:
-    from llamath.core.meta_args import ffn_width
+    from llamath.checkpoint.meta_args import ffn_width
 
     found = design(DesignRequest(target=8_030_261_248, by_error=True, limit=5))
     assert found.candidates[0].rounding == (1024, 1.3)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -13,7 +15,7 @@ from click.testing import CliRunner, Result
 
 import llamath
 from llamath.cli import cli
-from llamath.cli.command_group import COMMANDS, EXAMPLES, Command, SharedOption
+from llamath.cli.command_group import COMMANDS, EXAMPLES, SHARED_OPTIONS, Command, SharedOption
 
 LLAMATH = [sys.executable, "-m", "llamath"]
 MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
@@ -45,11 +47,26 @@ def test_every_help_has_an_example_and_fits(name: str) -> None:
     assert run("help", name).stdout == done.stdout
 
 
-def test_visible_options_stay_few() -> None:
+def test_fewer_than_110_visible_options() -> None:
+    """A command's help lists its own options; the shared ones are listed once, by `llamath help options`."""
+    names = re.compile(r"^  (--?[a-z][\w-]*)", re.MULTILINE)
+    listed = {name: names.findall(run(name, "--help").stdout.partition("\nOptions:\n")[2].partition("Examples:")[0]) for name in COMMANDS}
+    shared = names.findall(run("help", "options").stdout)
+    assert shared == [*SHARED_OPTIONS, "-h"] and not {"--json", "--brief", "--force"} & set(itertools.chain(*listed.values()))
     own = {name: [x for x in command.params if isinstance(x, click.Option) and not x.hidden] for name, command in commands().items()}
-    shared = {x.opts[-1] for options in own.values() for x in options if isinstance(x, SharedOption)}
-    assert len(own) == len(COMMANDS) and shared == {"--set", "--force", "--device", "--json", "--brief"}
-    assert sum(not isinstance(x, SharedOption) for options in own.values() for x in options) + len(shared) < 110
+    assert {name: len(x) for name, x in listed.items()} == {
+        name: sum(not isinstance(x, SharedOption) for x in options) for name, options in own.items()
+    }
+    assert sum(map(len, listed.values())) + len(shared) < 110
+
+
+@pytest.mark.parametrize(("name", "options"), [("export", "--json, --force"), ("logits", "--set, --json, --brief, --device")])
+def test_help_ends_with_the_common_options(name: str, options: str) -> None:
+    assert run(name, "--help").stdout.endswith(f"\n\nCommon options: {options}  (llamath help options)\n")
+
+
+def test_misspelled_shared_options_get_a_suggestion() -> None:
+    assert "Did you mean '--brief'?" in run("count", "gpt2", "--brif").stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -153,6 +170,9 @@ def test_model_args_are_a_model() -> None:
         ("trace llama-3-8b --tokens 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
         ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
         ("ls examples/tiny-llama", "21 tensors in 1 safetensors file, 67,972 bytes"),
+        ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),
+        ("models qwen 3", "6 presets with 3.09B to 396B parameters"),
+        ("gpus h100-sxm", "GiB, 3,350 GB/s, 989.4 bf16 TFLOP/s"),
         ("fit llama-3.1-8b --on rtx-4090", "Llama 3.1 8B, 4,096 tokens: fits, 16.20 of 23.99 GiB on rtx-4090"),
     ],
 )
@@ -219,7 +239,8 @@ def test_full_disk_is_an_error(words: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "wanted"), [("llamath co", "count"), ("llamath count llama-3-8", "llama-3-8b"), ("llamath fit gpt2 --on rtx-409", "rtx-4090"),
-     ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m")]
+     ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m"),
+     ("llamath count gpt2 --bri", "--brief")]
 )  # fmt: skip
 def test_shell_completion(words: str, wanted: str) -> None:
     done = shell("llamath", _LLAMATH_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "web": "core config_keys catalog hardware embedded checkpoint families loading model analysis render",
     "cli": "core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion run render web",
     "__main__": "cli",
-    "__init__": "core hardware analysis loading model conversion api",
+    "__init__": "core checkpoint hardware analysis loading model conversion api",
 }
 """Package or root module → those below it that it may import from, also inside functions."""
 
@@ -52,8 +52,8 @@ EXTRAS = {
 
 FREELY_NAMED = {"cli", "families"}
 """Packages whose modules are named after commands and model types."""
-FREELY_SIZED = {"cli", "families", "render/text"}
-"""Folders with one module per command, family or report."""
+FREELY_SIZED = {"cli", "families"}
+"""Folders with one module per command or family."""
 MAX_FILES = 18
 
 

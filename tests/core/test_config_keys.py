@@ -19,10 +19,10 @@ import config_reference as page
 import llamath
 from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, params_json
 from llamath.catalog import presets
+from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli
 from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key
 from llamath.core.config import Config
-from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
 from llamath.render.text.config_text import config_text, format_value, params_json_text
 from support.reference_data import truth

@@ -10,7 +10,7 @@ import pytest
 
 import llamath
 from llamath.catalog import read_preset
-from llamath.core.meta_args import ModelArgs
+from llamath.checkpoint.meta_args import ModelArgs
 from llamath.families.registry import FAMILIES, MODEL_TYPES, find_family
 from support.reference_data import tiny_configs
 

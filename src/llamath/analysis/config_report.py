@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
 from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.errors import ConfigError
 from ..core.expr import Dim
-from ..core.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
 from ..core.number_format import format_count
 from ..core.record_type import Record
 from ..core.report import Report, html_table

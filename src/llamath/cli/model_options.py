@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import FormatError, LlamathError, UnknownModel, safe
-from .command_group import SharedOption
+from ..render.progress import Progress
+from .command_group import shared_option
 from .output import note, warn
 
 if TYPE_CHECKING:
@@ -74,13 +76,12 @@ COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16"
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set; the command gets `changes`."""
-    text = "Change a config key; may be repeated."
-    return click.option("--set", "changes", cls=SharedOption, multiple=True, metavar="KEY=VALUE", help=text)(command)
+    return shared_option("--set", "changes")(command)
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --force, for a command that writes a file."""
-    return click.option("--force", cls=SharedOption, is_flag=True, help="Overwrite an existing file.")(command)
+    return shared_option("--force")(command)
 
 
 def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -161,7 +162,8 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
         raise click.UsageError("which MODEL? A preset (llama-3-8b), a config.json, params.json or folder, - for standard input, or dim=…")
     from ..loading import load
 
-    return load(model, changes=changes)
+    with Progress("reading the config") if model != "-" else nullcontext():
+        return load(model, changes=changes)
 
 
 def _header(model: str, error: UnknownModel) -> HeaderCount:
@@ -172,7 +174,8 @@ def _header(model: str, error: UnknownModel) -> HeaderCount:
     if not names_checkpoint(model):
         raise error
     try:
-        return count_header(model, str(error))
+        with Progress("reading headers"):
+            return count_header(model, str(error))
     except FormatError as problem:
         raise (error if problem.code == "no_checkpoint" else problem) from None
 

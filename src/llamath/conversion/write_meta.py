@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from ..analysis.config_report import params_json
+from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from ..checkpoint.tensor_reader import TensorReader
 from ..core.config import Config
 from ..core.errors import ConvertError
-from ..core.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from .conversion_source import ConversionSource
 from .output_files import Sink, tensor_identity
 from .tensor_plan import OutputTensor, read_chunks

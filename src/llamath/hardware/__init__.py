@@ -62,8 +62,12 @@ class DeviceList(Report):
 
     @property
     def summary(self) -> str:
-        """The number of devices, or the name of one."""
-        return self.gpus[0].title if len(self.gpus) == 1 else format_count(len(self.gpus), "device")
+        """The number of devices, or the memory, bandwidth and FLOP/s of a single one."""
+        if len(self.gpus) > 1:
+            return format_count(len(self.gpus), "device")
+        gpu = self.gpus[0]
+        rates = "".join(f", {gpu.flops[x] / 1e12:,.4g} {x} TFLOP/s" for x in ("bf16", "fp16", "fp32") if gpu.flops.get(x))
+        return f"{gpu.title}: {gpu.memory / 2**30:,.2f} GiB, {gpu.bandwidth / 1e9:,.0f} GB/s{rates}"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each device: memory, bandwidth and dense TFLOP/s."""

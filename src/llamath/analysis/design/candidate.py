@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from ...core.meta_args import ffn_width_args
+from ...checkpoint.meta_args import ffn_width_args
 from ...core.record_type import Record
 from ...loading import load
 from ...model import Model

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from ...analysis.config_report import UNREAD, ConfigKey, ConfigReport, config_report, params_json
+from ...checkpoint.meta_args import ModelArgs
 from ...config_keys import MODEL_ARGS
 from ...core.errors import ConfigError, safe
-from ...core.meta_args import ModelArgs
 from ...model import Model
 from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.checkpoint.meta_args import args_to_config, config_to_args, ffn_width, ffn_width_args
 from llamath.core.config import Config
-from llamath.core.meta_args import args_to_config, config_to_args, ffn_width, ffn_width_args
 
 LLAMA1 = {"multiple_of": 256, "norm_eps": 1e-06, "vocab_size": -1}
 PUBLISHED: list[tuple[dict[str, Any], int, int]] = [  # params.json, vocabulary, total

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .config import Config
-from .errors import ConfigError, nearest, safe
-from .record_type import Record
+from ..core.config import Config
+from ..core.errors import ConfigError, nearest, safe
+from ..core.record_type import Record
 
 
 class ModelArgs(Record):
