@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
-from llamath.checkpoint.formats.gguf_values import values
+from llamath.checkpoint.formats.gguf import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint

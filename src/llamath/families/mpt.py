@@ -61,11 +61,11 @@ def mpt(c: Config) -> Decoder:
         score_transform=scores,
     )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
-    places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
+    positions = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
     scale = d**-0.5 if c.data.get("logit_scale") == "inv_sqrt_d_model" else c.number("logit_scale") or 1.0
     c.ignore("logit_scale")
     a.ignore("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "kv_n_heads", "prefix_lm", "rope_impl", "rope_dail_config")
     c.ignore("embedding_fraction", "fc_type", "init_config", "init_device", "tokenizer_name", "use_pad_tok_in_ffn", "verbose")
     layers = repeat(layer, c.dim("L", "n_layers"))
     tied = c.get("tie_word_embeddings", True)
-    return decoder(V, d, layers, norm, tied, positions=places, context=C, logit_scale=scale)
+    return decoder(V, d, layers, norm, tied, positions=positions, context=C, logit_scale=scale)

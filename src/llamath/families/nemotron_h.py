@@ -87,10 +87,10 @@ def nemotron_h(c: Config) -> Decoder:
 
 def _kinds(c: Config) -> list[str]:
     """Read the type of each layer, from a list or from a pattern with one character per layer."""
-    listed = c["layers_block_type|layer_types|hybrid_override_pattern"]
-    if not isinstance(listed, (str, list)):
-        raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(listed), 60)}")
-    kinds = [KINDS.get(str(x), str(x)) for x in listed]
+    pattern = c["layers_block_type|layer_types|hybrid_override_pattern"]
+    if not isinstance(pattern, (str, list)):
+        raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(pattern), 60)}")
+    kinds = [KINDS.get(str(x), str(x)) for x in pattern]
     if unknown := [x for x in kinds if x not in KNOWN]:
         raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
     if c.get("num_hidden_layers", len(kinds)) != len(kinds):

@@ -42,12 +42,12 @@ def qwen(c: Config) -> Decoder:
     if H * h != d:
         raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")
     bias, context = not c.get("no_bias", True), c.get(any_name("max_position_embeddings"), 8192)
-    norm, trained = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
+    norm, trained_context = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
     rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
     if c.get("use_dynamic_ntk", True):
-        rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained)
-    growth = LogNScaling(original_context=trained) if c.get("use_logn_attn", True) else None
-    attention = gqa(d, Heads(H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=growth))
+        rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained_context)
+    temperature = LogNScaling(original_context=trained_context) if c.get("use_logn_attn", True) else None
+    attention = gqa(d, Heads(H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=temperature))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
     c.ignore(*PRECISION.split(), *UNUSED.split())

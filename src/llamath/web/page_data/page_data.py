@@ -8,11 +8,9 @@ from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
-from ...checkpoint.formats import safetensors_grammar
+from ...checkpoint.formats import safetensors
 from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
-from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
-from ...checkpoint.formats.gguf_values import KINDS
-from ...checkpoint.formats.safetensors import LIMIT
+from ...checkpoint.formats.gguf import KINDS, MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...config_keys import NO_EFFECT
 from ...core.errors import safe
@@ -60,11 +58,11 @@ def files() -> dict[str, Any]:
         "packed": ["U8", "I16", "I32", "I64", "U32"],
         "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
         "limits": {
-            "safetensors": LIMIT,
-            "tensors": safetensors_grammar.MAX_TENSORS,
-            "strings": safetensors_grammar.MAX_STRINGS,
-            "dimensions": safetensors_grammar.MAX_DIMENSIONS,
-            "name": safetensors_grammar.MAX_NAME,
+            "safetensors": safetensors.MAX_HEADER,
+            "tensors": safetensors.MAX_TENSORS,
+            "strings": safetensors.MAX_STRINGS,
+            "dimensions": safetensors.MAX_DIMENSIONS,
+            "name": safetensors.MAX_NAME,
             "array": MAX_ARRAY,
             "dims": MAX_DIMS,
             "key": MAX_KEY,
