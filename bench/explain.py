@@ -25,7 +25,7 @@ def false_explanations(like: str | None) -> dict[str, object]:
     """Count the random numbers that get an exact explanation: numbers of all sizes, or with `like` near that model's total."""
     import llamath
     from llamath.analysis.explain import explain_number
-    from llamath.analysis.explain.decode import known_vocab_sizes, merge_equal_bases
+    from llamath.analysis.explain.explanation import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))

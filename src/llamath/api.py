@@ -120,10 +120,10 @@ def explain(number: Count, *, like: _ModelSource | None = None, all: bool = Fals
     An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to it. `like` restricts the search to one
     model; `all` also returns far less simple explanations.
     """
-    from .analysis.explain.decode import decode
+    from .analysis.explain.explanation import explain_quantity
 
     _count("number", number)
-    return decode(_count_text(number), None if like is None else load(like), all)
+    return explain_quantity(_count_text(number), None if like is None else load(like), all)
 
 
 def design(

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
-from llamath.checkpoint.formats.gguf_values import values
+from llamath.checkpoint.formats.gguf import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
@@ -400,7 +400,7 @@ def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.M
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with Bar() as bar:
+    with Bar("checking the source") as bar:
         for done in range(0, 10**10, 10**9):
             bar.update(done, 10**10)
             now[0] += 0.4
@@ -409,7 +409,7 @@ def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.M
     assert bar_line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
     assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(0, 10**11, 10**9).endswith("1 min 40 s left")
     monkeypatch.setenv("NO_COLOR", "1")
-    with Bar() as bar:
+    with Bar("checking the source") as bar:
         bar.update(0, 10)
         now[0] += 5
         bar.update(5, 10)

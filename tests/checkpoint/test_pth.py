@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
-from llamath.checkpoint.formats.torch_checkpoint import read, siblings
+from llamath.checkpoint.formats.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
 from llamath.core.errors import FormatError
 from support import hostile_pth
 from support.hostile_pth import (
@@ -394,16 +394,18 @@ def test_no_tensor_bytes_are_read_from_an_archive() -> None:
     assert sum(end - start for start, end in source.spans) < 50 * 500
 
 
-def test_legacy_file_is_read_in_growing_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "blob": b"x" * 300, "last": "y" * 999}
-    data = saved(state, new=False)
-    whole = read(Bytes(data))
-    for window in (1, 2, 3, 5, 16, 61, 117, 400, 999, 2048):
-        monkeypatch.setattr("llamath.checkpoint.formats.torch_checkpoint.WINDOW", window)
-        assert read(Bytes(data)) == whole
-    end = min(tensor.start for tensor in whole.tensors)
-    monkeypatch.setattr("llamath.checkpoint.formats.torch_checkpoint.STREAM", end // 2)
-    assert refusal(data).code == "truncated"
+def test_legacy_file_is_read_in_growing_windows() -> None:
+    state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "last": "y" * 999}
+    expected = read(Bytes(saved(state, new=False))).tensors
+    for cut in (20, 61, 117, 400, 999, 2048, 5000):
+        data = saved({"padding": "x" * (FIRST_WINDOW - cut)} | state, new=False)
+        source = Counting(data)
+        assert [(x.name, x.shape) for x in read(source).tensors] == [(x.name, x.shape) for x in expected]
+        assert (0, FIRST_WINDOW) in source.spans and (0, len(data)) in source.spans
+
+
+def test_pickle_streams_over_the_limit_are_refused() -> None:
+    assert refusal(saved({"padding": "x" * MAX_PICKLE_BYTES, "w": torch.ones(2)}, new=False)).code == "truncated"
 
 
 def test_streams_of_python_2_are_read() -> None:

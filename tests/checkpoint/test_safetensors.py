@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.dtypes import PLAIN
 from llamath.checkpoint.formats.manifest import Manifest
-from llamath.checkpoint.formats.safetensors import LIMIT, read
+from llamath.checkpoint.formats.safetensors import MAX_HEADER, read
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_safetensors
@@ -175,7 +175,7 @@ def test_largest_header_costs_few_calls() -> None:
     form = '"%06d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
     assert len(within_calls(20_000, lambda: read(Bytes(data))).tensors) == 1 << 18  # callbacks of the collector count as calls
-    values = file('{"__metadata__":{"\U0001f999":"' + "a" * (LIMIT - 40) + '"}}')
+    values = file('{"__metadata__":{"\U0001f999":"' + "a" * (MAX_HEADER - 40) + '"}}')
     assert peak(lambda: read(Bytes(values))) < 200 * MIB
 
 

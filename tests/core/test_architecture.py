@@ -52,8 +52,8 @@ EXTRAS = {
 
 FREELY_NAMED = {"cli", "families"}
 """Packages whose modules are named after commands and model types."""
-FREELY_SIZED = {"cli", "families", "render/text"}
-"""Folders with one module per command, family or report."""
+FREELY_SIZED = {"cli", "families"}
+"""Folders with one module per command or family."""
 MAX_FILES = 18
 
 

@@ -65,7 +65,7 @@ def test_embedded_model_verifies_and_is_small() -> None:
 def test_local_folder_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "embedded").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert embedded.named("embedded") == "embedded"
+    assert embedded.resolve_name("embedded") == "embedded"
     with pytest.raises(llamath.LlamathError, match="neither"):
         llamath.load("embedded")
 

@@ -19,7 +19,7 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
 
     Exit code 2: none does.
     """
-    from ..render.text.gpus_text import gpus_csv, gpus_text
+    from ..render.text.catalog_text import gpus_csv, gpus_text
 
     devices = find_gpus(*words)
     if form == "json":

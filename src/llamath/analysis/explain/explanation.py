@@ -1,4 +1,4 @@
-"""`explain`: a parameter count that some program printed → the ways to arrive at exactly that number, simplest first.
+"""Explanations of a parameter count: the models, and changes to them, that have exactly that count, simplest first.
 
 Simplicity is measured in bits: roughly the information needed to name the model, the changes, the vocabulary size and the rank. There are
 about 2^c explanations of c bits, so an explanation is only accepted if it is `MIN_BITS_SAVED` bits shorter than the number itself;
@@ -11,11 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log2
 from typing import ClassVar, NamedTuple
 
+from ...catalog import Preset, presets
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.number_format import format_count, format_signed
 from ...core.parameter_count import count_parameters
 from ...core.record_type import Record
 from ...core.report import Report, html_table
+from ...core.units import parse_quantity
+from ...loading import Source, load
+from ...model import Model
 from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
 from .hypotheses import Hypothesis, HypothesisSpace
@@ -270,3 +274,47 @@ def _candidate(way: Hypothesis, number: int, also: tuple[str, ...], known: Mappi
     parts = tuple(explanation_terms(way, known))
     value = sum(x.value for x in parts)
     return Candidate(base=way.base.name, also=also, value=value, residue=number - value, terms=parts, bits=way.bits)
+
+
+def explain_quantity(text: str, like: Source | None = None, everything: bool = False) -> Explanation:
+    """Explain a number, or a rounded one such as "405B", by one model or by the whole catalog.
+
+    `everything` also lists much less likely explanations.
+    """
+    quantity = parse_quantity(text)
+    unit = 1 if quantity.exact else 10 ** max(len(str(quantity.value)) - quantity.digits, 0)
+    name = RoundedNumber(text.strip(), quantity.value, quantity.value - unit // 2, quantity.value + unit)
+    catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
+    most = 0 if everything else MAX_LISTED
+    bases = (
+        [_base(load(like)).replace(named=True)]
+        if like is not None
+        else merge_equal_bases(x for x in catalog if name.low < 4 * x.parameters)
+    )
+    if not quantity.exact:
+        return explain_name(name, bases, len(catalog), most=most)
+    return explain_number(quantity.value, bases, len(catalog), known_vocab_sizes(catalog), most=most)
+
+
+def merge_equal_bases(presets: Iterable[Preset]) -> list[BaseModel]:
+    """Return the presets as bases, most widely known first; presets of the same shape share one base."""
+    bases: dict[tuple[object, ...], BaseModel] = {}
+    for preset in presets:
+        base = _base(load(preset.config), preset.name)
+        key = (base.shape_key, base.vocabulary, base.tied)
+        bases[key] = bases[key].replace(aliases=(*bases[key].aliases, base.name)) if key in bases else base
+    return list(bases.values())
+
+
+def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
+    """Return the catalog's vocabulary sizes, each with the most widely known model that has it."""
+    names: dict[int, str] = {}
+    for preset in catalog:
+        rows = preset.config.get("vocab_size")
+        if isinstance(rows, int):
+            names.setdefault(rows, preset.name)
+    return names
+
+
+def _base(model: Model, name: str = "") -> BaseModel:
+    return BaseModel(name=name or model.name, tree=model.tree, scheme=model.family.hf)

@@ -1,13 +1,118 @@
-"""The memory of inference on a terminal: each part with its bytes, in GB and in GiB, and its formula."""
+"""The memory of inference and of a training step on a terminal: each part with its bytes, in GB and in GiB, and its formula."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
 from ...analysis.memory_line import MemoryLine
+from ...analysis.parallel_layout import Layout
+from ...analysis.training.optimizers import OPTIMIZERS
+from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainReport
 from ...core.number_format import format_bytes, format_count, format_giga
-from ..table import bold, dim, fit_table, note_lines, wrap
+from ...model import Model
+from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
+
+
+def training_text(report: TrainReport) -> str:
+    """Return the report as text: memory of the largest stage, its saved activations, the stages, and the adapters."""
+    model, request, full = report.model, report.request, report.largest_stage
+    where = "each GPU of the largest stage" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
+    what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapter_totals else f"training in {request.dtype}"
+    head = f"{model.name}, {what} with {OPTIMIZERS[request.optimizer.lower()].title}: {format_bytes(full.total)} on {where}"
+    lines = [bold(line) for line in wrap(head, "")]
+    lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", "")]
+    lines += wrap(_setting(report), "")
+    lines += ["", *memory_lines(_short(full)), "", *_kept(full), *map(dim, wrap(f"with {_training_legend(model, full)}", ""))]
+    if report.adapter_totals:
+        lines += ["", *wrap(_adapted(report.adapter_totals), "")]
+    if len(report.stages) > 1:
+        lines += ["", *_stages(report)]
+    if report.limit is not None:
+        lines += ["", *wrap(_fits(report.limit.within, report.limit.max_batch, report), "")]
+    return "\n".join([*lines, *(line for note in model.notes for line in wrap(f"note: {note}", ""))])
+
+
+def _setting(report: TrainReport) -> str:
+    layout, request = report.request.layout, report.request
+    sequences = f"{layout.microbatch:,} sequence{'s' if layout.microbatch > 1 else ''} of {report.context:,} tokens"
+    kernels = "fused kernels" if request.fused else "eager kernels"
+    attention = "FlashAttention" if layout.flash else "eager attention"
+    recomputed = {"none": "no recomputation", "selective": "attention scores recomputed", "full": "full recomputation"}
+    drop = ", dropout" if request.dropout else ""
+    return f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}"
+
+
+def _layout_text(layout: Layout) -> str:
+    """Return a layout in one line: `64 GPUs = TP 8 × PP 4 × DP 2, ZeRO-1`."""
+    named = (("TP", layout.tp), ("PP", layout.pp), ("CP", layout.cp), ("DP", layout.dp))
+    axes = " × ".join(f"{name} {n}" for name, n in named if n > 1)
+    text = f"{layout.gpus:,} GPUs = {axes}" if axes else "1 GPU"
+    text += f", EP {layout.ep}" if layout.ep > 1 else ""
+    text += f", expert TP {layout.etp}" if layout.etp is not None else ""
+    text += f", VPP {layout.interleave}" if layout.interleave > 1 else ""
+    text += f", {layout.count} microbatches" if layout.pp > 1 else ""
+    return text + (f", ZeRO-{layout.zero}" if layout.zero else "")
+
+
+def _short(stage: StageReport) -> list[MemoryLine]:
+    """Return the lines with all activations as one."""
+    note = "saved for the backward pass, see below"
+    one = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
+    first = stage.lines.index(stage.activation_lines[0])
+    rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
+    return [*stage.lines[:first], one, *rest]
+
+
+def _kept(stage: StageReport) -> Iterator[str]:
+    rows = [("saved activations", "GB", "copies·tokens·elements·bytes")]
+    rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
+    table = align([row[:2] for row in rows], right=(1,))
+    for i, (line, row) in enumerate(zip(table, rows, strict=True)):
+        whole = f"{line}  {row[2]}"
+        if len(whole) <= terminal_width():
+            yield bold(whole) if i == 0 else whole
+        else:
+            yield line
+            yield from map(dim, wrap(row[2], "    "))
+
+
+def _training_legend(model: Model, stage: StageReport) -> str:
+    keys = model.config.key_by_symbol
+    return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
+
+
+def _adapted(x: AdapterTotals) -> str:
+    names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
+    share = float(Fraction(100 * x.trainable, x.all_parameters))
+    whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
+    fully_trained = f"; fully trained: {whole}" if whole else ""
+    return (
+        f"trainable: {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
+        f"r·(in + out) with r = {x.lora.rank} for each {names}{fully_trained}"
+    )
+
+
+def _stages(report: TrainReport) -> Iterator[str]:
+    """The first, the last and the largest stage."""
+    first, last, full = report.stages[0], report.stages[-1], report.largest_stage
+    chosen = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
+    rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimizer", "activations", "logits", "total GB")]
+    for x in chosen:
+        parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
+        rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))
+    table = fit_table(rows, right=range(1, 8), drop=((2, 3, 4, 6), 5))
+    yield bold(table[0])
+    yield from table[1:]
+
+
+def _fits(within: int, most: int | None, report: TrainReport) -> str:
+    verdict = "fits" if report.largest_stage.total <= within else "does not fit"
+    many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
+    more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
+    return f"this {verdict} in {format_bytes(within)}; {more}"
+
 
 _HEADER = ("part", "bytes", "GB", "GiB", "")
 _ESTIMATE = "≈"

@@ -1,15 +1,121 @@
-"""`verify` on a terminal: the verdict, and one line for each finding."""
+"""The reports of `verify`, `names` and `logits` on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
 from ...core.errors import safe
-from ...core.number_format import format_count
-from ..table import bold, dim, wrap
+from ...core.number_format import format_count, short_count
+from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
+    from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
+
+MAX_ROWS, BAR_WIDTH = 12, 24
+"""Rows shown of a list; length of the longest bar."""
+
+
+def logits_text(found: LogitsComparison) -> str:
+    """Format the verdict, the differences, where they begin, and possible causes."""
+    lines = [bold(x) for x in wrap(_verdict(found), indent="")]
+    lines += [dim(x) for side, letter in ((found.a, "A"), (found.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
+    lines += [dim(x) for x in wrap(_describe_input(found), indent="")]
+    lines += ["", *align(list(_rows(found)), right=(1, 2))]
+    if found.same:
+        return "\n".join(lines)
+    if found.first:
+        lines += ["", *wrap(_first(found.first), indent="")]
+    lines += ["", *_layers(found)] if found.layers else []
+    if found.facts:
+        lines += ["", "config differences:", *align([_config_difference(x) for x in found.facts[:MAX_ROWS]], gap=3)]
+        lines += [f"and {len(found.facts) - MAX_ROWS:,} more"] if len(found.facts) > MAX_ROWS else []
+    for x in found.hints:
+        lines += ["", *wrap(f"hint: {safe(x, 500)}", indent="")]
+    return "\n".join(lines)
+
+
+def _verdict(found: LogitsComparison) -> str:
+    if found.identical:
+        return "identical, bit by bit"
+    if found.same:
+        return f"the same within {found.tolerance:g} of the largest logit"
+    return f"different: logits differ by {found.relative:.2g} of the largest logit (tolerance {found.tolerance:g})"
+
+
+def _side(x: ComparedCheckpoint) -> str:
+    return f"{safe(x.name)}: {x.family}, {short_count(x.parameters)}, {x.format}, {x.names} names, {x.dtype}"
+
+
+def _describe_input(found: LogitsComparison) -> str:
+    text = found.text.replace("\n", " ")
+    text = text if len(text) < 50 else f"{text[:46].rstrip()} …"
+    what = f"tokens of “{safe(text)}”" if found.text else "token ids"
+    return f"{len(found.tokens):,} {what}, in {found.dtype}"
+
+
+def _rows(found: LogitsComparison) -> Iterator[tuple[str, ...]]:
+    yield "", "mean", "largest"
+    yield (
+        "logit difference",
+        f"{found.mean_difference:.3g}",
+        f"{found.max_difference:.3g}",
+        f"largest logit {found.largest_logit:.3g}",
+    )
+    yield "KL(A‖B), nats", f"{found.kl_mean:.3g}", f"{found.kl_max:.3g}"
+    yield "same top-1 token", f"{found.same_top1:,}", f"of {len(found.tokens):,}"
+    if found.losses:
+        yield "loss of A and B, nats/token", f"{found.losses[0]:.3f}", f"{found.losses[1]:.3f}"
+
+
+def _first(gap: FirstDifference) -> str:
+    names = [x for x in dict.fromkeys(gap.stored) if x]
+    where = f" ({safe(', '.join(names))})" if names else ""
+    return f"first difference: {gap.module}{where}, by {gap.difference:.2g} of its largest value"
+
+
+def _layers(found: LogitsComparison) -> list[str]:
+    """A bar per layer; of many layers, evenly spaced ones."""
+    n = len(found.layers)
+    shown = range(n) if n <= MAX_ROWS else sorted({round(i * (n - 1) / (MAX_ROWS - 1)) for i in range(MAX_ROWS)})
+    rows = [("after layer", "difference", "")]
+    rows += [(str(i), f"{found.layers[i]:.2g}", "█" * min(BAR_WIDTH, round(BAR_WIDTH * found.layers[i]))) for i in shown]
+    return align(rows, right=(0, 1))
+
+
+def _config_difference(x: TreeDifference) -> tuple[str, ...]:
+    layers = f"({x.layers} layers)" if x.layers > 1 else ""
+    return "  " + x.path, f"A {safe(str(x.a), 40)}", f"B {safe(str(x.b), 40)}", layers
+
+
+def names_text(report: NamesReport) -> str:
+    """Return each weight with its names below it."""
+    model = report.model
+    lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]
+    rotary = False
+    for x in report.weights:
+        layers = f"  × {x.layers} layers" if "{l}" in x.pattern else ""
+        first, *rest = wrap(f"{x.pattern}  {_format_shape(x.shape)}{layers}", "")
+        lines += ["", bold(first), *rest]
+        for scheme, stored in x.names.items():
+            shape = "" if stored.shape == x.shape else f"  {_format_shape(stored.shape)}"
+            lines += _hanging(f"{scheme:5} {stored.name}{shape}", 2)
+            lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
+            rotary = rotary or "neighboring" in stored.transform
+    return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
+
+
+def _hanging(text: str, indent: int) -> list[str]:
+    """Return a text indented by two, and further lines by more."""
+    first, *rest = wrap(text)
+    return [first, *(" " * indent + x.lstrip() for x in rest)]
+
+
+def _format_shape(shape: tuple[int, ...]) -> str:
+    return "×".join(str(int(x)) for x in shape)
+
 
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 

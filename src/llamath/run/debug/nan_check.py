@@ -31,7 +31,7 @@ def describe_nonfinite(x: Tensor) -> str:
 
 
 class _NonFiniteCheck:
-    """Sums of the weights that were read and not yet checked. Ranks that share a model check all their weights at once, experts included."""
+    """Sums of the weights that were read and not yet checked. Ranks that share a model check all weights at once, experts too."""
 
     def __init__(self, module: Decoder) -> None:
         self._module = ref(module)  # the registry below must not keep a model alive
