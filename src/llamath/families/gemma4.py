@@ -11,7 +11,7 @@ from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat, sequence
 from .registry import family
@@ -118,13 +118,13 @@ def _activation(c: Config) -> str:
     return c.activation("hidden_activation", "gelu_pytorch_tanh")
 
 
-def _per_layer(c: Config, d: Dim, L: Dim, p: Dim) -> PerLayerEmbedding:
+def _per_layer(c: Config, d: Expr, L: Expr, p: Expr) -> PerLayerEmbedding:
     rows = c.dim("Vp", "vocab_size_per_layer_input", default=262_144)
     norm = rms(p, c.get("rms_norm_eps", 1e-6))
-    return PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=norm, factor=d**-0.5)
+    return PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=norm, size=p, factor=d**-0.5)
 
 
-def _attention(c: Config, d: Dim, types: list[str], kind: str, kv_layer: int | None) -> Attention:
+def _attention(c: Config, d: Expr, types: list[str], kind: str, kv_layer: int | None) -> Attention:
     heads, eps, window = c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
     k_eq_v, bidirectional = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
     ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
@@ -163,7 +163,7 @@ def _full_attention_heads(c: Config, heads: Heads, types: list[str], k_eq_v: boo
     return Heads(H, K, layer_config.dim("hg", "head_dim", default=h))
 
 
-def _mlp(c: Config, d: Dim, norm: RMSNorm, shares_kv: bool) -> MLP | DenseAndMoE:
+def _mlp(c: Config, d: Expr, norm: RMSNorm, shares_kv: bool) -> MLP | DenseAndMoE:
     F, double_wide = c.dim("F", "intermediate_size"), c.get("use_double_wide_mlp", False)
     dense = swiglu(d, 2 * F if double_wide and shares_kv else F, _activation(c))
     c.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size", "vocab_size_per_layer_input")

@@ -8,7 +8,7 @@ from ..core.attention_facts import ClipQKV, Heads, QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import Alibi, Rope
 from ..core.tree import repeat
 from .registry import family
@@ -42,7 +42,7 @@ def mpt(c: Config) -> Decoder:
     H, K, h = c.heads(d, "n_heads", "n_heads")
     if (kind := a.get("attn_type", "multihead_attention")) == "grouped_query_attention":
         K = a.dim("K", "kv_n_heads")
-    heads = Heads(H, Dim("K", 1) if kind == "multiquery_attention" else K, h)
+    heads = Heads(H, Expr("K", 1) if kind == "multiquery_attention" else K, h)
     F = (c.dim("r", "expansion_ratio", default=4) * d).with_symbol("F")
     bias, eps = not c.get("no_bias", True), c.get("layer_norm_epsilon", 1e-5)
     norm = layer_norm(d, eps, bias)

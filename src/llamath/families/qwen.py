@@ -9,7 +9,7 @@ from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import LogNScaling, QwenDynamicRope, Rope
 from ..core.tree import repeat
 from .registry import family
@@ -37,7 +37,7 @@ UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padd
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
 def qwen(c: Config) -> Decoder:
     d, V, H = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size"), c.dim("H", any_name("num_attention_heads"))
-    F = Dim("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)  # the key counts gate and up
+    F = Expr("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)  # the key counts gate and up
     h = c.dim("h", "kv_channels", default=128)
     if H * h != d:
         raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")

@@ -14,7 +14,7 @@ from ..config_keys import any_name
 from ..core.blocks import Attention, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import gqa, linear, rms, swiglu
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.mixers import DeltaHeads, GatedDeltaNet, gated_delta
 from ..core.tree import Block, Stack, repeat
 from .shared import every_nth, layers_by_type, read_rope, rotary_dim
@@ -77,7 +77,7 @@ NAMES_DELTA_GGUF = hybrid_gguf(
 )
 
 
-def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
+def experts(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     """Read the mixture of experts."""
     E, k, Fe = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     if k > E:
@@ -86,7 +86,7 @@ def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
     return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=norm_topk_prob)
 
 
-def experts_with_shared(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
+def experts_with_shared(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     """Read the mixture of experts with a shared expert and its gate."""
     shared = swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act"))
     return experts(c, d, norm_topk_prob).replace(shared=shared, shared_gate=linear(1, d))
@@ -123,7 +123,7 @@ def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> St
     return layers_by_type(c, L, kinds, every_nth(nth, full_attention, linear_attention, L))
 
 
-def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
+def gated_attention(c: Config, d: Expr, eps: float, kv: int = 2) -> Attention:
     """Read softmax attention with per-head norms of q and k, a quarter of each head rotary, and an output gate."""
     if not c.get("attn_output_gate", True):
         raise c.error("attn_output_gate", "is false; this family has only gated attention")
@@ -133,7 +133,7 @@ def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
     return gqa(d, heads, bias, rope=rotary, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
 
 
-def delta_net(c: Config, d: Dim, eps: float) -> GatedDeltaNet:
+def delta_net(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
     """Read the gated delta net."""
     Hk, hk = c.dim("Hk", "linear_num_key_heads"), c.dim("hk", "linear_key_head_dim")
     Hv, hv = c.dim("Hv", "linear_num_value_heads"), c.dim("hv", "linear_value_head_dim")

@@ -10,7 +10,7 @@ from ..core.blocks import ExpertGroups, LatentAttention, Layer, MoE, MTPLayer
 from ..core.config import Config
 from ..core.constructors import LatentSizes, embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..core.errors import safe
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
 from ..core.record_type import Record
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
@@ -136,7 +136,7 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
-def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
+def latent_attention(c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
     """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
@@ -173,7 +173,7 @@ def deepseek_routing(c: Config, scoring: str, method: str, n_group: int = 1, top
 
 def deepseek_moe(
     c: Config,
-    d: Dim,
+    d: Expr,
     routing: Routing,
     *,
     shared: int,
@@ -209,7 +209,7 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
-def mtp_layers(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
+def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
     if n < 0:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...core.errors import LlamathError
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.record_type import Record
 from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
 
@@ -40,7 +40,7 @@ class StoredTensor(NamedTuple):
     """A tensor in a file: one weight, or several concatenated or stacked."""
 
     name: str
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
     parts: tuple[StoredPart, ...]
     layout: str = ""
 
@@ -147,11 +147,11 @@ def _inside(name: str, block: Block) -> Iterator[Leaf]:
     return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.indices, x.weight, x.group) for x in walk(block))
 
 
-def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ...]:
+def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, ...]:
     """Return the shape of a stored tensor: concatenated, then split into heads, flipped, and stacked."""
     shapes = [part.weight.shape for part in parts if part.indices == parts[0].indices]
     shape = (total(x[0] for x in shapes), *shapes[0][1:]) if len(shapes) > 1 else shapes[0]
-    heads: tuple[Dim, ...] = ()
+    heads: tuple[Expr, ...] = ()
     if "split" in layout:
         heads, shape = shape[0].factors[:1], (product(shape[0].factors[1:]), *shape[1:])
     if "flip" in layout:
@@ -159,9 +159,9 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ..
     if "flat" in layout:
         shape = (product(shape),)
     if "unit" in layout:
-        shape = (shape[0], Dim.const(1), *shape[1:])
+        shape = (shape[0], Expr.const(1), *shape[1:])
     shape = (*heads, *shape)
-    return (Dim("E", len({part.indices for part in parts})), *shape) if stacked else shape
+    return (Expr("E", len({part.indices for part in parts})), *shape) if stacked else shape
 
 
 def canonical_scheme(block: Block) -> Scheme:

@@ -14,7 +14,7 @@ from ...checkpoint.formats.gguf import KINDS, MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...config_keys import NO_EFFECT
 from ...core.errors import safe
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.number_format import format_percent, format_ranges, format_signed, short_count
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
@@ -224,7 +224,7 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
         yield _count(f"besides: {name}", n, "comes with the model, not in the total", extra.symbol, extra.numbers)
 
 
-def _all(leaves: Iterable[Folded]) -> Dim:
+def _all(leaves: Iterable[Folded]) -> Expr:
     return total(product((x.copies, x.weight.parameters)) for x in leaves)
 
 
@@ -240,7 +240,7 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
 
 
 def _section(model: Model, section: Section) -> dict[str, Any]:
-    layers, times = bool(section.indices) or section.name == "layers", Dim.const(section.times)
+    layers, times = bool(section.indices) or section.name == "layers", Expr.const(section.times)
     where = f"layers {format_ranges(section.indices)}" if section.indices else section.name
     whole = section.each * int(section.times)
     return {
@@ -258,7 +258,7 @@ def _section(model: Model, section: Section) -> dict[str, Any]:
     }
 
 
-def _of_section(section: Section, times: Dim, whole: int) -> list[list[str]]:
+def _of_section(section: Section, times: Expr, whole: int) -> list[list[str]]:
     """Return size, copies and total as formulas."""
     symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
     letter = times.symbol if times.atoms else "layers of this kind"
