@@ -1,4 +1,4 @@
-"""Torch checkpoints written by hand: a pickle assembler, a ZIP writer that can lie, and a corpus of hostile files with their codes."""
+"""Torch checkpoints written by hand: a pickle assembler, a writer of inconsistent ZIP archives, and a corpus of hostile files with their codes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stream(body: bytes) -> bytes:
 
 
 def saved(body: bytes) -> bytes:
-    """A state dict of one good tensor and one entry that is not."""
+    """Return a state dict of one valid tensor and one invalid entry."""
     return stream(DICT + MARK + text("w") + tensor() + text("x") + body + SETITEMS)
 
 
@@ -100,7 +100,7 @@ def saved(body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Part:
-    """A member, honest unless told otherwise."""
+    """A member, consistent unless fields are replaced."""
 
     name: bytes
     data: bytes
@@ -160,7 +160,7 @@ def parts(pickled: bytes, data: Mapping[str, bytes] | None = None, order: bytes 
 
 
 def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lies: int) -> bytes:
-    """Members, directory and end records; `lies` replace what the end records say."""
+    """Return members, directory and end records; `lies` replace fields of the end records."""
     body, directory, count = b"", b"", 0
     for part in members:
         directory += part.entry(len(body))
@@ -237,9 +237,9 @@ REFUSED = {
 
 
 def streams() -> dict[str, tuple[bytes, str]]:
-    """Hostile streams for a sound archive, and the code of the refusal."""
-    results = {f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()}
-    results |= {f"named {name}": (saved(named(name)), code) for code, names in REFUSED.items() for name in names.split()}
+    """Return hostile streams for a valid archive, with the expected error codes."""
+    found = {f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()}
+    found |= {f"named {name}": (saved(named(name)), code) for code, names in REFUSED.items() for name in names.split()}
     opcodes = {
         "INST": b"iposix\nsystem\n", "OBJ": b"o", "NEWOBJ": b"\x81", "NEWOBJ_EX": b"\x92", "STACK_GLOBAL": b"\x93", "EXT1": b"\x82\1",
         "EXT2": b"\x83\1\0", "EXT4": b"\x84\1\0\0\0", "PERSID": b"P0\n", "STRING": b"S'a'\n", "BINSTRING": b"T\2\0\0\0\xff\xfe",
@@ -252,8 +252,8 @@ def streams() -> dict[str, tuple[bytes, str]]:
         "FROZENSET": b"(\x91",
         "none": b"\xff", "zero": b"\0",
     }  # fmt: skip
-    results |= {f"opcode {name}": (saved(code), "opcode") for name, code in opcodes.items()}
-    return results | _structure() | _keys() | _multiplied() | _calls() | _outside() | _tensors() | _strings()
+    found |= {f"opcode {name}": (saved(code), "opcode") for name, code in opcodes.items()}
+    return found | _structure() | _keys() | _multiplied() | _calls() | _outside() | _tensors() | _strings()
 
 
 def _structure() -> dict[str, tuple[bytes, str]]:
@@ -308,17 +308,17 @@ def _keys() -> dict[str, tuple[bytes, str]]:
         "tuple": tupled(number(1), number(2)), "deep tuple": NONE + b"\x85" * 100_000, "list": LIST, "None": NONE, "bool": TRUE,
         "float": b"G" + bytes(8), "tensor": tensor(), "dict": DICT, "name": named("torch.float32"), "empty tuple": UNIT,
     }  # fmt: skip
-    results = {f"key {name}": (saved(DICT + key + NONE + SETITEM), "key") for name, key in keys.items()}
-    results |= {f"keys {name}": (saved(DICT + MARK + key + NONE + SETITEMS), "key") for name, key in keys.items()}
+    found = {f"key {name}": (saved(DICT + key + NONE + SETITEM), "key") for name, key in keys.items()}
+    found |= {f"keys {name}": (saved(DICT + MARK + key + NONE + SETITEMS), "key") for name, key in keys.items()}
     twice = {"string": text("a"), "int": number(5)}
-    results |= {f"{name} key twice": (saved(DICT + (key + NONE + SETITEM) * 2), "duplicate_key") for name, key in twice.items()}
-    results["key twice at the top"] = (stream(DICT + MARK + (text("w") + tensor()) * 2 + SETITEMS), "duplicate_key")
-    results["name twice by two paths"] = (stream(mapped({"a.b": tensor(), "a": mapped({"b": tensor()})})), "duplicate_name")
-    results["name twice as text and number"] = (
+    found |= {f"{name} key twice": (saved(DICT + (key + NONE + SETITEM) * 2), "duplicate_key") for name, key in twice.items()}
+    found["key twice at the top"] = (stream(DICT + MARK + (text("w") + tensor()) * 2 + SETITEMS), "duplicate_key")
+    found["name twice by two paths"] = (stream(mapped({"a.b": tensor(), "a": mapped({"b": tensor()})})), "duplicate_name")
+    found["name twice as text and number"] = (
         stream(DICT + MARK + text("1") + tensor() + number(1) + tensor() + SETITEMS),
         "duplicate_name",
     )
-    return results
+    return found
 
 
 def _multiplied() -> dict[str, tuple[bytes, str]]:
@@ -371,8 +371,8 @@ def _calls() -> dict[str, tuple[bytes, str]]:
         "a Counter of text": ("collections.Counter", text("aab")),
         "a Counter of a list": ("collections.Counter", listed(text("a"))),
     }
-    results = {name: (saved(called(function, item)), "argument") for name, (function, item) in args.items()}
-    return results | {
+    found = {name: (saved(called(function, given)), "argument") for name, (function, given) in args.items()}
+    return found | {
         "call of None": (saved(NONE + UNIT + REDUCE), "call"),
         "call of text": (saved(text("posix.system") + tupled(text("id")) + REDUCE), "call"),
         "call of a tensor": (saved(tensor() + UNIT + REDUCE), "call"),
@@ -429,14 +429,14 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
     v2, param = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
     ints = storage("torch.IntStorage", count=6)
     sized = {"a list": LIST, "text": tupled(text("2")), "a float": tupled(b"G" + bytes(8)), "True": tupled(TRUE), "None": NONE}
-    results = {
+    found = {
         f"size of {name}": (saved(called(v2, storage(), number(0), size, tupled(number(1)), FALSE, HOOKS)), "tensor")
         for name, size in sized.items()
     }
-    results |= {
+    found |= {
         f"offset of {name}": (saved(called(v2, storage(), value, UNIT, UNIT, FALSE, HOOKS)), "tensor") for name, value in sized.items()
     }
-    results |= {
+    found |= {
         f"stride of {name}": (saved(called(v2, storage(), number(0), tupled(number(1)), value, FALSE, HOOKS)), "tensor")
         for name, value in sized.items()
     }
@@ -473,13 +473,13 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
         "a parameter of a storage": (called(param, storage(), TRUE, HOOKS), "argument"),
         "a parameter alone": (called(param, tensor()), "argument"),
     }
-    results |= {name: (saved(body), code) for name, (body, code) in whole.items()}
+    found |= {name: (saved(body), code) for name, (body, code) in whole.items()}
     thirds = {"of floats": third(storage_bytes=storage()), "to text": third(text("torch.float32")), "with a gradient": third(grad=TRUE)}
     thirds["to a storage"] = third(named("torch.FloatStorage"))
-    results |= {f"a third rebuild {name}": (stream(mapped({"w": body})), "argument") for name, body in thirds.items()}
-    results["a gradient of integers"] = (stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})), "argument")
-    results["a parameter of integers"] = (stream(mapped({"w": called(param, tensor(ints), TRUE, HOOKS)})), "argument")
-    return results
+    found |= {f"a third rebuild {name}": (stream(mapped({"w": body})), "argument") for name, body in thirds.items()}
+    found["a gradient of integers"] = (stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})), "argument")
+    found["a parameter of integers"] = (stream(mapped({"w": called(param, tensor(ints), TRUE, HOOKS)})), "argument")
+    return found
 
 
 def _strings() -> dict[str, tuple[bytes, str]]:
@@ -502,7 +502,7 @@ def _strings() -> dict[str, tuple[bytes, str]]:
 
 
 def archives() -> dict[str, tuple[bytes, str]]:
-    """Hostile archives around a sound stream."""
+    """Return hostile archives around a valid stream."""
     good = archive(parts(VALID))
     whole = parts(VALID)
     packed = zlib.compress(VALID)[2:-4]
@@ -603,8 +603,8 @@ def _names(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
         "another folder": b"b/data.pkl", "no folder": b"data.pkl", "folder alone": b"a",
         "another case of folder": b"A/data/1",
     }  # fmt: skip
-    results = {f"name {name}": (archive([*whole, Part(value, b"x")]), "name") for name, value in names.items()}
-    return results | {
+    found = {f"name {name}": (archive([*whole, Part(value, b"x")]), "name") for name, value in names.items()}
+    return found | {
         "name beyond ASCII unmarked": (archive([*whole, Part("a/é".encode(), b"x", flags=8)]), "name"),
         "name of a folder's kind": (archive([*whole, Part(b"a/data/1", b"x", kind=0x10)]), "name"),
         "first name without folder": (archive([Part(b"x", b"x"), *whole]), "name"),
@@ -620,10 +620,10 @@ def _records(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
         return archive([*whole[:3], Part(b"a/version", data, flags=0x808 if data else 0x800)])
 
     versions = {"0": b"0", "11": b"11", "text": b"x", "nothing": b"", "hex": b"0x3", "long": b"3" * 65, "negative": b"-3"}
-    results = {f"version of {name}": (with_version(data), "too_large" if name == "long" else "version") for name, data in versions.items()}
+    found = {f"version of {name}": (with_version(data), "too_large" if name == "long" else "version") for name, data in versions.items()}
     orders = {"big": b"big", "middle": b"middle", "little with more": b"little\n", "nothing at all": b""}
-    results |= {f"byte order {name}": (altered(1, data=data, flags=0x808 if data else 0x800), "byteorder") for name, data in orders.items()}
-    return results | {
+    found |= {f"byte order {name}": (altered(1, data=data, flags=0x808 if data else 0x800), "byteorder") for name, data in orders.items()}
+    return found | {
         "no stream": (archive(whole[1:]), "missing_member"),
         "no version": (archive(whole[:3]), "missing_member"),
         "no storage": (archive([*whole[:2], whole[3]]), "missing_member"),
@@ -642,7 +642,7 @@ def _records(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
 
 
 def old() -> dict[str, tuple[bytes, str]]:
-    """Hostile files of the older container."""
+    """Return hostile files of the legacy container."""
     good = legacy(VALID_OLD)
     six = struct.pack("<q", 6)
     pid = tupled(text("module"), named("torch.float32"), text("x.py"), text("import os"), NONE, NONE) + BINPERSID
@@ -654,17 +654,17 @@ def old() -> dict[str, tuple[bytes, str]]:
         "untyped storage": (tensor(storage("torch.storage.UntypedStorage", more=NONE)), "storage"),
         "system": (called("posix.system", text("id")), "global"),
     }
-    results = {f"old: {name}": (legacy(stream(mapped({"w": tensor(VIEWLESS), "x": body}))), code) for name, (body, code) in bodies.items()}
+    found = {f"old: {name}": (legacy(stream(mapped({"w": tensor(VIEWLESS), "x": body}))), code) for name, (body, code) in bodies.items()}
     for name, keys in {
         "none": LIST,
         "another": listed(text("1")),
         "twice": listed(text("0"), text("0")),
         "more": listed(text("0"), text("1")),
     }.items():
-        results[f"old: keys {name}"] = (legacy(VALID_OLD, keys), "storage")
+        found[f"old: keys {name}"] = (legacy(VALID_OLD, keys), "storage")
     for name, keys in {"a tuple": tupled(text("0")), "text": text("0"), "numbers": listed(number(0)), "tuples": listed(UNIT)}.items():
-        results[f"old: keys as {name}"] = (legacy(VALID_OLD, keys), "storage")
-    return results | {
+        found[f"old: keys as {name}"] = (legacy(VALID_OLD, keys), "storage")
+    return found | {
         "old: another magic": (legacy(VALID_OLD, magic=number(MAGIC + 1)), "magic"),
         "old: magic of text": (legacy(VALID_OLD, magic=text("magic")), "magic"),
         "old: a plain pickle": (VALID, "persistent"),
@@ -694,5 +694,5 @@ def old() -> dict[str, tuple[bytes, str]]:
 
 
 def hostile() -> dict[str, tuple[bytes, str]]:
-    """Every hostile file by name, with the code that it must be refused with."""
+    """Return every hostile file by name, with the expected error code."""
     return {name: (zipped(pickled), code) for name, (pickled, code) in streams().items()} | archives() | old()

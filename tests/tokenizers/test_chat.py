@@ -1,4 +1,4 @@
-"""Chat formats: the texts of transformers, the ids of mistral-common, and no way to forge a turn."""
+"""Chat formats: texts equal transformers, ids equal mistral-common, and messages cannot inject turns."""
 
 from __future__ import annotations
 

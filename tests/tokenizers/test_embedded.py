@@ -39,12 +39,12 @@ SHARES = {
     "manners, seen": 0.95,
     "unknown words, sampled anew": 0.95,
 }
-"""Minimum number of right answers; the model's README has the measured numbers."""
+"""Minimum number of correct answers; the model's README has the measured numbers."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """A model this small is faster on one thread."""
+    """Use one thread, as it is faster for a model of this size."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -126,9 +126,12 @@ _Rule = Callable[[_Position], str]
 
 
 def assign_types(
-    mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False
+    mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False, *, fallback: bool = True
 ) -> Iterator[tuple[GGUFTensor, str]]:
-    """Yield each tensor with its type; tensors are given in the order of layers and names, and `pure` gives all the same type."""
+    """Yield each tensor with its type; the tensors are in the order of layers and names.
+
+    `pure` gives all quantized tensors the same type. Without `fallback`, types are kept where rows are not a whole number of blocks.
+    """
     all_tensors = list(tensors)
     base = FILE_TYPES.get(mix, mix)
     tied = not any(x.role == "head" for x in all_tensors)
@@ -151,7 +154,7 @@ def assign_types(
             i,
         )
         block_type = base if pure else _type_of_role(role, position, x)
-        yield x, type_for_rows(block_type, x.shape[-1])
+        yield x, type_for_rows(block_type, x.shape[-1]) if fallback else block_type
 
 
 def type_for_rows(block_type: str, columns: int) -> str:
