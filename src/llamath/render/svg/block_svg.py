@@ -186,8 +186,8 @@ def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
         return "experts"
     if step.weights:
         return step.weights[0].group or "other"
-    found = [step_color(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
-    return next((x for x in found if x not in ("page", "embedding")), "other")
+    colors = [step_color(steps, y) for name in step.inputs if (y := _source(steps, name)) is not None]
+    return next((x for x in colors if x not in ("page", "embedding")), "other")
 
 
 def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
@@ -201,10 +201,10 @@ def _heads(p: _Picture, scores: Operation) -> Iterator[str]:
     query, keys = (p.steps[name].shape for name in scores.inputs)
     H, K = int(query[2]), int(keys[2])
     x, y = p.width - EDGE - 216, p.at(scores.name)[1] - 6 - 10 * min(K, GROUPS)
-    each, drawn = H // K, min(K, GROUPS)
+    each, shown = H // K, min(K, GROUPS)
     yield text((x, y - 26), f"{H:,} query head{'s' * (H != 1)} ({query[2].symbol})", size=12)
     yield text((x, y - 10), f"{K:,} key and value head{'s' * (K != 1)} ({keys[2].symbol})", size=12)
-    for i in range(drawn):
+    for i in range(shown):
         top = y + 22 * i
         yield _framed((x, top, 30 + 16 * min(each, GROUPS), 18), "page", f"{each} query heads share a key and a value head")
         yield circle((x + 12, top + 9), 6, "embedding", "key and value head")
@@ -212,14 +212,14 @@ def _heads(p: _Picture, scores: Operation) -> Iterator[str]:
         if each > GROUPS:
             yield text((x + 36 + 16 * GROUPS, top + 13), "…", "faint")
     label = f"{each} queries to a key" + (f", {K:,} times" if K > 1 else "")
-    yield text((x, y + 22 * drawn + 12), ("… " if drawn < K else "") + label, "faint", size=12)
+    yield text((x, y + 22 * shown + 12), ("… " if shown < K else "") + label, "faint", size=12)
 
 
 def _legend(p: _Picture, walk: Walkthrough, model: Model) -> list[str]:
     """The letters, on as many lines as they take."""
-    whole = letters(model, walk.replace(stages=(p.stage,)))
+    entries = letters(model, walk.replace(stages=(p.stage,)))
     lines, line = [], ""
-    for part in whole:
+    for part in entries:
         if len(line) + len(part) > (p.width - 2 * EDGE) / (12 * WIDE) - 2:
             lines.append(line)
             line = ""

@@ -18,13 +18,13 @@ SHOWN = 12
 """Candidates that get a number and a line next to the plot."""
 
 
-def design_svg(found: DesignReport) -> str:
+def design_svg(report: DesignReport) -> str:
     """The picture."""
-    target = found.request.target
-    many = len(found.candidates)
-    title = f"{target:,} parameters like {found.series.name}: {many} candidate{'s' * (many != 1)}"
-    label = "; ".join(f"{i}: {_candidate_text(x, target)}" for i, x in enumerate(found.ranked[:SHOWN], 1)) or "no candidate"
-    return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {label}.", _shapes(found, title))
+    target = report.request.target
+    many = len(report.candidates)
+    title = f"{target:,} parameters like {report.series.name}: {many} candidate{'s' * (many != 1)}"
+    label = "; ".join(f"{i}: {_candidate_text(x, target)}" for i, x in enumerate(report.ranked[:SHOWN], 1)) or "no candidate"
+    return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {label}.", _shapes(report, title))
 
 
 def _candidate_text(x: RankedDesign, target: int) -> str:
@@ -36,11 +36,11 @@ def _percent(x: RankedDesign, target: int) -> float:
     return 100 * (x.total - target) / target
 
 
-def _shapes(found: DesignReport, title: str) -> Iterator[str]:
-    target, ranked = found.request.target, found.ranked
+def _shapes(report: DesignReport, title: str) -> Iterator[str]:
+    target, ranked = report.request.target, report.ranked
     yield text((24, 38), cut(title, 900, 20), size=20, bold=True)
-    share = f"{float(100 * found.request.tolerance):g} %"
-    yield text((24, 62), f"{found.searched:,} looked at, {found.within:,} within {share}, {len(ranked)} drawn", "faint")
+    share = f"{float(100 * report.request.tolerance):g} %"
+    yield text((24, 62), f"{report.searched:,} looked at, {report.within:,} within {share}, {len(ranked)} drawn", "faint")
     if not ranked:
         yield text((LEFT, 200), "no candidate meets every demand")
         return
@@ -53,7 +53,7 @@ def _shapes(found: DesignReport, title: str) -> Iterator[str]:
         return LEFT + along * (RIGHT - LEFT), (TOP + BOTTOM) / 2 - _percent(x, target) / reach * (BOTTOM - TOP) / 2
 
     yield from _axes(low, high, reach)
-    best = min(len(found.candidates), SHOWN)
+    best = min(len(report.candidates), SHOWN)
     yield from (circle(at(x), 3, "line", _candidate_text(x, target)) for x in reversed(ranked[best:]))
     yield from (circle(at(x), 6, "total", f"{i}: {_candidate_text(x, target)}") for i, x in reversed(list(enumerate(ranked[:best], 1))))
     yield from _numbers([at(x) for x in ranked[:best]])
@@ -80,9 +80,9 @@ def _ticks(low: float, high: float) -> list[float]:
     step = 10 ** floor(log10(high - low)) if high > low else 1.0
     for factor in (0.1, 0.2, 0.5, 1, 2, 5):
         size = step * factor
-        found = [round(i * size, 6) for i in range(ceil(low / size), floor(high / size) + 1)]
-        if len(found) <= 8:
-            return found
+        report = [round(i * size, 6) for i in range(ceil(low / size), floor(high / size) + 1)]
+        if len(report) <= 8:
+            return report
     return []
 
 

@@ -74,18 +74,22 @@ def _tile(tile: _Tile, box: Box, total: int) -> Iterator[str]:
 
 def _tiles(model: Model) -> list[_Tile]:
     """The weights of the folded table, those of one name and shape together."""
-    made: dict[tuple[str, str], _Tile] = {}
+    tiles: dict[tuple[str, str], _Tile] = {}
     for section in model.count.sections:
         for row in section.rows:
             name, shape = row.pattern.removesuffix(".weight"), "×".join(str(int(x)) for x in row.weight.shape)
-            copies, whole = int(section.times) * int(row.copies), int(section.times) * row.parameters
-            if not whole:
+            copies, parameters = int(section.times) * int(row.copies), int(section.times) * row.parameters
+            if not parameters:
                 continue
-            before = made.get((name, shape))
-            made[name, shape] = _Tile(
-                name, row.group or "other", shape, copies + (before.copies if before else 0), whole + (before.parameters if before else 0)
+            previous = tiles.get((name, shape))
+            tiles[name, shape] = _Tile(
+                name,
+                row.group or "other",
+                shape,
+                copies + (previous.copies if previous else 0),
+                parameters + (previous.parameters if previous else 0),
             )
-    return list(made.values())
+    return list(tiles.values())
 
 
 def _sum(tiles: list[_Tile], group: str) -> int:
@@ -101,32 +105,32 @@ def _share(n: int, total: int) -> str:
 
 def squarified(sizes: Sequence[int], box: Box) -> list[Box]:
     """Boxes of these relative areas, largest first, that fill the box with sides as equal as may be (Bruls et al. 2000)."""
-    whole, made = sum(sizes), list[Box]()
+    total, boxes = sum(sizes), list[Box]()
     x, y, width, height = box
-    scale = width * height / whole if whole else 0.0
+    scale = width * height / total if total else 0.0
     areas = [n * scale for n in sizes]
     while areas:
         side = min(width, height)
         row = 1
         while row < len(areas) and _worst(areas[: row + 1], side) <= _worst(areas[:row], side):
             row += 1
-        thick = sum(areas[:row]) / side if side else 0.0
+        thickness = sum(areas[:row]) / side if side else 0.0
         at = 0.0
         for area in areas[:row]:
-            length = area / thick if thick else 0.0
-            made.append((x, y + at, thick, length) if width >= height else (x + at, y, length, thick))
+            length = area / thickness if thickness else 0.0
+            boxes.append((x, y + at, thickness, length) if width >= height else (x + at, y, length, thickness))
             at += length
         if width >= height:
-            x, width = x + thick, max(width - thick, 0.0)
+            x, width = x + thickness, max(width - thickness, 0.0)
         else:
-            y, height = y + thick, max(height - thick, 0.0)
+            y, height = y + thickness, max(height - thickness, 0.0)
         areas = areas[row:]
-    return made
+    return boxes
 
 
 def _worst(row: Sequence[float], side: float) -> float:
     """The most elongated of the boxes in a row, as the ratio of its sides."""
-    whole = sum(row)
-    if not side or not whole or not min(row):
+    total = sum(row)
+    if not side or not total or not min(row):
         return float("inf")
-    return max(side * side * max(row) / whole**2, whole**2 / (side * side * min(row)))
+    return max(side * side * max(row) / total**2, total**2 / (side * side * min(row)))

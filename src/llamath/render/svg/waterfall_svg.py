@@ -14,27 +14,27 @@ WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170
 LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
 
 
-def waterfall_svg(found: DiffReport) -> str:
+def waterfall_svg(report: DiffReport) -> str:
     """Return the picture: a row for each total and each cause."""
-    a, b = found.a, found.b
-    title = f"{a.name} → {b.name}: {format_signed(found.delta)} parameters"
-    summary = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in found.causes) or "nothing differs"
-    height = TOP + ROW * (len(found.causes) + 2) + 34
-    return document((WIDTH, height), title, f"From {found.total.a:,} to {found.total.b:,}: {summary}. {METHOD}", _shapes(found, height))
+    a, b = report.a, report.b
+    title = f"{a.name} → {b.name}: {format_signed(report.delta)} parameters"
+    summary = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in report.causes) or "nothing differs"
+    height = TOP + ROW * (len(report.causes) + 2) + 34
+    return document((WIDTH, height), title, f"From {report.total.a:,} to {report.total.b:,}: {summary}. {METHOD}", _shapes(report, height))
 
 
-def _shapes(found: DiffReport, height: int) -> Iterator[str]:
-    a, b = found.a, found.b
-    low, high = waterfall_bounds(found.total.a, [x.delta for x in found.causes])
+def _shapes(report: DiffReport, height: int) -> Iterator[str]:
+    a, b = report.a, report.b
+    low, high = waterfall_bounds(report.total.a, [x.delta for x in report.causes])
 
     def at(n: int) -> float:
         return LEFT + (n - low) * (RIGHT - LEFT) / ((high - low) or 1)
 
     yield text((24, 38), cut(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
-    yield text((24, 62), f"{format_signed(found.delta)} parameters: {found.total.a:,} → {found.total.b:,}", "faint")
-    y, level = float(TOP), found.total.a
+    yield text((24, 62), f"{format_signed(report.delta)} parameters: {report.total.a:,} → {report.total.b:,}", "faint")
+    y, level = float(TOP), report.total.a
     yield from _total(y, at(level), a.name, level, low > 0)
-    for cause in found.causes:
+    for cause in report.causes:
         yield line((at(level), y + 32), (at(level), y + ROW + 8))
         y += ROW
         yield from _words(y, cause.label, cause.describe_weights(format_short_signed), format_signed(cause.delta))

@@ -38,13 +38,13 @@ _GPU_LEGEND = (
 
 def gpus_text(devices: DeviceList) -> str:
     """Return one line for each device, or all that is known of a single one."""
-    found = devices.gpus
-    if not found:
+    gpus = devices.gpus
+    if not gpus:
         return "no GPU has all these words"
-    if len(found) == 1:
-        return "\n".join(_gpu_details(found[0]))
-    lines = fit_table([_GPU_HEADER, *map(_gpu_row, found)], right=range(2, 9), drop=(1, 8, (6, 7)))
-    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(found), "device"), *map(dim, wrap(_GPU_LEGEND, ""))])
+    if len(gpus) == 1:
+        return "\n".join(_gpu_details(gpus[0]))
+    lines = fit_table([_GPU_HEADER, *map(_gpu_row, gpus)], right=range(2, 9), drop=(1, 8, (6, 7)))
+    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(gpus), "device"), *map(dim, wrap(_GPU_LEGEND, ""))])
 
 
 def _gpu_row(x: Device) -> tuple[str, ...]:

@@ -171,10 +171,10 @@ def _equal_parts(report: DiffReport) -> Iterator[str]:
     if not names:
         yield f"equal: no weight, {keys}"
         return
-    tail, kept = f" ({short_count(same.parameters)}), {keys}", list(names)
-    while kept and len(f"equal: {_first_names(kept, len(names))}{tail}") > terminal_width():
-        kept.pop()
-    yield f"equal: {_first_names(kept, len(names))}{tail}"
+    tail, shown = f" ({short_count(same.parameters)}), {keys}", list(names)
+    while shown and len(f"equal: {_first_names(shown, len(names))}{tail}") > terminal_width():
+        shown.pop()
+    yield f"equal: {_first_names(shown, len(names))}{tail}"
 
 
 def _first_names(names: list[str], total: int) -> str:
@@ -213,27 +213,27 @@ def _total_rows(report: MultiDiffReport) -> Iterator[tuple[str, ...]]:
 
 def _cause_tables(report: MultiDiffReport) -> Iterator[str]:
     """The causes in full if all columns fit, else to three digits, in tables that fit."""
-    found, kinds = report.differences, _kinds(report)
+    differences, kinds = report.differences, _kinds(report)
     titles = [CAUSE_TITLES.get(x, x) for x in kinds]
     room = terminal_width() - max(map(len, (*titles, "difference")))
-    write = _full_or_short(found, kinds, room)
-    step = len(found) if write is format_signed else max(room // (_SHORT_NAME + 2), 1)
-    for start in range(0, len(found), step):
-        some = found[start : start + step]
-        names = (safe(x.b.name, 40) if write is format_signed else _cut(x.b.name) for x in some)
+    write = _full_or_short(differences, kinds, room)
+    step = len(differences) if write is format_signed else max(room // (_SHORT_NAME + 2), 1)
+    for start in range(0, len(differences), step):
+        shown = differences[start : start + step]
+        names = (safe(x.b.name, 40) if write is format_signed else _cut(x.b.name) for x in shown)
         rows: list[tuple[str, ...]] = [("cause", *names)]
         for kind, title in zip(kinds, titles, strict=True):
-            rows.append((title, *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in some)))
-        rows.append(("difference", *(write(x.delta) for x in some)))
-        header, *rest = fit_table(rows, right=range(1, len(some) + 1))
+            rows.append((title, *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in shown)))
+        rows.append(("difference", *(write(x.delta) for x in shown)))
+        header, *rest = fit_table(rows, right=range(1, len(shown) + 1))
         yield from (bold(header), *rest)
-        if start + step < len(found):
+        if start + step < len(differences):
             yield ""
 
 
-def _full_or_short(found: Sequence[DiffReport], kinds: Sequence[str], room: int) -> Callable[[int], str]:
-    width = 2 + max(len(format_signed(_sum_of_kind(x, kind))) for x in found for kind in kinds)
-    return format_signed if width * len(found) <= room else format_short_signed
+def _full_or_short(differences: Sequence[DiffReport], kinds: Sequence[str], room: int) -> Callable[[int], str]:
+    width = 2 + max(len(format_signed(_sum_of_kind(x, kind))) for x in differences for kind in kinds)
+    return format_signed if width * len(differences) <= room else format_short_signed
 
 
 def _cut(name: str, room: int = _SHORT_NAME) -> str:

@@ -57,12 +57,12 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
     """Yield names, dtypes, shapes and copies, and parameters and bytes if there is room; long names take a line of their own."""
-    coded = any(x.kind for x in rows)
-    cells = [("tensor", "dtype", *(["codec"] * coded), "shape", "parameters", "bytes")]
+    has_codecs = any(x.kind for x in rows)
+    cells = [("tensor", "dtype", *(["codec"] * has_codecs), "shape", "parameters", "bytes")]
     for x in rows:
-        code = (x.kind if x.role == "values" else x.role,) if coded else ()
+        codec = (x.kind if x.role == "values" else x.role,) if has_codecs else ()
         shape = _format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied else "")
-        cells.append((safe(x.pattern), x.dtype, *code, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
+        cells.append((safe(x.pattern), x.dtype, *codec, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
     last = len(cells[0]) - 1
     header, *lines = fit_table(cells, right=(last - 1, last), drop=(last, last - 1))
     yield dim(header)
@@ -151,8 +151,8 @@ def _files(listing: Listing, all_files: bool) -> list[str]:
     lines = fit_table([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3), drop=(3, 1), width=terminal_width() - 2)
     if all_files or len(rows) <= _MAX_FILES:
         return lines
-    left = len(rows) - 2 * _END_FILES
-    return [*lines[: _END_FILES + 1], f"… {left:,} more (--unfold shows all)", *lines[-_END_FILES:]]
+    omitted = len(rows) - 2 * _END_FILES
+    return [*lines[: _END_FILES + 1], f"… {omitted:,} more (--unfold shows all)", *lines[-_END_FILES:]]
 
 
 def _shared(listing: Listing) -> Iterator[str]:

@@ -59,10 +59,10 @@ def _layout_text(layout: Layout) -> str:
 def _short(stage: StageReport) -> list[MemoryLine]:
     """Return the lines with all activations as one."""
     note = "saved for the backward pass, see below"
-    one = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
+    activations = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
     first = stage.lines.index(stage.activation_lines[0])
     rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
-    return [*stage.lines[:first], one, *rest]
+    return [*stage.lines[:first], activations, *rest]
 
 
 def _kept(stage: StageReport) -> Iterator[str]:
@@ -70,9 +70,9 @@ def _kept(stage: StageReport) -> Iterator[str]:
     rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
     table = align([row[:2] for row in rows], right=(1,))
     for i, (line, row) in enumerate(zip(table, rows, strict=True)):
-        whole = f"{line}  {row[2]}"
-        if len(whole) <= terminal_width():
-            yield bold(whole) if i == 0 else whole
+        text = f"{line}  {row[2]}"
+        if len(text) <= terminal_width():
+            yield bold(text) if i == 0 else text
         else:
             yield line
             yield from map(dim, wrap(row[2], "    "))
@@ -86,8 +86,8 @@ def _training_legend(model: Model, stage: StageReport) -> str:
 def _adapted(x: AdapterTotals) -> str:
     names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
     share = float(Fraction(100 * x.trainable, x.all_parameters))
-    whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
-    fully_trained = f"; fully trained: {whole}" if whole else ""
+    full_names = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
+    fully_trained = f"; fully trained: {full_names}" if full_names else ""
     return (
         f"trainable: {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
         f"r·(in + out) with r = {x.lora.rank} for each {names}{fully_trained}"
@@ -97,9 +97,9 @@ def _adapted(x: AdapterTotals) -> str:
 def _stages(report: TrainReport) -> Iterator[str]:
     """The first, the last and the largest stage."""
     first, last, full = report.stages[0], report.stages[-1], report.largest_stage
-    chosen = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
+    stages = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
     rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimizer", "activations", "logits", "total GB")]
-    for x in chosen:
+    for x in stages:
         parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
         rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))
     table = fit_table(rows, right=range(1, 8), drop=((2, 3, 4, 6), 5))
@@ -109,8 +109,8 @@ def _stages(report: TrainReport) -> Iterator[str]:
 
 def _fits(within: int, most: int | None, report: TrainReport) -> str:
     verdict = "fits" if report.largest_stage.total <= within else "does not fit"
-    many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
-    more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
+    sequences = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
+    more = f"at most {sequences} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
     return f"this {verdict} in {format_bytes(within)}; {more}"
 
 
