@@ -1,4 +1,4 @@
-"""The picture of a block: well-formed, every step with its shape, boxes that nothing covers and no edge runs through."""
+"""The block diagram is well-formed, shows every step with its shape, and no edge crosses a box."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _shape(shape: Iterable[int]) -> str:
 
 
 _TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves model".split())
-"""Columns of text; all others are flushed right in Markdown."""
+"""Columns of text; all others are right-aligned in Markdown."""
 
 
 def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:

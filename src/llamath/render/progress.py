@@ -1,4 +1,4 @@
-"""Progress on stderr for what takes longer than a second and is watched on a terminal."""
+"""Progress on stderr for work of more than a second, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAR_DELAY, MESSAGE_DELAY, INTERVAL = 1.0, 2.0, 0.1
 """Seconds before a bar or a message appears, and between two updates."""
 
 
-def _is_watched() -> bool:
+def _is_interactive() -> bool:
     try:
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     except (AttributeError, ValueError):
@@ -26,13 +26,13 @@ class Bar:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._shown = _is_watched()
+        self._shown = _is_interactive()
         self._begin = self._drawn = monotonic()
         self._first: int | None = None
         self._width = 0
 
     def update(self, done: int, total: int) -> None:
-        """Report the bytes that are done."""
+        """Update the number of processed bytes."""
         now = monotonic()
         if self._first is None:
             self._first, self._begin = done, now
@@ -57,7 +57,7 @@ class Bar:
 
 
 class Progress:
-    """A message with the seconds that have passed, for work that reports no share; it appears after two seconds."""
+    """A message with the elapsed seconds, for work of unknown length; it appears after two seconds."""
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -65,7 +65,7 @@ class Progress:
         self._thread: Thread | None = None
 
     def __enter__(self) -> Self:
-        if _is_watched():
+        if _is_interactive():
             from threading import Event, Thread
 
             self._done = Event()

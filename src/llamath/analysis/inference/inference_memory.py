@@ -317,7 +317,8 @@ def memory(
 ) -> MemoryReport:
     """Return the memory that inference with a model needs.
 
-    `stored` are the weights of its checkpoint, if their stored bytes are counted; several `contexts` give a table; `within` is a limit in bytes.
+    `stored` are the weights of its checkpoint, if their stored bytes are counted. Several
+    `contexts` give a table; `within` is a limit in bytes.
     """
     request = request or MemoryRequest()
     return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)

@@ -216,7 +216,7 @@ def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _
 
 
 def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
-    """Return the properties that llama.cpp's rules use; Mamba and convolution layers have no heads there, delta-net layers have the others'."""
+    """Return the properties that llama.cpp's rules use, with the heads of the first attention layer."""
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
     heads_per_kv_head = 0

@@ -1,4 +1,4 @@
-"""The roofline as a picture: FLOP/s that a GPU can reach over the FLOPs that it does for each byte, with decode and prefill on it."""
+"""The roofline of a GPU as SVG: attainable FLOP/s over FLOPs per byte, with decode and prefill as points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Both axes in powers of ten: their first and their last."""
+    """The first and last power of ten of both axes."""
 
     x: tuple[int, int]
     y: tuple[int, int]
@@ -44,7 +44,7 @@ class Plane(NamedTuple):
 
 
 def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> str:
-    """The picture; needs a rate of arithmetic."""
+    """Return the roofline plot as SVG; the GPU needs a published bandwidth and peak FLOP/s."""
     if report.ceilings is None:
         raise LlamathError(f"a roofline needs the memory bandwidth of {report.gpu.title}", hint="add bw=1TB/s")
     roof = report.ceilings.roof
@@ -62,7 +62,7 @@ def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> st
 
 
 def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
-    """Decode with one sequence, with as many as are asked for and as many as fit; prefill."""
+    """Yield decode at batch 1, at the requested batch and at the largest batch that fits, then prefill."""
     assert report.ceilings is not None
     shards = ShardedModel(sizes, report.layout)
     for batch in sorted({1, report.batch, *([report.max_batch] if report.max_batch else [])}):
@@ -86,9 +86,12 @@ def _shapes(model: Model, report: FitReport, plane: Plane, points: list[Point]) 
     yield text((24, 62), cut(settings, 910), "faint")
     yield from _grid(plane)
     yield from _roof(report, plane)
-    yield from _marks(plane, points)
+    yield from _labeled_points(plane, points)
     yield text(
-        (24, HEIGHT - 20), "bounds by bytes at full bandwidth and FLOPs at the dense peak; nothing else costs time here", "faint", size=11
+        (24, HEIGHT - 20),
+        "upper bounds: bytes at full bandwidth and FLOPs at the dense peak; all other costs are ignored",
+        "faint",
+        size=11,
     )
 
 
@@ -101,12 +104,12 @@ def _grid(plane: Plane) -> Iterator[str]:
         _, y = plane.at(10.0 ** plane.x[0], 10.0**power)
         yield line((LEFT, y), (RIGHT, y))
         yield text((LEFT - 8, y + 4), flops(10**power), "faint", "end", 11)
-    yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOP for each byte read", "ink", "middle", 12)
-    yield text((24, TOP - 18), "FLOP/s of each GPU", "ink", size=12)
+    yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOPs per byte read", "ink", "middle", 12)
+    yield text((24, TOP - 18), "FLOP/s per GPU", "ink", size=12)
 
 
 def flops(value: int) -> str:
-    """A rate of arithmetic with its prefix."""
+    """Format a FLOP/s rate with its SI prefix."""
     unit, letter = next(((n, x) for n, x in _PREFIXES if value >= n), (1, ""))
     return f"{value / unit:.4g} {letter}FLOP/s"
 
@@ -126,8 +129,8 @@ def _roof(report: FitReport, plane: Plane) -> Iterator[str]:
     yield text((x + 6, BOTTOM - 8), f"ridge at {ridge:,.0f}", "faint", size=11)
 
 
-def _marks(plane: Plane, points: list[Point]) -> Iterator[str]:
-    """Diamonds, each with two lines of text; text that would cover other text is moved down, with a thin line to it."""
+def _labeled_points(plane: Plane, points: list[Point]) -> Iterator[str]:
+    """Yield a diamond with a two-line label for each point; overlapping labels are moved down and connected by a line."""
     placed = [(*plane.at(x.speed.intensity, x.speed.flops / x.speed.seconds), x) for x in points]
     taken: list[tuple[float, float, float]] = []
     for x, y, point in sorted(placed, key=lambda one: one[:2]):

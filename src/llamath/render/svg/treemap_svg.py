@@ -1,4 +1,4 @@
-"""A model's weights to scale, as a picture: a rectangle for each group, in it one for each weight with all its copies (squarified)."""
+"""A model's weights as an SVG treemap: a rectangle for each group, divided into one for each weight with all its copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Box = tuple[float, float, float, float]
 
 
 class _Tile(NamedTuple):
-    """A weight: all its copies in the model."""
+    """A weight with all its copies in the model."""
 
     name: str
     group: str
@@ -24,7 +24,7 @@ class _Tile(NamedTuple):
 
 
 def treemap_svg(model: Model) -> str:
-    """The picture, with a legend of the groups below it."""
+    """Return the treemap as SVG, with a legend of the groups below it."""
     total = model.parameters.total
     tiles = _tiles(model)
     groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
@@ -73,7 +73,7 @@ def _tile(tile: _Tile, box: Box, total: int) -> Iterator[str]:
 
 
 def _tiles(model: Model) -> list[_Tile]:
-    """The weights of the folded table, those of one name and shape together."""
+    """Return a tile for each weight of the folded table; weights of the same name and shape are merged."""
     tiles: dict[tuple[str, str], _Tile] = {}
     for section in model.count.sections:
         for row in section.rows:
@@ -104,7 +104,7 @@ def _share(n: int, total: int) -> str:
 
 
 def squarified(sizes: Sequence[int], box: Box) -> list[Box]:
-    """Boxes of these relative areas, largest first, that fill the box with sides as equal as may be (Bruls et al. 2000)."""
+    """Divide a box into boxes of these relative areas, largest first, with low aspect ratios (squarified treemap, Bruls et al. 2000)."""
     total, boxes = sum(sizes), list[Box]()
     x, y, width, height = box
     scale = width * height / total if total else 0.0
@@ -112,7 +112,7 @@ def squarified(sizes: Sequence[int], box: Box) -> list[Box]:
     while areas:
         side = min(width, height)
         row = 1
-        while row < len(areas) and _worst(areas[: row + 1], side) <= _worst(areas[:row], side):
+        while row < len(areas) and _max_aspect_ratio(areas[: row + 1], side) <= _max_aspect_ratio(areas[:row], side):
             row += 1
         thickness = sum(areas[:row]) / side if side else 0.0
         at = 0.0
@@ -128,8 +128,8 @@ def squarified(sizes: Sequence[int], box: Box) -> list[Box]:
     return boxes
 
 
-def _worst(row: Sequence[float], side: float) -> float:
-    """The most elongated of the boxes in a row, as the ratio of its sides."""
+def _max_aspect_ratio(row: Sequence[float], side: float) -> float:
+    """Return the largest aspect ratio of the boxes in a row."""
     total = sum(row)
     if not side or not total or not min(row):
         return float("inf")

@@ -1,4 +1,4 @@
-"""The waterfall of a difference as a picture: from one total to the other, a bar for each cause, arrows for its direction."""
+"""The difference of two models as an SVG waterfall chart: an arrow for each cause, from one total to the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
 
 
 def waterfall_svg(report: DiffReport) -> str:
-    """Return the picture: a row for each total and each cause."""
+    """Return the chart as SVG, with a row for each total and each cause."""
     a, b = report.a, report.b
     title = f"{a.name} → {b.name}: {format_signed(report.delta)} parameters"
     summary = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in report.causes) or "nothing differs"
@@ -37,13 +37,13 @@ def _shapes(report: DiffReport, height: int) -> Iterator[str]:
     for cause in report.causes:
         yield line((at(level), y + 32), (at(level), y + ROW + 8))
         y += ROW
-        yield from _words(y, cause.label, cause.describe_weights(format_short_signed), format_signed(cause.delta))
+        yield from _row_labels(y, cause.label, cause.describe_weights(format_short_signed), format_signed(cause.delta))
         yield _arrow(y, at(level), at(level + cause.delta), f"{cause.label}: {format_signed(cause.delta)}")
         level += cause.delta
     yield line((at(level), y + 32), (at(level), y + ROW + 8))
     yield from _total(y + ROW, at(level), b.name, level, low > 0)
     start = f"bars start at {short_count(low)}, not at 0; " if low else ""
-    yield text((24, height - 16), f"{start}▶ more, ◀ fewer; causes in order, each at the sizes reached before it", "faint", size=11)
+    yield text((24, height - 16), f"{start}▶ more, ◀ fewer; causes in order, each measured with the earlier ones applied", "faint", size=11)
 
 
 def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[str]:
@@ -54,14 +54,14 @@ def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[st
         yield path([(LEFT + 8, y + 34), (LEFT + 16, y + 6), (LEFT + 20, y + 6), (LEFT + 12, y + 34)], "page")
 
 
-def _words(y: float, name: str, place: str, number: str) -> Iterator[str]:
+def _row_labels(y: float, name: str, place: str, number: str) -> Iterator[str]:
     yield text((24, y + 18), cut(name, LABELS + 20))
     yield text((24, y + 34), cut(place, LEFT - 24, 11), "faint", size=11)
     yield text((LEFT - 16, y + 18), number, anchor="end")
 
 
 def _arrow(y: float, start: float, end: float, note: str) -> str:
-    """A bar with a point; a thin one is only the point."""
+    """Return an arrow from start to end; a short one is only the arrowhead."""
     style, sign = ("up", 1) if end >= start else ("down", -1)
     if abs(end - start) < LEAST:
         start = min(max(start, LEFT + LEAST), RIGHT - LEAST)

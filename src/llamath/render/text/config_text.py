@@ -38,7 +38,7 @@ def params_json_text(model: Model) -> str:
 
 
 def config_text(report: ConfigReport) -> str:
-    """Return the keys by what they change, each with its meaning, next to Meta's arguments."""
+    """Return the keys grouped by effect, each with its meaning, next to Meta's arguments."""
     model = report.model
     lines = [
         *(bold(line) for line in wrap(f"{model.name}: the config, key by key", indent="")),
@@ -58,7 +58,7 @@ def config_text(report: ConfigReport) -> str:
 
 
 def _grouped(keys: tuple[ConfigKey, ...]) -> Iterator[tuple[str, list[ConfigKey]]]:
-    """Return the keys by what they change; those inside an object stay with it."""
+    """Return the keys grouped by effect; keys inside an object stay with it."""
     group = {x.key: x.group for x in keys}
     return ((str(name), list(group_keys)) for name, group_keys in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group)))
 
@@ -117,7 +117,7 @@ def _derived(report: ConfigReport) -> list[str]:
 
 
 def _meta(report: ConfigReport) -> Iterator[str]:
-    """Yield the arguments that no key expresses alone, the MLP width that they give, and what they cannot express."""
+    """Yield the arguments that no key expresses alone, the MLP width that they give, and the properties that they cannot express."""
     if (args := report.meta) is None:
         yield from wrap(f"no params.json: {report.why}", indent="")
         return

@@ -19,7 +19,7 @@ _HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 
 
 def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = None) -> str:
-    """Return one screen; of one layer only its rows."""
+    """Return the folded table with totals and formula; with `layer`, only the rows of that layer."""
     report = model.count
     total = report.parameters.total
     head = [bold(line) for line in wrap(f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)})", indent="")]
@@ -32,7 +32,7 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
 
 
 def header_count_text(report: HeaderCount, unfold: bool = False) -> Iterator[str]:
-    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint that no family fits."""
+    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint of an unsupported family."""
     listing = report.listing
     tensors = format_count(listing.total.tensors, "tensor")
     yield from map(bold, wrap(report.summary, ""))

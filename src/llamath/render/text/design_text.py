@@ -24,7 +24,7 @@ def design_text(report: DesignReport) -> str:
     lines = [bold(x) for x in wrap(_head(report), "")]
     lines += [dim(x) for x in wrap(_grid(report), "")]
     lines += ["", *(_table(report.candidates, report) if report.candidates else _misses(report)), ""]
-    notes = (_SEARCHED, _order(report), *report.notes) if report.candidates else (_SEARCHED, *report.notes)
+    notes = (_SEARCHED, _ordering_note(report), *report.notes) if report.candidates else (_SEARCHED, *report.notes)
     lines += [dim(x) for note in notes for x in wrap(f"note: {note}", "")]
     return "\n".join(lines)
 
@@ -43,7 +43,7 @@ def _grid(report: DesignReport) -> str:
     return f"{report.family} family; width/layers {aspect}, ffn/width {ratio}, ffn a multiple of {grid.step}, width of {grid.width_step}"
 
 
-def _order(report: DesignReport) -> str:
+def _ordering_note(report: DesignReport) -> str:
     if report.request.by_error:
         return "ordered by error; of designs that differ only in the FFN width, only the best is listed"
     names = ", ".join(x.model.name for x in report.series.members)
@@ -70,7 +70,7 @@ def _row(i: int, x: Candidate) -> tuple[str, ...]:
 
 
 def _constrained(x: Candidate, report: DesignReport) -> Iterator[str]:
-    """The values that the request constrains besides the total."""
+    """Yield the values that the request constrains besides the total."""
     bounds = report.request.bounds
     if x.active != x.total:
         yield f"{x.active:,} active"
@@ -86,7 +86,7 @@ def _misses(report: DesignReport) -> Iterator[str]:
         yield "no candidate: the grid is empty under these constraints"
     else:
         yield bold("no candidate; nearest")
-        rows = [_near(x, report.request.target) for x in misses.nearest]
+        rows = [_near_miss_row(x, report.request.target) for x in misses.nearest]
         for line, (*_, dimensions) in zip(align([row[:2] for row in rows], right=(0, 1)), rows, strict=True):
             row_text = f"  {line}  {dimensions}"
             yield from [row_text] if len(row_text) <= terminal_width() else [f"  {line}", *wrap(dimensions, "    ")]
@@ -96,7 +96,7 @@ def _misses(report: DesignReport) -> Iterator[str]:
         yield from wrap("no single constraint rules out every design: relax several, or raise the tolerance", "")
 
 
-def _near(design: RankedDesign, target: int) -> tuple[str, ...]:
+def _near_miss_row(design: RankedDesign, target: int) -> tuple[str, ...]:
     x = design.outer
     return (
         f"{design.total:,}",

@@ -1,4 +1,4 @@
-"""Explanations of a count as text and JSON: ranked, each a sum of terms with their formulas."""
+"""Explanations of a count as text: ranked, each a sum of terms with their formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def explain_text(report: Explanation) -> str:
     lines = list(_head(report))
     for i, x in enumerate(report.candidates, 1):
         lines += ["", *_candidate(report, x, i)]
-    return "\n".join([*lines, "", *_foot(report)])
+    return "\n".join([*lines, "", *_footer(report)])
 
 
 def _head(report: Explanation) -> Iterator[str]:
@@ -35,7 +35,7 @@ def _head(report: Explanation) -> Iterator[str]:
 
 
 def _candidate(report: Explanation, x: Candidate, i: int) -> Iterator[str]:
-    """One explanation as a sum: values flush right, descriptions next to them, formulas below."""
+    """Yield one explanation as a sum: values flush right, descriptions next to them, formulas below."""
     total = f"{x.value:,}" if report.name or not x.exact else f"{report.number:,}"
     values = [f"{x.terms[0].value:,}", *(format_signed(y.value) for y in x.terms[1:])]
     width = max(map(len, (total, *values)))
@@ -68,7 +68,7 @@ def _verdict(report: Explanation, x: Candidate) -> str:
     return "exactly" if x.exact else f"near miss: {format_signed(x.residue)} unexplained"
 
 
-def _foot(report: Explanation) -> Iterator[str]:
+def _footer(report: Explanation) -> Iterator[str]:
     """The search space, and the threshold for an explanation."""
     where = f"from {safe(report.like, 60)}" if report.like else f"from {report.models} presets"
     lines = []

@@ -16,7 +16,7 @@ HEADER = ("product", "formula", "forward", "decode", "training", "share")
 
 
 def flops_text(model: Model, report: FlopsReport) -> str:
-    """One screen and a half."""
+    """Return the report as text."""
     request, total = report.request, report.forward.total
     T, B = request.context or 0, request.batch
     tokens = f"{'' if B == 1 else f'{B:,} sequences of '}{format_count(T, 'token')}"
@@ -28,12 +28,12 @@ def flops_text(model: Model, report: FlopsReport) -> str:
     lines += ["", bold(table[0]), *table[1:], *wrap(f"with {_legend(model, report)}"), ""]
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
     if report.mfu is not None:
-        lines += ["", *_used(report.mfu)]
+        lines += ["", *_mfu_lines(report.mfu)]
     return "\n".join([*lines, *(x for note in report.notes for x in wrap(f"note: {note}", indent=""))])
 
 
 def conventions_text(report: FlopsReport) -> str:
-    """Each convention with its formula, what it says and where it is from."""
+    """Return each convention with its formula, description and source."""
     lines: list[str] = []
     for x in report.conventions:
         lines += [bold(f"{x.name}: {x.title}"), *wrap(f"{x.train.symbol} = {int(x.train):,} per token"), *wrap(x.says)]
@@ -132,7 +132,7 @@ def _intensity(report: FlopsReport) -> list[str]:
     return [bold(lines[0]), *lines[1:], *map(dim, wrap(f"weights {weight_dtype}, KV cache {cache_dtype}; activations are not counted", ""))]
 
 
-def _used(mfu: MFU) -> list[str]:
+def _mfu_lines(mfu: MFU) -> list[str]:
     peak = format_flops(mfu.peak)[:-1]
     head = f"{float(mfu.tokens_per_second):,.0f} tokens per second on {mfu.gpus:,} × {mfu.gpu}, {peak}/s each in {mfu.precision}"
     rows = [("convention", "FLOP/s per GPU", "MFU")]

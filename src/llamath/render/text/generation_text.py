@@ -19,7 +19,7 @@ _FINISH_REASONS = {
     "string": "stop string",
     "interrupted": "interrupted",
 }
-"""Why a sequence ended."""
+"""The reasons why a sequence ended, as text."""
 
 
 def printable(text: str) -> str:

@@ -69,11 +69,11 @@ def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
     yield from lines
 
 
-class _Branch:
-    """The tensors whose names have the same beginning."""
+class _NameTree:
+    """A node of the tree of names: the tensors whose names have the same prefix."""
 
     def __init__(self) -> None:
-        self.children: dict[str, _Branch] = {}
+        self.children: dict[str, _NameTree] = {}
         self.rows: list[TensorRow] = []
 
     def lines(self, indent: str) -> tuple[list[tuple[str, int, int]], int, int]:
@@ -97,11 +97,11 @@ class _Branch:
 
 def _tree_lines(rows: Sequence[TensorRow]) -> list[str]:
     """Return the names as a tree with subtotals."""
-    root = _Branch()
+    root = _NameTree()
     for x in rows:
         at = root
         for part in x.parts if len(x.parts) <= _MAX_DEPTH else (*x.parts[: _MAX_DEPTH - 1], ".".join(x.parts[_MAX_DEPTH - 1 :])):
-            at = at.children.setdefault(part, _Branch())
+            at = at.children.setdefault(part, _NameTree())
         at.rows.append(x)
     lines, _, _ = root.lines("")
     cells = [("", "parameters", "bytes"), *((label, f"{a:,}", f"{b:,}") for label, a, b in lines)]

@@ -24,9 +24,15 @@ def training_text(report: TrainReport) -> str:
     lines = [bold(line) for line in wrap(head, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_setting(report), "")
-    lines += ["", *memory_lines(_short(full)), "", *_kept(full), *map(dim, wrap(f"with {_training_legend(model, full)}", ""))]
+    lines += [
+        "",
+        *memory_lines(_merge_activation_lines(full)),
+        "",
+        *_saved_activations(full),
+        *map(dim, wrap(f"with {_training_legend(model, full)}", "")),
+    ]
     if report.adapter_totals:
-        lines += ["", *wrap(_adapted(report.adapter_totals), "")]
+        lines += ["", *wrap(_adapter_summary(report.adapter_totals), "")]
     if len(report.stages) > 1:
         lines += ["", *_stages(report)]
     if report.limit is not None:
@@ -56,7 +62,7 @@ def _layout_text(layout: Layout) -> str:
     return text + (f", ZeRO-{layout.zero}" if layout.zero else "")
 
 
-def _short(stage: StageReport) -> list[MemoryLine]:
+def _merge_activation_lines(stage: StageReport) -> list[MemoryLine]:
     """Return the lines with all activations as one."""
     note = "saved for the backward pass, see below"
     activations = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
@@ -65,7 +71,7 @@ def _short(stage: StageReport) -> list[MemoryLine]:
     return [*stage.lines[:first], activations, *rest]
 
 
-def _kept(stage: StageReport) -> Iterator[str]:
+def _saved_activations(stage: StageReport) -> Iterator[str]:
     rows = [("saved activations", "GB", "copies·tokens·elements·bytes")]
     rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
     table = align([row[:2] for row in rows], right=(1,))
@@ -83,7 +89,7 @@ def _training_legend(model: Model, stage: StageReport) -> str:
     return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
 
 
-def _adapted(x: AdapterTotals) -> str:
+def _adapter_summary(x: AdapterTotals) -> str:
     names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
     share = float(Fraction(100 * x.trainable, x.all_parameters))
     full_names = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
@@ -95,7 +101,7 @@ def _adapted(x: AdapterTotals) -> str:
 
 
 def _stages(report: TrainReport) -> Iterator[str]:
-    """The first, the last and the largest stage."""
+    """Yield the first, the last and the largest stage."""
     first, last, full = report.stages[0], report.stages[-1], report.largest_stage
     stages = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
     rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimizer", "activations", "logits", "total GB")]
@@ -119,7 +125,7 @@ _ESTIMATE = "≈"
 
 
 def memory_text(report: MemoryReport) -> str:
-    """Return the lines at the longest context, a table of all contexts, and what fits."""
+    """Return the lines at the longest context, a table of all contexts, and the limits."""
     model = report.model
     lines = [bold(line) for line in wrap(report.replace(limit=None).summary, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
@@ -132,7 +138,7 @@ def memory_text(report: MemoryReport) -> str:
 
 
 def weights_only_text(report: WeightsReport) -> str:
-    """Return the lines of the weights of a checkpoint that no family fits."""
+    """Return the lines of the weights of a checkpoint of an unsupported family."""
     note = "the memory of cache and activations is unknown"
     lines = [*(bold(x) for x in wrap(report.summary, "")), "", *memory_lines(report.lines)]
     return "\n".join([*lines, *note_lines([f"{report.reason}; {note}" if report.reason else note])])
@@ -166,7 +172,7 @@ def _legend(report: MemoryReport) -> str:
 
 
 def _passes(report: MemoryReport) -> list[str]:
-    """The cache of one more token, and the activations of both kinds of passes."""
+    """Return the cache per token, and the activations of prefill and decode."""
     cache = report.cache
     later = f"{cache.kv_per_later_token:,} once windows are full" if cache.kv_per_later_token != cache.kv_per_token else ""
     rows = [("cache per token", f"{cache.kv_per_token:,} bytes", later)]

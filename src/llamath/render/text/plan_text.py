@@ -70,11 +70,11 @@ def plan_text(model: Model, report: PlanReport) -> str:
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_step(report), "")
     if report.plans:
-        lines += ["", *_table(report), "", *_first(report)]
+        lines += ["", *_table(report), "", *_best_plan(report)]
         lines += ["", *wrap(_training(report, tokens), "")] if (tokens := report.request.tokens) is not None else []
     else:
-        lines += ["", *wrap(_nothing(report), "")]
-    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumed(), ""))]
+        lines += ["", *wrap(_no_plan(report), "")]
+    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumptions(), ""))]
     return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrap(f"note: {note}", ""))])
 
 
@@ -86,13 +86,13 @@ def _step(report: PlanReport) -> str:
     request, n = report.request, report.sequences
     gradients = f", gradients in {request.gradients}" if request.gradients else ""
     attention = "FlashAttention" if request.flash else "materialized attention scores"
-    sequences = f"{_many(n, 'sequence')} of {report.context:,} tokens"
+    sequences = f"{_count(n, 'sequence')} of {report.context:,} tokens"
     settings = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
-    tried = f"{_many(report.layouts, 'layout')} in {_many(report.variants, 'variant')}"
+    tried = f"{_count(report.layouts, 'layout')} in {_count(report.variants, 'variant')}"
     return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {settings}; {tried}"
 
 
-def _many(n: int, what: str) -> str:
+def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' if n > 1 else ''}"
 
 
@@ -121,8 +121,8 @@ def _table(report: PlanReport) -> Iterator[str]:
     yield from map(dim, wrap(f"{legend} {format_giga(report.device.memory, 2**30)}", ""))
 
 
-def _first(report: PlanReport) -> Iterator[str]:
-    """The step time of the best plan by part, and the bytes each GPU communicates."""
+def _best_plan(report: PlanReport) -> Iterator[str]:
+    """Yield the step time of the best plan by part, with the bytes that each GPU sends."""
     best, timing = report.plans[0], report.plans[0].timing
     rows = [(f"plan 1, {_seconds(timing.step)} per step", "time", "sent per GPU")]
     for name, what, sent in PARTS:
@@ -150,7 +150,7 @@ def _training(report: PlanReport, tokens: int) -> str:
     return f"{tokens:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours without failures"
 
 
-def _nothing(report: PlanReport) -> str:
+def _no_plan(report: PlanReport) -> str:
     assert report.least is not None and report.smallest is not None
     layout = report.smallest
     axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(layout, name)) > 1)
@@ -173,7 +173,7 @@ def rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:
         yield from wrap(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
 
 
-def _assumed() -> str:
+def _assumptions() -> str:
     c = prediction_constants()
     products = f"matrix products at {c['matmul']:.0%} of the peak plus their memory traffic, attention at {c['attention']:.0%}"
     links = f"links at {c['wires']:.0%} of their published bandwidth"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HEADER = ("step", "output", "weights", "params", "FLOPs")
 _WIDER = (*HEADER, "operation")
-_MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
+_MIXING_KINDS = frozenset(("scores", "softmax", "mix", "state", "conv"))
 MIXING, PER_TOKEN = "── tokens are mixed", "── per token"
 Row = tuple[str, ...]
 
@@ -79,12 +79,12 @@ def _checked_against(trace: Trace) -> str:
 def _table(walk: Walkthrough, layer: int | None) -> list[str]:
     rows = [HEADER, *(row for stage in walk.stages for row in _stage(stage, layer))]
     rows.append(("total", "", "", short_count(walk.parameters), format_si(walk.flops), ""))
-    lines = _fitted(rows)
+    lines = _fit_steps(rows)
     captions = {row[0] for row in rows if len(row) == 1}
     return [bold(lines[0]), *(dim(x) if x in captions else x for x in lines[1:])]
 
 
-def _fitted(rows: Sequence[Row]) -> list[str]:
+def _fit_steps(rows: Sequence[Row]) -> list[str]:
     """Return the table in the first of these forms that fits the terminal.
 
     With descriptions; without them; with weights as letters; with the values of a shape on a line of their own; with narrow gaps; without
@@ -92,20 +92,20 @@ def _fitted(rows: Sequence[Row]) -> list[str]:
     """
     cut = [row[: len(HEADER)] for row in rows]
     short = [cut[0], *((*row[:2], _short(row[2]), *row[3:]) if len(row) == len(HEADER) else row for row in cut[1:])]
-    lines = _lined(short)
+    lines = _align_steps(short)
     excess = max(map(len, lines)) - terminal_width()
     room = max(len(row[1]) for row in short if len(row) == len(HEADER)) - excess
-    broken = [part for row in short for part in _broken(row, room)]
+    broken = [part for row in short for part in _break_shape(row, room)]
     unweighted = [(*row[:2], "", *row[3:]) if len(row) == len(HEADER) else row for row in broken]
     numbers = [(row[0], row[1].rpartition(" = ")[2], "", *row[3:]) if len(row) == len(HEADER) else row for row in short]
     for form, gap in (([_WIDER, *rows[1:]], 2), (cut, 2), (short, 2), (broken, 2), (broken, 1), (unweighted, 1), (numbers, 1)):
-        lines = _lined(form, gap)
+        lines = _align_steps(form, gap)
         if max(map(len, lines)) <= terminal_width():
             break
     return lines
 
 
-def _lined(rows: Sequence[Row], gap: int = 2) -> list[str]:
+def _align_steps(rows: Sequence[Row], gap: int = 2) -> list[str]:
     """Align rows; a caption of three cells spans the first columns, one of a single cell the whole line."""
     cells = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
     trace = iter(align(cells, right=(3, 4), gap=gap))
@@ -117,7 +117,7 @@ def _short(uses: str) -> str:
     return ("W, tied" if uses.endswith("tied") else "W, b" if ", b" in uses else "W") if "[" in uses else uses
 
 
-def _broken(row: Row, room: int) -> Iterator[Row]:
+def _break_shape(row: Row, room: int) -> Iterator[Row]:
     letters, equals, numbers = row[1].partition(" = ") if len(row) == len(HEADER) else ("", "", "")
     if not equals or len(row[1]) <= room:
         yield row
@@ -139,7 +139,7 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
             return
         yield from ((line,) for x in _layer_caption(stage) for line in wrap(x))
         indent = "  "
-    mixing = [i for i, x in enumerate(stage.steps) if x.kind in _MEETS]
+    mixing = [i for i, x in enumerate(stage.steps) if x.kind in _MIXING_KINDS]
     for i, x in enumerate(stage.steps):
         if mixing and i == mixing[0]:
             yield (indent + (MIXING if any(y.weights for y in stage.steps[i : mixing[-1] + 1]) else f"{MIXING}, without weights"),)

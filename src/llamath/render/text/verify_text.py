@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
 
 MAX_ROWS, BAR_WIDTH = 12, 24
-"""Rows shown of a list; length of the longest bar."""
+"""The most rows of a list; the length of the longest bar."""
 
 
 def logits_text(report: LogitsComparison) -> str:
-    """Format the verdict, the differences, where they begin, and possible causes."""
+    """Format the verdict, the differences, the first differing module, and possible causes."""
     lines = [bold(x) for x in wrap(_verdict(report), indent="")]
     lines += [dim(x) for side, letter in ((report.a, "A"), (report.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
     lines += [dim(x) for x in wrap(_describe_input(report), indent="")]
@@ -77,7 +77,7 @@ def _first(gap: FirstDifference) -> str:
 
 
 def _layers(report: LogitsComparison) -> list[str]:
-    """A bar per layer; of many layers, evenly spaced ones."""
+    """Return a bar for each layer, or for evenly spaced layers of a deep model."""
     n = len(report.layers)
     shown = range(n) if n <= MAX_ROWS else sorted({round(i * (n - 1) / (MAX_ROWS - 1)) for i in range(MAX_ROWS)})
     rows = [("after layer", "difference", "")]
@@ -108,7 +108,7 @@ def names_text(report: NamesReport) -> str:
 
 
 def _hanging(text: str, indent: int) -> list[str]:
-    """Return a text indented by two, and further lines by more."""
+    """Wrap a text indented by two, with a hanging indent of `indent` more."""
     first, *rest = wrap(text)
     return [first, *(" " * indent + x.lstrip() for x in rest)]
 
