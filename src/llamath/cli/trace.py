@@ -45,7 +45,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
-    from ..render.text.trace_text import Shown, Words, trace_summary, trace_text
+    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_text
     from ..run.debug.trace_run import trace
 
     place, prompt = _model_and_prompt(model, prompt)
@@ -56,12 +56,12 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     place = named(place) if place else place
     loaded, layer = load_model(place, parse_changes(changes)), options["layer"]
     if prompt is None:
-        found, words = trace(loaded, [0] * _num_tokens(options["tokens"]), layer=layer), Words()
+        found, words = trace(loaded, [0] * _num_tokens(options["tokens"]), layer=layer), TokenTexts()
     else:
         loaded, module, tokens = _read(loaded, place, options | {"changes": changes})
         ids = tokens.encode(prompt, parse_special_tokens=True)
         found = trace(loaded, ids, module, layer, TOP)
-        words = Words({x: tokens.decode([x], keep_special_tokens=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
+        words = TokenTexts({x: tokens.decode([x], keep_special_tokens=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
     if options["svg"] is not None:
         walk = found.following.walk if options["decode"] and found.following else found.first.walk
         _draw(loaded, walk, options["svg"], layer, options["force"])
@@ -69,7 +69,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         echo_json(found.replace(texts=words.texts).to_json())
     else:
         as_text = trace_summary if form == "brief" else trace_text
-        echo(as_text(loaded, found, words, Shown(options["decode"], layer)))
+        echo(as_text(loaded, found, words, TraceView(options["decode"], layer)))
 
 
 def _num_tokens(text: str | None) -> int:

@@ -40,7 +40,7 @@ class Layout(Record):
         return 1 + max(*self.lanes.values(), *(x.lane for x in self.edges))
 
 
-def layout(steps: Sequence[Operation]) -> Layout:
+def layout_block(steps: Sequence[Operation]) -> Layout:
     """Place the steps of a block in rows and lanes; its inputs are above them."""
     names = {x.name for x in steps}
     rows = dict.fromkeys((name for x in steps for name in x.inputs if name not in names), 0)

@@ -9,9 +9,9 @@ from ...analysis.graph.walkthrough import HIDDEN_STATES, Walkthrough, Walkthroug
 from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model
 from ..table import wrap
-from ..text.trace_text import letters, shape, used
-from .block_layout import Edge, Layout, layout
-from .svg_shapes import WIDE, circle, cut, document, path, rect, text
+from ..text.trace_text import format_shape, format_weights, list_letters
+from .block_layout import Edge, Layout, layout_block
+from .svg_shapes import CHAR_WIDTH, circle, path, rect, svg_document, text, truncate_text
 
 TOP, EDGE, ARM = 92, 28, 44
 BOX, LABEL, BUS = 60, 20, 28
@@ -31,9 +31,9 @@ class _BlockDiagram:
     def __init__(self, stage: WalkthroughStage, width: int) -> None:
         self.stage = stage
         self.steps = {x.name: x for x in stage.steps}
-        self.plan: Layout = layout(stage.steps)
-        longest = max(len(shape(x)) for x in stage.steps)
-        self.lane = max(244, round(longest * SMALL * WIDE * 0.9) + 24)
+        self.plan: Layout = layout_block(stage.steps)
+        longest = max(len(format_shape(x)) for x in stage.steps)
+        self.lane = max(244, round(longest * SMALL * CHAR_WIDTH * 0.9) + 24)
         self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.inputs) == 2]
         side = 232 if self.groups else 0
         self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE))
@@ -73,19 +73,19 @@ def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     p = _BlockDiagram(stage, model.tree.width)
     which = f"layer {stage.layer}" + (f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
-    label = "; ".join(f"{x.name}: {x.description}, {shape(x)}, {_weights(x)}" for x in stage.steps)
+    label = "; ".join(f"{x.name}: {x.description}, {format_shape(x)}, {_weights(x)}" for x in stage.steps)
     legend = _legend(p, walk, model)
     size = (p.width, p.height + 20 * len(legend))
-    return document(size, title, label, _shapes(p, walk, title, legend))
+    return svg_document(size, title, label, _shapes(p, walk, title, legend))
 
 
 def _shapes(p: _BlockDiagram, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
     stage, n = p.stage, walk.at.tokens
-    yield text((EDGE, 38), cut(title, p.width - 2 * EDGE, 20), size=20, bold=True)
+    yield text((EDGE, 38), truncate_text(title, p.width - 2 * EDGE, 20), size=20, bold=True)
     many = f" × {stage.times:,} layers" if stage.times > 1 else ""
     flops = f"{format_si(stage.flops)} FLOPs for {n:,} token{'s' * (n != 1)}"
     line = f"{stage.parameters:,} parameters ({short_count(stage.parameters)}){many}; {flops}"
-    yield text((EDGE, 60), cut(line, p.width - 2 * EDGE), "faint")
+    yield text((EDGE, 60), truncate_text(line, p.width - 2 * EDGE), "faint")
     for edge in p.plan.edges:
         yield from _edge(p, edge)
     last = stage.steps[-1].name
@@ -142,10 +142,10 @@ def _step(p: _BlockDiagram, name: str) -> Iterator[str]:
     if step.kind == "add":
         yield _circle((x, y), f"{name}: {step.description}")
         yield text((x, y + 6), "+", "ink", "middle", 18, bold=True)
-        yield text((x + 22, y + 4), cut(step.description, p.lane - 40, 12), "faint", size=12)
+        yield text((x + 22, y + 4), truncate_text(step.description, p.lane - 40, 12), "faint", size=12)
     else:
         yield from _box(p, step, (x, y))
-    yield text((x + 8, y + BOX / 2 + 14), shape(step), "faint", size=SMALL)
+    yield text((x + 8, y + BOX / 2 + 14), format_shape(step), "faint", size=SMALL)
 
 
 def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
         yield from (_outlined_rect((left + _BEHIND * i, top - _BEHIND * i, wide, BOX), style) for i in (2, 1))
     yield _outlined_rect((left, top, wide, BOX), style, note)
     mark = " ↻" if step.kind == "rope" else ""
-    yield text((left + 10, top + 19), cut(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
+    yield text((left + 10, top + 19), truncate_text(step.name.replace(".{e}", "") + mark, wide - 16), bold=True)
     if step.kind in ("scores", "softmax", "mix") and not step.weights:
         yield text((left + wide - 10, top + 19), "no weights", "ink", "end", SMALL)
     for i, label in enumerate(_box_lines(step, wide - 16)):
@@ -166,16 +166,16 @@ def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
 
 def _box_lines(step: Operation, room: float) -> list[str]:
     """Return the lines of a box below its name: its weights and its description, which gets two lines without weights."""
-    head = [f"{used(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
+    head = [f"{format_weights(step.weights)}: {short_count(step.parameters)}"] if step.weights else []
     most = int(room / (12 * 0.54))
     lines = wrap(step.description, indent="", width=most)
     rest = 2 - len(head)
-    shown = lines[:rest] if len(lines) <= rest else [*lines[: rest - 1], cut(" ".join(lines[rest - 1 :]), room, 11)]
+    shown = lines[:rest] if len(lines) <= rest else [*lines[: rest - 1], truncate_text(" ".join(lines[rest - 1 :]), room, 11)]
     return [*head, *shown]
 
 
 def _weights(step: Operation) -> str:
-    return f"weights {used(step.weights)}, {step.parameters:,} parameters" if step.weights else "no weights"
+    return f"weights {format_weights(step.weights)}, {step.parameters:,} parameters" if step.weights else "no weights"
 
 
 def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
@@ -217,10 +217,10 @@ def _heads(p: _BlockDiagram, scores: Operation) -> Iterator[str]:
 
 def _legend(p: _BlockDiagram, walk: Walkthrough, model: Model) -> list[str]:
     """Return the legend of the letters, broken into lines."""
-    entries = letters(model, walk.replace(stages=(p.stage,)))
+    entries = list_letters(model, walk.replace(stages=(p.stage,)))
     lines, line = [], ""
     for part in entries:
-        if len(line) + len(part) > (p.width - 2 * EDGE) / (12 * WIDE) - 2:
+        if len(line) + len(part) > (p.width - 2 * EDGE) / (12 * CHAR_WIDTH) - 2:
             lines.append(line)
             line = ""
         line = f"{line}, {part}" if line else part

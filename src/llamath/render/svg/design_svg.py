@@ -8,7 +8,7 @@ from math import ceil, floor, log, log10
 from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
 from ...core.number_format import short_count
-from .svg_shapes import circle, cut, document, line, text
+from .svg_shapes import circle, line, svg_document, text, truncate_text
 
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 92, 560, 96, 490
@@ -24,7 +24,7 @@ def design_svg(report: DesignReport) -> str:
     many = len(report.candidates)
     title = f"{target:,} parameters like {report.series.name}: {many} candidate{'s' * (many != 1)}"
     label = "; ".join(f"{i}: {_candidate_text(x, target)}" for i, x in enumerate(report.ranked[:SHOWN], 1)) or "no candidate"
-    return document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {label}.", _shapes(report, title))
+    return svg_document((WIDTH, HEIGHT), title, f"Error of the total against width over layers. {label}.", _shapes(report, title))
 
 
 def _candidate_text(x: RankedDesign, target: int) -> str:
@@ -38,7 +38,7 @@ def _error_percent(x: RankedDesign, target: int) -> float:
 
 def _shapes(report: DesignReport, title: str) -> Iterator[str]:
     target, ranked = report.request.target, report.ranked
-    yield text((24, 38), cut(title, 900, 20), size=20, bold=True)
+    yield text((24, 38), truncate_text(title, 900, 20), size=20, bold=True)
     share = f"{float(100 * report.request.tolerance):g} %"
     yield text((24, 62), f"{report.searched:,} searched, {report.within:,} within {share}, {len(ranked)} plotted", "faint")
     if not ranked:

@@ -14,7 +14,7 @@ from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
 from ...core.errors import LlamathError
 from ...model import Model
 from ..text.fit_text import format_rate, format_sequences, split_text
-from .svg_shapes import WIDE, cut, document, line, path, rect, text
+from .svg_shapes import CHAR_WIDTH, line, path, rect, svg_document, text, truncate_text
 
 WIDTH, HEIGHT = 960, 584
 LEFT, RIGHT, TOP, BOTTOM = 96, 924, 104, 500
@@ -58,7 +58,7 @@ def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> st
     plane = Plane(across, (floor(log10(slowest) - 0.3), ceil(log10(roof.peak) + 0.2)))
     title = f"{model.name} on {report.gpu.title}: the roofline of one GPU"
     detail = "; ".join(f"{x.name}: {x.detail}" for x in points)
-    return document((WIDTH, HEIGHT), title, f"{detail}. Ceilings, not predictions.", _shapes(model, report, plane, points))
+    return svg_document((WIDTH, HEIGHT), title, f"{detail}. Ceilings, not predictions.", _shapes(model, report, plane, points))
 
 
 def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
@@ -81,15 +81,15 @@ def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
 
 def _shapes(model: Model, report: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
     count = f"{report.count:,} × " if report.count > 1 else ""
-    yield text((24, 38), cut(f"{model.name} on {count}{report.gpu.title}", 900, 20), size=20, bold=True)
+    yield text((24, 38), truncate_text(f"{model.name} on {count}{report.gpu.title}", 900, 20), size=20, bold=True)
     settings = f"{report.dtype}, cache in {report.kv_dtype}, {split_text(report.layout)}; decode at {report.context:,} tokens of context"
-    yield text((24, 62), cut(settings, 910), "faint")
+    yield text((24, 62), truncate_text(settings, 910), "faint")
     yield from _grid(plane)
     yield from _roof(report, plane)
     yield from _labeled_points(plane, points)
     yield text(
         (24, HEIGHT - 20),
-        "upper bounds: bytes at full bandwidth and FLOPs at the dense peak; all other costs are ignored",
+        "upper bounds: bytes at full bandwidth and FLOPs at the dense peak; other costs are ignored",
         "faint",
         size=11,
     )
@@ -103,12 +103,12 @@ def _grid(plane: Plane) -> Iterator[str]:
     for power in range(plane.y[0], plane.y[1] + 1):
         _, y = plane.at(10.0 ** plane.x[0], 10.0**power)
         yield line((LEFT, y), (RIGHT, y))
-        yield text((LEFT - 8, y + 4), flops(10**power), "faint", "end", 11)
+        yield text((LEFT - 8, y + 4), format_flops_rate(10**power), "faint", "end", 11)
     yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOPs per byte read", "ink", "middle", 12)
     yield text((24, TOP - 18), "FLOP/s per GPU", "ink", size=12)
 
 
-def flops(value: int) -> str:
+def format_flops_rate(value: int) -> str:
     """Format a FLOP/s rate with its SI prefix."""
     unit, letter = next(((n, x) for n, x in _PREFIXES if value >= n), (1, ""))
     return f"{value / unit:.4g} {letter}FLOP/s"
@@ -123,7 +123,7 @@ def _roof(report: FitReport, plane: Plane) -> Iterator[str]:
     for a, b in pairwise(corners):
         yield path([(a[0], a[1] - 1.5), (b[0], b[1] - 1.5), (b[0], b[1] + 1.5), (a[0], a[1] + 1.5)], "total")
     x, y = corners[1]
-    yield text((RIGHT, y - 12), f"{flops(peak)} dense in {roof.dtype}", "total", "end", 12, bold=True)
+    yield text((RIGHT, y - 12), f"{format_flops_rate(peak)} dense in {roof.dtype}", "total", "end", 12, bold=True)
     yield text((x - 14, y + 4), f"{roof.bandwidth / 1e12:g} TB/s", "total", "end", 12, bold=True)
     yield line((x, y), (x, BOTTOM))
     yield text((x + 6, BOTTOM - 8), f"ridge at {ridge:,.0f}", "faint", size=11)
@@ -136,7 +136,7 @@ def _labeled_points(plane: Plane, points: list[Point]) -> Iterator[str]:
     for x, y, point in sorted(placed, key=lambda one: one[:2]):
         yield path([(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)], point.style, f"{point.name}: {point.detail}")
     for x, y, point in sorted(placed, key=lambda one: (one[1], -one[0])):
-        wide = max(len(point.name), len(point.detail)) * 12 * WIDE
+        wide = max(len(point.name), len(point.detail)) * 12 * CHAR_WIDTH
         left = min(x + 14, RIGHT - wide)
         top = first = y + (14 if left >= x + 14 else 26)
         while any(abs(top - other) < 36 and left < end and start < left + wide for other, start, end in taken):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...core.number_format import format_percent, short_count
 from ...model import Model
-from .svg_shapes import LIGHT, WIDE, cut, document, fits, rect, text
+from .svg_shapes import CHAR_WIDTH, LIGHT, rect, svg_document, text, text_fits, truncate_text
 
 WIDTH, HEIGHT, TOP, EDGE = 960, 640, 76, 24
 Box = tuple[float, float, float, float]
@@ -30,22 +30,22 @@ def treemap_svg(model: Model) -> str:
     groups = sorted({x.group for x in tiles}, key=lambda name: (-_sum(tiles, name), name))
     label = "; ".join(f"{name} {_sum(tiles, name):,} ({_share(_sum(tiles, name), total)})" for name in groups)
     title = f"{model.name}: {total:,} parameters ({short_count(total)})"
-    return document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {label}.", _shapes(model, title, tiles, groups))
+    return svg_document((WIDTH, HEIGHT + 68), title, f"Areas are numbers of parameters: {label}.", _shapes(model, title, tiles, groups))
 
 
 def _shapes(model: Model, title: str, tiles: list[_Tile], groups: list[str]) -> Iterator[str]:
     total = model.parameters.total
-    yield text((EDGE, 36), cut(title, WIDTH - 2 * EDGE, 20), size=20, bold=True)
+    yield text((EDGE, 36), truncate_text(title, WIDTH - 2 * EDGE, 20), size=20, bold=True)
     yield text((EDGE, 58), "areas to scale; each weight with all its copies", "faint")
     sizes = [_sum(tiles, name) for name in groups]
-    for name, box in zip(groups, squarified(sizes, (EDGE, TOP, WIDTH - 2 * EDGE, HEIGHT - TOP)), strict=True):
+    for name, box in zip(groups, squarify(sizes, (EDGE, TOP, WIDTH - 2 * EDGE, HEIGHT - TOP)), strict=True):
         inside = sorted((x for x in tiles if x.group == name), key=lambda x: -x.parameters)
-        for tile, place in zip(inside, squarified([x.parameters for x in inside], box), strict=True):
+        for tile, place in zip(inside, squarify([x.parameters for x in inside], box), strict=True):
             yield from _tile(tile, place, total)
     x, y = float(EDGE), HEIGHT + 16
     for name, size in zip(groups, sizes, strict=True):
         label = f"{name} {_share(size, total)}"
-        wide = len(label) * 13 * WIDE + 36
+        wide = len(label) * 13 * CHAR_WIDTH + 36
         if x + wide > WIDTH:
             x, y = float(EDGE), y + 24
         yield rect((x, y, 14, 14), _color(name))
@@ -63,11 +63,11 @@ def _tile(tile: _Tile, box: Box, total: int) -> Iterator[str]:
     note = f"{tile.name}: {tile.shape}{many} = {tile.parameters:,} ({_share(tile.parameters, total)})"
     yield rect((x, y, width, height), _color(tile.group), note)
     lines = [tile.name, f"{tile.shape}{many}", f"{short_count(tile.parameters)}, {_share(tile.parameters, total)}"]
-    size = 13 if fits(lines[0], width - 12) else 11
-    if not fits(lines[0], width - 8, size):
+    size = 13 if text_fits(lines[0], width - 12) else 11
+    if not text_fits(lines[0], width - 8, size):
         return
     for i, label in enumerate(lines):
-        if (i + 1) * 17 + 2 > height or not fits(label, width - 8, size):
+        if (i + 1) * 17 + 2 > height or not text_fits(label, width - 8, size):
             return
         yield text((x + 6, y + 16 + 17 * i), label, "ink" if i == 0 else "faint" if i == 1 else "ink", size=size)
 
@@ -103,7 +103,7 @@ def _share(n: int, total: int) -> str:
     return "<0.01%" if 0 < share < Fraction(1, 20_000) else format_percent(share)
 
 
-def squarified(sizes: Sequence[int], box: Box) -> list[Box]:
+def squarify(sizes: Sequence[int], box: Box) -> list[Box]:
     """Divide a box into boxes of these relative areas, largest first, with low aspect ratios (squarified treemap, Bruls et al. 2000)."""
     total, boxes = sum(sizes), list[Box]()
     x, y, width, height = box

@@ -8,7 +8,7 @@ from ...analysis.diff.causes import METHOD
 from ...analysis.diff.model_diff import DiffReport
 from ...core.number_format import format_short_signed, format_signed, short_count
 from ..text.diff_text import waterfall_bounds
-from .svg_shapes import cut, document, line, path, rect, text
+from .svg_shapes import line, path, rect, svg_document, text, truncate_text
 
 WIDTH, ROW, TOP, LABELS, NUMBERS = 960, 44, 92, 330, 170
 LEFT, RIGHT, LEAST = LABELS + NUMBERS, 936, 3
@@ -20,7 +20,9 @@ def waterfall_svg(report: DiffReport) -> str:
     title = f"{a.name} → {b.name}: {format_signed(report.delta)} parameters"
     summary = "; ".join(f"{x.label}: {format_signed(x.delta)} ({x.where})" for x in report.causes) or "nothing differs"
     height = TOP + ROW * (len(report.causes) + 2) + 34
-    return document((WIDTH, height), title, f"From {report.total.a:,} to {report.total.b:,}: {summary}. {METHOD}", _shapes(report, height))
+    return svg_document(
+        (WIDTH, height), title, f"From {report.total.a:,} to {report.total.b:,}: {summary}. {METHOD}", _shapes(report, height)
+    )
 
 
 def _shapes(report: DiffReport, height: int) -> Iterator[str]:
@@ -30,7 +32,7 @@ def _shapes(report: DiffReport, height: int) -> Iterator[str]:
     def at(n: int) -> float:
         return LEFT + (n - low) * (RIGHT - LEFT) / ((high - low) or 1)
 
-    yield text((24, 38), cut(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
+    yield text((24, 38), truncate_text(f"{a.name} → {b.name}", 900, 20), size=20, bold=True)
     yield text((24, 62), f"{format_signed(report.delta)} parameters: {report.total.a:,} → {report.total.b:,}", "faint")
     y, level = float(TOP), report.total.a
     yield from _total(y, at(level), a.name, level, low > 0)
@@ -47,7 +49,7 @@ def _shapes(report: DiffReport, height: int) -> Iterator[str]:
 
 
 def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[str]:
-    yield text((24, y + 25), cut(name, LABELS - 30), bold=True)
+    yield text((24, y + 25), truncate_text(name, LABELS - 30), bold=True)
     yield text((LEFT - 16, y + 25), f"{n:,}", anchor="end", bold=True)
     yield rect((LEFT, y + 8, max(end - LEFT, 1.5), 24), "total", f"{name}: {n:,}")
     if broken:
@@ -55,8 +57,8 @@ def _total(y: float, end: float, name: str, n: int, broken: bool) -> Iterator[st
 
 
 def _row_labels(y: float, name: str, place: str, number: str) -> Iterator[str]:
-    yield text((24, y + 18), cut(name, LABELS + 20))
-    yield text((24, y + 34), cut(place, LEFT - 24, 11), "faint", size=11)
+    yield text((24, y + 18), truncate_text(name, LABELS + 20))
+    yield text((24, y + 34), truncate_text(place, LEFT - 24, 11), "faint", size=11)
     yield text((LEFT - 16, y + 18), number, anchor="end")
 
 

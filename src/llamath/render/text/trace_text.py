@@ -24,7 +24,7 @@ MIXING, PER_TOKEN = "── tokens are mixed", "── per token"
 Row = tuple[str, ...]
 
 
-class Words:
+class TokenTexts:
     """The text of tokens; without a tokenizer, their ids."""
 
     def __init__(self, texts: dict[int, str] | None = None) -> None:
@@ -34,33 +34,33 @@ class Words:
         return f"'{safe(self.texts[token], 40)}'" if token in self.texts else f"token {token:,}"
 
 
-class Shown(NamedTuple):
+class TraceView(NamedTuple):
     """The part of a trace to show."""
 
-    then: bool = False  # the decode pass after the prompt instead of the prefill
+    decode: bool = False  # the decode pass after the prompt instead of the prefill
     layer: int | None = None  # only this layer
 
 
-WHOLE = Shown()
+_WHOLE_TRACE = TraceView()
 
 
-def trace_summary(model: Model, trace: Trace, words: Words, shown: Shown = WHOLE) -> str:
+def trace_summary(model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE) -> str:
     """Return the pass in one line: its tokens and FLOPs, and the most likely next token if there is a prompt."""
-    walk = trace.following.walk if shown.then and trace.following is not None else trace.first.walk
+    walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
     prediction = f", next token {words(trace.top_tokens[0][0])} {trace.top_tokens[0][1]:.1%}" if trace.top_tokens else ""
-    return f"{safe(model.name)}: {_heading(trace, shown.then)}, {format_flops(walk.flops)}{prediction}"
+    return f"{safe(model.name)}: {_heading(trace, shown.decode)}, {format_flops(walk.flops)}{prediction}"
 
 
-def trace_text(model: Model, trace: Trace, words: Words, shown: Shown = WHOLE) -> str:
+def trace_text(model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE) -> str:
     """Return one pass as text, with a summary of the next one."""
-    walk = trace.following.walk if shown.then and trace.following is not None else trace.first.walk
-    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(trace, shown.then)}", indent="")]
+    walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
+    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(trace, shown.decode)}", indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     lines += [dim(x) for x in wrap(_checked_against(trace), indent="")]
     if words.texts:
         lines += wrap("tokens: " + " ".join(map(words, trace.ids[:40])) + (" …" if len(trace.ids) > 40 else ""), indent="")
-    lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(letters(model, walk))}", indent=""), ""]
-    if not shown.then:
+    lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(list_letters(model, walk))}", indent=""), ""]
+    if not shown.decode:
         lines += _next_token(trace)
     lines += _top_tokens(trace, words)
     return "\n".join([*lines, *(x for note in trace.notes for x in wrap(f"note: {note}", indent=""))])
@@ -146,7 +146,14 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
         if mixing and i == mixing[-1] + 1:
             yield (indent + PER_TOKEN,)
         params = short_count(x.parameters) if x.weights else ""
-        yield indent + x.name, shape(x), used(x.weights), params, format_si(int(x.flops)) if int(x.flops) else "", x.description
+        yield (
+            indent + x.name,
+            format_shape(x),
+            format_weights(x.weights),
+            params,
+            format_si(int(x.flops)) if int(x.flops) else "",
+            x.description,
+        )
 
 
 def _layer_caption(stage: WalkthroughStage) -> list[str]:
@@ -156,13 +163,13 @@ def _layer_caption(stage: WalkthroughStage) -> list[str]:
     return ["; ".join(facts)] if facts else []
 
 
-def shape(x: Operation) -> str:
+def format_shape(x: Operation) -> str:
     """`[B, T, H, h] = [1, 7, 32, 128]`."""
     letters, numbers = ", ".join(d.symbol for d in x.shape), ", ".join(map(str, x.shape))
     return f"[{letters}] = [{numbers}]"
 
 
-def used(trace: Sequence[UsedWeight]) -> str:
+def format_weights(trace: Sequence[UsedWeight]) -> str:
     """Return the weights of a step by their shapes: `[H·h, d], b`."""
     parts: list[str] = []
     for x in trace:
@@ -172,7 +179,7 @@ def used(trace: Sequence[UsedWeight]) -> str:
     return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in trace) else [])]) or "none"
 
 
-def letters(model: Model, walk: Walkthrough) -> list[str]:
+def list_letters(model: Model, walk: Walkthrough) -> list[str]:
     """Return the letters of a walkthrough with their names and values."""
     atoms: dict[str, int] = {}
     for stage in walk.stages:
@@ -190,7 +197,7 @@ def _next_token(trace: Trace) -> list[str]:
         walk = trace.following.walk
         steps = walk.layers[0].steps if walk.layers else ()
         lines.append(bold(f"next token: {format_flops(walk.flops)} (--next shows all steps)"))
-        lines += align([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
+        lines += align([(f"  {x.name}", format_shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
     if cache.tokens:
         states = any(x.kind == "state" for stage in trace.first.walk.layers for x in stage.steps)
         wide = f"{trace.dtype}, states in float32" if states else trace.dtype
@@ -198,7 +205,7 @@ def _next_token(trace: Trace) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _top_tokens(trace: Trace, words: Words) -> list[str]:
+def _top_tokens(trace: Trace, words: TokenTexts) -> list[str]:
     if not trace.top_tokens:
         return []
     from fractions import Fraction
