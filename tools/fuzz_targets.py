@@ -219,7 +219,7 @@ def _kinds() -> Iterator[bytes]:
 _FORMATS, _JSON = "llamath.checkpoint.formats.", ("llamath.core.strict_json",)
 TARGETS = {
     "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
-    "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}gguf_values", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
+    "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
     "pth": Target(
         tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
     ),

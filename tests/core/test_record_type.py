@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from llamath.core.expr import Dim
+from llamath.core.expr import Expr
 from llamath.core.record_type import Record, encode_json
 from llamath.core.report import Report, html_table
 
@@ -38,11 +38,11 @@ class Plan(Record):
 
 
 class Shape(Record):
-    width: Dim
+    width: Expr
     letters: Mapping[str, int] = {}
 
 
-SHAPE = Shape(width=Dim("d", 8), letters={"d": Dim("d", 8)})
+SHAPE = Shape(width=Expr("d", 8), letters={"d": Expr("d", 8)})
 
 
 def test_default_json_has_every_field_in_order() -> None:
@@ -57,7 +57,7 @@ def test_json_fields_rename_follow_paths_and_merge() -> None:
 
 
 def test_json_values_are_plain_types() -> None:
-    found = encode_json([Dim("H", 32), True, {"b", "a"}, (x for x in (1, 2)), None, 0.5])
+    found = encode_json([Expr("H", 32), True, {"b", "a"}, (x for x in (1, 2)), None, 0.5])
     assert found == [32, True, ["a", "b"], [1, 2], None, 0.5]
     assert [type(x) for x in found] == [int, bool, list, list, type(None), float]
 

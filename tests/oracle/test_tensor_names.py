@@ -21,7 +21,7 @@ MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe o
 
 
 def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
-    """The checkpoint that transformers saves for this config: name → shape, and its number of parameters."""
+    """Return the checkpoint that transformers saves for this config: name → shape, and its number of parameters."""
     import transformers
     from safetensors import safe_open
 

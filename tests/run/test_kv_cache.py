@@ -14,7 +14,7 @@ from llamath.core.attention_facts import Heads, ScoreTransform
 from llamath.core.blocks import Layer
 from llamath.core.constructors import LatentSizes, decoder, gqa, mla, rms, swiglu
 from llamath.core.errors import LlamathError
-from llamath.core.expr import Dim
+from llamath.core.expr import Expr
 from llamath.core.forward_pass import AttentionWindow
 from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
@@ -22,24 +22,24 @@ from llamath.core.tree import repeat, sequence
 from llamath.run import Decoder, build, initialize
 from llamath.run.kv_cache import KVCache, key_positions
 
-HEADS = Heads(Dim("H", 4), Dim("K", 2), Dim("h", 6))
-NORM = rms(Dim("d", 16), 1e-6)
+HEADS = Heads(Expr("H", 4), Expr("K", 2), Expr("h", 6))
+NORM = rms(Expr("d", 16), 1e-6)
 
 
 def model(*mixers: Any) -> Decoder:
     """A small model with one of these mixers per layer."""
-    layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Dim("d", 16), Dim("F", 20))) for x in mixers]
-    return initialize(build(decoder(Dim("V", 30), Dim("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
+    layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Expr("d", 16), Expr("F", 20))) for x in mixers]
+    return initialize(build(decoder(Expr("V", 30), Expr("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
 
 
 def attention(**facts: Any) -> Any:
-    return gqa(Dim("d", 16), HEADS, **({"rope": Rope(theta=100.0, dim=6)} | facts))
+    return gqa(Expr("d", 16), HEADS, **({"rope": Rope(theta=100.0, dim=6)} | facts))
 
 
 LATENT = mla(
-    Dim("d", 16), LatentSizes(HEADS.num_heads, Dim("n", 6), Dim("p", 4), Dim("v", 5), None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4)
+    Expr("d", 16), LatentSizes(HEADS.num_heads, Expr("n", 6), Expr("p", 4), Expr("v", 5), None, Expr("r", 7)), rope=Rope(theta=100.0, dim=4)
 )
-DELTA = gated_delta(Dim("d", 16), DeltaHeads(Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
+DELTA = gated_delta(Expr("d", 16), DeltaHeads(Expr("Hk", 2), Expr("hk", 4), Expr("Hv", 4), Expr("hv", 3)), 3, 1e-6, "silu")
 SLOPES, CAPPED = ScoreTransform(alibi=Alibi()), ScoreTransform(softcap=2.0)
 KINDS = {
     **{f"window {n}": model(attention(window=AttentionWindow(size=n)), attention()) for n in (1, 2, 3, 5, 8)},
@@ -49,7 +49,7 @@ KINDS = {
     ),
     "soft caps in a window": model(attention(score_transform=CAPPED, window=AttentionWindow(size=3)), attention(score_transform=CAPPED)),
     "latent": model(LATENT, LATENT),
-    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(window=AttentionWindow(size=4))),
+    "states": model(DELTA, short_conv(Expr("d", 16), 3, True), attention(window=AttentionWindow(size=4))),
 }
 
 
@@ -108,6 +108,6 @@ def test_shared_kv_layers_use_one_cache() -> None:
 
 
 def test_repeated_block_becomes_separate_modules() -> None:
-    tree = decoder(Dim("V", 30), Dim("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
+    tree = decoder(Expr("V", 30), Expr("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
     layers = build(tree).layers
     assert len({id(x.attn.q.weight) for x in layers}) == 3

@@ -27,7 +27,7 @@ def kept(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> int:
 
 
 def causal_lm(config: dict[str, Any], attention: str, dtype: torch.dtype) -> torch.nn.Module:
-    """transformers' model of a configuration, with random weights."""
+    """Return the transformers model of a configuration, with random weights."""
     import transformers
 
     torch.manual_seed(0)

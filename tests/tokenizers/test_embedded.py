@@ -39,12 +39,12 @@ SHARES = {
     "manners, seen": 0.95,
     "words of no world, drawn anew": 0.95,
 }
-"""Minimum number of right answers; the model's README has the measured numbers."""
+"""Minimum number of correct answers; the model's README has the measured numbers."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """A model this small is faster on one thread."""
+    """Use one thread, as it is faster for a model of this size."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -65,7 +65,7 @@ def test_embedded_model_verifies_and_is_small() -> None:
 def test_local_folder_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "embedded").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert embedded.named("embedded") == "embedded"
+    assert embedded.resolve_name("embedded") == "embedded"
     with pytest.raises(llamath.LlamathError, match="neither"):
         llamath.load("embedded")
 

@@ -55,7 +55,7 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     from ..render.progress import Bar
 
     try:
-        with Bar() as bar:
+        with Bar("checking the source") as bar:
             done = convert(source, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):

@@ -9,6 +9,7 @@ import click
 
 from ..core.report import Report
 from ..model import Model
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import (
     batch_option,
@@ -59,11 +60,13 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
     if on is None and (svg is not None or layout is not None):
         raise click.UsageError("--svg and --layout need GPUs: --on 2xh100")
     if on is None:
-        ranking = fit(model, **settings)
+        with Progress("sizing the model for each GPU"):
+            ranking = fit(model, **settings)
         warn_quantization(ranking, settings["dtype"])
         _print(ranking, form, gpu_ranking_text)
         return int(not ranking.fits)
-    report = fit(model, on=on, layout=layout or "", **settings)
+    with Progress("sizing the model"):
+        report = fit(model, on=on, layout=layout or "", **settings)
     if settings["context"] is None and form is None:
         note(f"assuming a context of {report.context:,} tokens; --context changes it")
     warn_quantization(report, settings["dtype"])

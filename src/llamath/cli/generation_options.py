@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -81,7 +82,7 @@ def open_model(model: str | None, options: dict[str, Any]) -> Llama:
     from ..run import Llama, Sampling, limit_threads
 
     Sampling(**_given_sampling(options))
-    with Bar() as bar:
+    with Bar("opening the checkpoint") as bar:
         found = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
     limit_threads(found.module)
     known = found.model.notes if found.model is not None else ()
@@ -125,13 +126,18 @@ def choose_limits(llama: Llama, options: Mapping[str, Any], logprobs: int | None
     return GenerationLimits(max_tokens=options["max_tokens"], context=context, stop_strings=stops, logprobs=logprobs)
 
 
-def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None]) -> bool:
-    """Pass on every piece as it is generated; return whether the user interrupted."""
+def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None], heading: str = "") -> bool:
+    """Pass on every piece as it is generated, and before the first one write `heading`; return whether the user interrupted."""
+    from ..render.progress import Progress
     from ..run import Generation
 
     finish = ""
     try:
-        for piece in pieces:
+        rest = iter(pieces)
+        with Progress("processing the prompt"):
+            first = list(islice(rest, 1))
+        write(heading)
+        for piece in chain(first, rest):
             out(piece)
             finish = piece.finish or finish
     except KeyboardInterrupt:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import FormatError, LlamathError, UnknownModel, safe
+from ..render.progress import Progress
 from .command_group import shared_option
 from .output import note, warn
 
@@ -160,7 +162,8 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
         raise click.UsageError("which MODEL? A preset (llama-3-8b), a config.json, params.json or folder, - for standard input, or dim=…")
     from ..loading import load
 
-    return load(model, changes=changes)
+    with Progress("reading the config") if model != "-" else nullcontext():
+        return load(model, changes=changes)
 
 
 def _header(model: str, error: UnknownModel) -> HeaderCount:
@@ -171,7 +174,8 @@ def _header(model: str, error: UnknownModel) -> HeaderCount:
     if not names_checkpoint(model):
         raise error
     try:
-        return count_header(model, str(error))
+        with Progress("reading headers"):
+            return count_header(model, str(error))
     except FormatError as problem:
         raise (error if problem.code == "no_checkpoint" else problem) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .output import echo, echo_json
 
@@ -17,7 +18,8 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
     from ..api import models
     from ..render.text.catalog_text import models_text
 
-    presets = models(*words)
+    with Progress("counting the presets"):
+        presets = models(*words)
     if form == "json":
         echo_json(presets.to_json())
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .expr import Dim, product, total
+from .expr import Expr, product, total
 from .record_type import Record
 from .tree import Block, Folded, Stack, Weight, fold, fold_field
 
@@ -49,7 +49,7 @@ class Section(Record):
         return sum(row.parameters for row in self.rows)
 
     @property
-    def formula(self) -> Dim:
+    def formula(self) -> Expr:
         """The parameters of one copy as an expression."""
         return total(product((row.copies, row.weight.parameters)) for row in self.rows)
 
@@ -173,7 +173,7 @@ def _formula(sections: tuple[Section, ...]) -> Formula:
         inner = section.formula
         if not inner:
             continue
-        times = Dim.const(section.times)
+        times = Expr.const(section.times)
         plain = times == 1 and not times.atoms
         count = f"({times.symbol})" if len(times.terms) > 1 else times.symbol
         symbols.append(inner.symbol if plain else f"{count}·({inner.symbol})")

@@ -19,7 +19,7 @@ from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import ChatFormat
-from ..tokenizers.template_lookup import find_chat_template, read_sampling_settings
+from ..tokenizers.chat_template import find_chat_template, read_sampling_settings
 from .batch import Batch, PrefixCache
 from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 from .cpu.weight_packing import LONG_GENERATION
