@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .conversion.convert_checkpoint import ConversionReport
     from .core.blocks import Decoder
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
-    from .core.expr import Dim
+    from .core.expr import Expr
     from .core.parameter_count import Parameters
     from .core.report import Report
     from .core.tree import Block, Leaf, Stack, Weight, walk
@@ -55,8 +55,8 @@ __all__ = [
     "Device",
     "DeviceList",
     "DiffReport",
-    "Dim",
     "Explanation",
+    "Expr",
     "FitReport",
     "FlopsReport",
     "FormatError",
@@ -108,7 +108,7 @@ _MODULES = {
     "checkpoint.meta_args": "ModelArgs",
     "core.blocks": "Decoder",
     "core.tree": "Block Leaf Stack Weight walk",
-    "core.expr": "Dim",
+    "core.expr": "Expr",
     "core.parameter_count": "Parameters",
     "core.report": "Report",
     "analysis.count.count_report": "CountReport StoredNamesReport",

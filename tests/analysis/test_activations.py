@@ -11,7 +11,7 @@ from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import Kernels, saved_by_layer
 from llamath.analysis.training.training_memory import has_fused_qkv
-from llamath.core.expr import Dim
+from llamath.core.expr import Expr
 from support.reference_data import published
 
 BATCH, TOKENS = 2, 24
@@ -167,7 +167,7 @@ def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str)
     found = kept(plain.module, lambda: plain(x))
     tree = classic(heads, d, 1)
     kernels = Kernels(flash=flash, dropout=True, width=width, context=TOKENS)
-    parts = saved_by_layer(tree.layers[0], Dim("d", d), kernels)
+    parts = saved_by_layer(tree.layers[0], Expr("d", d), kernels)
     expected = sum(saved_bytes(x, Layout(microbatch=BATCH), TOKENS) for x in parts)
     assert abs(expected - found) <= (0 if dtype == "float32" else 0.02 * found)
 
@@ -207,7 +207,7 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
     x = torch.randn(BATCH, TOKENS, d, requires_grad=True)
     found = kept(torch.nn.ParameterList(w.values()), lambda: forward(x))
     block = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree.layers[0]
-    parts = saved_by_layer(block, Dim("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
+    parts = saved_by_layer(block, Expr("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
     assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == found
 
 

@@ -609,7 +609,7 @@ GROUP = 16
 
 
 def packed_linear(weight: Any, method: str) -> dict[str, Any]:
-    """Zeros in the shapes that a quantizer stores for a weight, without its prefix."""
+    """Return zeros in the shapes that a quantizer stores for a weight, by name without the prefix."""
     outputs, inputs = weight.shape
     if method == "gptq":
         return {

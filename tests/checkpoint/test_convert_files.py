@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
-from llamath.checkpoint.formats.gguf_values import values
+from llamath.checkpoint.formats.gguf import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
@@ -77,7 +77,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ram_folder() -> Iterator[Path]:
-    """A folder in memory where possible: slower disks prove no more."""
+    """Return a folder in memory if possible, as it is faster than a disk."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
 
@@ -92,7 +92,7 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 @pytest.mark.parametrize(
     ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
 )
-def test_a_conversion_killed_before_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
+def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     args = [sys.executable, convert_kills.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
@@ -136,7 +136,7 @@ def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> N
 
 
 def interrupt_at(size: int) -> Callable[[int, int], None]:
-    """A progress callback that interrupts the conversion once this many bytes have been written."""
+    """Return a progress callback that interrupts the conversion once this many bytes have been written."""
 
     def progress(done: int, total: int) -> None:
         if done >= size:
@@ -161,7 +161,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
     assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
-def test_the_command_line_says_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_command_prints_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bar, "update", lambda _bar, done, total: interrupt_at(50_000)(done, total))
     args = ["convert", str(source), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "12KB"]
     stopped = CliRunner().invoke(cli, args, standalone_mode=False)
@@ -266,9 +266,7 @@ def test_disk_space_is_checked_first(source: Path, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
-def test_a_disk_that_fills_up_leaves_existing_files(
-    call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_existing_files(call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1000):
         left, real = [at], getattr(os, call)
 
@@ -304,7 +302,7 @@ def test_a_file_size_limit_is_reported_as_a_full_disk(source: Path, tmp_path: Pa
     assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
 
 
-def test_a_disk_that_is_too_small(source: Path, tmp_path: Path) -> None:
+def test_too_small_disk_is_refused(source: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True).returncode:
@@ -358,7 +356,7 @@ def test_numpy_is_needed_only_for_rounding(source: Path, tmp_path: Path, monkeyp
         assert "llamath[convert]" in missing.value.hint and not (tmp_path / "never").exists()
 
 
-def test_the_command_line(source: Path, tmp_path: Path) -> None:
+def test_convert_command_writes_and_reports(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> Any:
         return CliRunner().invoke(cli, ["convert", *args], standalone_mode=False)
 
@@ -394,7 +392,7 @@ def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_pat
     assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2
 
 
-def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_appears_after_one_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [100.0]
     monkeypatch.setattr("llamath.render.progress.monotonic", lambda: now[0])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

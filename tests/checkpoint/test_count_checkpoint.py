@@ -282,7 +282,7 @@ def test_a_folder_without_checkpoint_is_an_error(tmp_path: Path) -> None:
     assert run("count", str(tmp_path))[::2] == (2, run("count", str(tmp_path / "config.json"))[2])
 
 
-def test_broken_checkpoint_tells_the_reason(tmp_path: Path) -> None:
+def test_broken_checkpoint_error_has_the_reason(tmp_path: Path) -> None:
     write_safetensors(config(tmp_path, MARTIAN) / "model.safetensors", header_of(MODEL), short=8)
     code, out, complaint = run("count", str(tmp_path))
     assert code == 2 and not out and "model.safetensors" in complaint

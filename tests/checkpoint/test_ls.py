@@ -178,7 +178,7 @@ def test_torch_ties_and_views_share_storage(tmp_path: Path) -> None:
     assert f"parameters  {unique:,}\n" in text
 
 
-def test_config_tells_how_weights_are_packed(tmp_path: Path) -> None:
+def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.compressed(4, 128)))
     write(tmp_path / "model.safetensors", headers)
     before = json.loads(ls(tmp_path, "--json"))

@@ -162,7 +162,7 @@ def test_wrong_dtype_is_a_warning(tmp_path: Path) -> None:
     assert codes(result) == {"dtype": "warning"} and "2 times the memory" in messages(result)
 
 
-def test_truncated_file_tells_the_missing_bytes(tmp_path: Path) -> None:
+def test_truncated_file_finding_has_the_missing_bytes(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)

@@ -68,12 +68,12 @@ def test_comparison_frees_the_models(hf: Path) -> None:
     import gc
     import weakref
 
-    found = open_model(str(hf))
-    alive = weakref.ref(found.module)
+    loaded = open_model(str(hf))
+    alive = weakref.ref(loaded.module)
     gc.disable()
     try:
-        kept = capture_activations(found, "it", IDS)
-        del found
+        kept = capture_activations(loaded, "it", IDS)
+        del loaded
         assert alive() is None
     finally:
         gc.enable()
@@ -199,8 +199,8 @@ def test_permuted_rows_in_gguf(hf: Path, change: Callable[[Tensor], Tensor], dia
     convert_checkpoint(str(rows(hf, tmp_path / "hf", change)), str(tmp_path / "model.gguf"), ConvertOptions(to="gguf"))
     stored = {x.name: x.data for x in gguf.GGUFReader(tmp_path / "model.gguf").tensors}["blk.1.attn_q.weight"]
     as_it_was = open_model(str(hf)).module.get_parameter("layers.1.attn.q.weight").detach()
-    wanted = as_it_was if diagnosis == "unpermuted" else to_pairs(to_pairs(as_it_was))
-    assert torch.equal(torch.from_numpy(stored.copy()), wanted)
+    expected = as_it_was if diagnosis == "unpermuted" else to_pairs(to_pairs(as_it_was))
+    assert torch.equal(torch.from_numpy(stored.copy()), expected)
     done = asked(hf, tmp_path / "model.gguf")
     assert done.exit_code == 1
     assert f"B's look {diagnosis}, or A's" in " ".join(done.stdout.split())
@@ -218,12 +218,12 @@ def test_permuted_rows_are_found_after_quantization(hf: Path, tmp_path: Path) ->
 
 def test_loss_on_text_tells_which_model_is_wrong(hf: Path, tmp_path: Path) -> None:
     a, b = heard(hf), heard(rows(hf, tmp_path, CASES[0][0]))
-    found = compare_activations(a, b, IDS, "", 1e-4)
+    result = compare_activations(a, b, IDS, "", 1e-4)
     for losses, end in {(1.2, 4.0): ": B's look unpermuted", (4.0, 1.2): ": A's look permuted twice"}.items():
-        (hint,) = permutation_hint(a, b, found.replace(losses=losses))
+        (hint,) = permutation_hint(a, b, result.replace(losses=losses))
         assert hint.endswith(end)
     for losses in ((4.5, 4.9), (1.2, 1.3)):  # neither knows it; both do
-        (hint,) = permutation_hint(a, b, found.replace(losses=losses))
+        (hint,) = permutation_hint(a, b, result.replace(losses=losses))
         assert ", or A's" in hint
 
 
@@ -256,9 +256,9 @@ def words(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     letters = [chr(i) for i in range(32, 127)]
-    made = Tokenizer(models.WordLevel({x: i for i, x in enumerate(letters)} | {"?": 31, "<unk>": 96}, "<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer(models.WordLevel({x: i for i, x in enumerate(letters)} | {"?": 31, "<unk>": 96}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 def test_text_is_used_if_a_tokenizer_exists(hf: Path, tmp_path: Path) -> None:

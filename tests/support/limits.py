@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 HANG_S = 120
-"""No test needs this long on any machine; only a hang does."""
+"""CPU seconds that only a hang takes, on any machine."""
 
 
 def within_calls(most: int, work: Callable[[], T]) -> T:

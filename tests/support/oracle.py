@@ -51,10 +51,10 @@ def _pair(text: str, dtype: str) -> Pair:
     if dtype != "float32":
         theirs, ours = _copied(pair(config), getattr(torch, dtype))
         return Pair(config, theirs, ours)
-    made = transformers.AutoConfig.for_model(**config)
+    hf_config = transformers.AutoConfig.for_model(**config)
     attention = "sdpa" if config.get("alibi") else "eager"  # eager adds Falcon's ALiBi twice
     torch.manual_seed(0)
-    theirs = kind(config).from_config(made, attn_implementation=attention, experts_implementation="eager").eval()
+    theirs = kind(config).from_config(hf_config, attn_implementation=attention, experts_implementation="eager").eval()
     shake(theirs)
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
@@ -70,9 +70,9 @@ def kind(config: dict[str, Any]) -> Any:
     import transformers
 
     if config["model_type"] == "mistral4":
-        one = transformers.Mistral4ForCausalLM
-        one.from_config = classmethod(one._from_config.__func__)
-        return one
+        model_class = transformers.Mistral4ForCausalLM
+        model_class.from_config = classmethod(model_class._from_config.__func__)
+        return model_class
     return transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
 
 

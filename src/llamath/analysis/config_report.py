@@ -10,7 +10,7 @@ from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.errors import ConfigError
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.number_format import format_count
 from ..core.record_type import Record
 from ..core.report import Report, html_table
@@ -122,7 +122,7 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
     has_meta = with_meta and family.meta is not None
     seen = _RecordingConfig(config.data, config.source)
     tree = family.build(seen)
-    sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Dim.const(x.copies))]
+    sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Expr.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
     kinds = (family.name, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.keys_read), ("hybrid", "c" in letters)) if there))
     learned = seen.key_by_symbol.get("C", "") if "C" in letters else ""

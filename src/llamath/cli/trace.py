@@ -9,7 +9,7 @@ import click
 
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.units import parse_tokens
-from ..embedded import MODEL_NAME, named
+from ..embedded import MODEL_NAME, resolve_name
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -54,7 +54,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         raise click.UsageError("the prompt is empty: a pass needs at least one token")
     if location is None and prompt is not None:
         location = MODEL_NAME
-    location = named(location) if location else location
+    location = resolve_name(location) if location else location
     loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])

@@ -40,8 +40,8 @@ def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
 def resolve_device(device: str | torch.device, dtype: torch.dtype) -> TensorOptions:
     """Return the device with this dtype, after checking that it exists and computes in the dtype."""
     try:
-        found = torch.device(device)
-        x = torch.ones(1, 1, 2, 2, dtype=dtype, device=found)
+        target = torch.device(device)
+        x = torch.ones(1, 1, 2, 2, dtype=dtype, device=target)
         torch.nn.functional.scaled_dot_product_attention(x, x, x @ x, is_causal=True)
         torch.nn.functional.linear(x, x[0, 0]).softmax(-1)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
@@ -50,7 +50,7 @@ def resolve_device(device: str | torch.device, dtype: torch.dtype) -> TensorOpti
             f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}",
             hint="use cpu, or another dtype",
         ) from None
-    return TensorOptions(dtype, found)
+    return TensorOptions(dtype, target)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -71,8 +71,8 @@ def free_bytes(device: torch.device, cgroup: str = _CGROUP) -> int | None:
 
 def _system_free_bytes() -> int | None:
     """Return the system's available memory, file cache included."""
-    found = _read_numbers("/proc/meminfo").get("MemAvailable:")
-    return None if found is None else found * 1024
+    kibibytes = _read_numbers("/proc/meminfo").get("MemAvailable:")
+    return None if kibibytes is None else kibibytes * 1024
 
 
 def _cgroup_free_bytes(cgroup: str) -> int | None:

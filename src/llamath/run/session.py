@@ -19,7 +19,7 @@ from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import ChatFormat
-from ..tokenizers.template_lookup import find_chat_template, read_sampling_settings
+from ..tokenizers.chat_template import find_chat_template, read_sampling_settings
 from .batch import Batch, PrefixCache
 from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 from .cpu.weight_packing import LONG_GENERATION
@@ -284,9 +284,9 @@ def check_tokenizer(tokenizer: Tokenizer, rows: int) -> None:
     """Raise an error if the tokenizer has more tokens than the embedding has rows, or less than half as many."""
     base = tokenizer.engine.get_vocab_size(with_added_tokens=False)
     if base > rows or 2 * tokenizer.vocab_size < rows:
-        found = base if base > rows else tokenizer.vocab_size
+        tokens = base if base > rows else tokenizer.vocab_size
         raise LlamathError(
-            f"{safe(tokenizer.source)}: the tokenizer has {found:,} tokens, but the model's embedding has {rows:,} rows",
+            f"{safe(tokenizer.source)}: the tokenizer has {tokens:,} tokens, but the model's embedding has {rows:,} rows",
             hint="is it the tokenizer of this model?",
         )
 
@@ -295,8 +295,8 @@ def parse_message(message: tuple[str, str] | Mapping[str, str]) -> chats.ChatMes
     """Convert a (role, text) pair or a {"role", "content"} mapping."""
     if isinstance(message, Mapping):
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
-            found = ", ".join(map(str, message)) or "no keys"
-            raise LlamathError(f'expected a message with "role" and "content", both strings, found {found}')
+            keys = ", ".join(map(str, message)) or "no keys"
+            raise LlamathError(f'expected a message with "role" and "content", both strings, found {keys}')
         return chats.ChatMessage(message["role"], message["content"])
     return chats.ChatMessage(*message)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.errors import LlamathError
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.number_format import short_count
 from ...core.parameter_count import Formula, Parameters, Section
 from ...core.record_type import Record
@@ -86,7 +86,7 @@ class StoredTensor(Record):
     """A tensor as files of one format have it."""
 
     name: str
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
 
 
 class StoredNamesReport(Report):

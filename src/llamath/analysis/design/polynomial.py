@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ...core.blocks import Decoder
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.parameter_count import Count
 from ...core.tree import fold
 
@@ -38,15 +38,15 @@ class Polynomial(NamedTuple):
     terms: tuple[Term, ...]
 
     @classmethod
-    def of(cls, value: Dim, free: Iterable[str]) -> Polynomial:
-        """Return a Dim as a polynomial in these letters; all other letters are replaced by their values."""
+    def of(cls, value: Expr, free: Iterable[str]) -> Polynomial:
+        """Return a Expr as a polynomial in these letters; all other letters are replaced by their values."""
         made: Counter[tuple[tuple[str, int], ...]] = Counter()
         letters = set(free)
         for monomial, k in value.terms.items():
-            powers = Counter(letter for letter, _ in monomial if letter in letters)
-            for letter, n in monomial:
-                if letter not in letters:
-                    k *= n
+            powers = Counter(atom.symbol for atom in monomial if atom.symbol in letters)
+            for atom in monomial:
+                if atom.symbol not in letters:
+                    k *= atom.value
             made[tuple(sorted(powers.items()))] += k
         return cls(tuple((k, monomial) for monomial, k in made.items() if k))
 
@@ -70,16 +70,16 @@ class Polynomial(NamedTuple):
         return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
 
 
-def total_polynomial(report: Count) -> Dim:
+def total_polynomial(report: Count) -> Expr:
     """Return the total as a formula."""
-    return total(product((Dim.const(x.times), x.formula)) for x in report.sections)
+    return total(product((Expr.const(x.times), x.formula)) for x in report.sections)
 
 
-def active_polynomial(report: Count, tree: Decoder) -> Dim:
+def active_polynomial(report: Count, tree: Decoder) -> Expr:
     """Return the active parameters as a formula, with as many experts as a token is routed to."""
     shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(
-        product((Dim.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))
+        product((Expr.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))
         for x in report.sections
         for row in x.rows
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ...core.expr import Monomial, product
+from ...core.expr import Letter, Monomial, product
 from ...core.parameter_count import Section, WeightRow
 
 Polynomial = tuple[tuple[Monomial, int], ...]
@@ -27,19 +27,19 @@ class WeightTerm(NamedTuple):
     @property
     def form(self) -> Form:
         """The size in letters alone: two weights of one form differ only in numbers."""
-        return tuple(sorted((tuple(sorted(x for x, _ in monomial)), k) for monomial, k in self.size))
+        return tuple(sorted((tuple(sorted(x.symbol for x in monomial)), k) for monomial, k in self.size))
 
     @property
     def letters(self) -> dict[str, int]:
         """The letters of the size with their values."""
-        return dict(atom for monomial, _ in self.size for atom in monomial)
+        return {atom.symbol: atom.value for monomial, _ in self.size for atom in monomial}
 
     def at(self, values: Mapping[str, int], layers: int | None) -> int:
         """Return the parameters with some letters and the number of layers changed."""
         whole = 0
         for monomial, k in self.size:
-            for letter, own in monomial:
-                k *= values.get(letter, own)
+            for atom in monomial:
+                k *= values.get(atom.symbol, atom.value)
             whole += k
         return whole if layers is None else whole * layers
 
@@ -67,7 +67,7 @@ def _term(row: WeightRow, layers: int | None) -> WeightTerm:
     path = row.pattern if layers is None else f"layers.{{l}}.{row.pattern}"
     size = product((row.copies, row.weight.parameters)).terms
     wide = next((letter for part, letter in _EXPERT_LETTERS.items() if part in path.split(".")), "F")
-    renamed = tuple((tuple((wide if x == "F" else x, n) for x, n in monomial), k) for monomial, k in size.items())
+    renamed = tuple((tuple(Letter(wide if x.symbol == "F" else x.symbol, x.value) for x in monomial), k) for monomial, k in size.items())
     return WeightTerm(path, renamed, layers, row.group, row.weight.role, bool(row.weight.tied))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.blocks import Attention, Decoder, LatentAttention
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold
 from ..training.lora_adapters import LinearMatrix, list_matrices
@@ -137,7 +137,7 @@ class BaseModel(Record):
         }
 
 
-def layer_formula(block: Block) -> Dim:
+def layer_formula(block: Block) -> Expr:
     """Return the parameters of one layer as a formula."""
     return total(product((x.copies, x.weight.parameters)) for x in fold(block))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ...core.blocks import Decoder
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.record_type import Record
 from ...core.tree import fold, fold_blocks
@@ -23,7 +23,7 @@ class Convention(Record):
 
     name: str
     title: str
-    train: Dim  # FLOPs per token of a training step
+    train: Expr  # FLOPs per token of a training step
     source: str
     says: str  # what is counted and what is left out
     hardware: bool = False  # recomputation is counted (HFU)
@@ -89,7 +89,7 @@ def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
 
 def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
     """The conventions that multiply dimensions."""
-    d, V, L, T = Dim("d", tree.width), Dim("V", tree.vocab), Dim("L", int(tree.layers.n)), Dim("T", tokens)
+    d, V, L, T = Expr("d", tree.width), Expr("V", tree.vocab), Expr("L", int(tree.layers.n)), Expr("T", tokens)
     yield Convention(
         name="megatron",
         title="Megatron (SC21), every layer recomputed",
@@ -123,7 +123,7 @@ def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
     )
 
 
-def _parameter_counts(tree: Decoder) -> tuple[Dim, Dim, Dim, Dim]:
+def _parameter_counts(tree: Decoder) -> tuple[Expr, Expr, Expr, Expr]:
     """Return all parameters, active ones, active without embeddings and head, and active without learned positions."""
     everything = active = inner = places = 0
     for x in fold(tree):
@@ -134,18 +134,18 @@ def _parameter_counts(tree: Decoder) -> tuple[Dim, Dim, Dim, Dim]:
         places += live if x.pattern.startswith("positions.") else 0
     same = active == everything
     return (
-        Dim("N", everything),
-        Dim("N" if same else "Na", active),
-        Dim("Nb", inner),
-        Dim("Np" if places else "N" if same else "Na", active - places),
+        Expr("N", everything),
+        Expr("N" if same else "Na", active),
+        Expr("Nb", inner),
+        Expr("Np" if places else "N" if same else "Na", active - places),
     )
 
 
-def _attention(tree: Decoder, tokens: int) -> Dim:
+def _attention(tree: Decoder, tokens: int) -> Expr:
     """Return PaLM's 12·L·H·Q·T in the tree's letters: three times the FLOPs of one query over the whole context."""
-    pairs = [(x.active, sum(x.block.flops_per_pair(), Dim.const(0))) for x in fold_blocks(tree) if isinstance(x.block, AttentionBase)]
-    return total(product((3, live, pair, Dim("T", tokens))) for live, pair in pairs)
+    pairs = [(x.active, sum(x.block.flops_per_pair(), Expr.const(0))) for x in fold_blocks(tree) if isinstance(x.block, AttentionBase)]
+    return total(product((3, live, pair, Expr("T", tokens))) for live, pair in pairs)
 
 
-def _halved(attention: Dim) -> Dim:
-    return Dim.of({letters: k // 2 for letters, k in attention.terms.items()})
+def _halved(attention: Expr) -> Expr:
+    return Expr.of({letters: k // 2 for letters, k in attention.terms.items()})

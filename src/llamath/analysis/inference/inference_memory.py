@@ -13,7 +13,7 @@ from ...checkpoint.formats.dtypes import DTYPES, find_dtype
 from ...checkpoint.quantization.schemes import format_of_config, parse_weight_format
 from ...core.blocks import Decoder, Linear, MoE
 from ...core.errors import LlamathError
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -29,42 +29,42 @@ if TYPE_CHECKING:
 class PeakActivations(Record):
     """The elements that are held for each token at the peak, and the branch where it occurs."""
 
-    width: Dim
+    width: Expr
     branch: str
 
 
 def peak_activations(tree: Decoder) -> PeakActivations:
     """Return the peak over all branches of all layers."""
-    d = Dim.const(tree.width)
+    d = Expr.const(tree.width)
     found = [PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
     return max(found, key=lambda x: int(x.width), default=PeakActivations(width=d, branch="embed"))
 
 
-def _branches(layers: Stack) -> Iterator[tuple[str, Dim]]:
+def _branches(layers: Stack) -> Iterator[tuple[str, Expr]]:
     for layer, _ in layers.distinct():
         for name, child in layer.children:
             if isinstance(child, Block):
                 yield name, _branch_activations(child)
 
 
-def _branch_activations(block: Block) -> Dim:
+def _branch_activations(block: Block) -> Expr:
     """Return the elements that a branch holds for each token besides the rows of the model's width."""
     if isinstance(block, MoE):
         return _mixture(block)
     linears = list(_linears(block))
     if not linears:
-        return Dim.const(0)
+        return Expr.const(0)
     last = linears[-1].weight.shape
     return total((*(x.weight.shape[0] for x in linears[:-1]), last[1]))
 
 
-def _mixture(block: MoE) -> Dim:
+def _mixture(block: MoE) -> Expr:
     """Return the elements of the token copies and of the experts, or those of the shared expert, whichever are more."""
     live = block.experts.active or 1
     ((expert, _), *_) = block.experts.distinct()
     reads = next(_linears(expert)).weight.shape[1]
     routed = total((product((live, total((reads, _branch_activations(expert))))), block.router.weight.shape[0]))
-    shared = _branch_activations(block.shared) if block.shared is not None else Dim.const(0)
+    shared = _branch_activations(block.shared) if block.shared is not None else Expr.const(0)
     return routed if routed >= shared else shared
 
 
@@ -394,7 +394,7 @@ def _cache_lines(cache: KVCacheSize, dtype: str) -> Iterator[MemoryLine]:
 
 
 def _growing_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
-    layers, rows, tokens = Dim.const(x.spec.layers), x.spec.rows, x.spec.tokens(cache.context)
+    layers, rows, tokens = Expr.const(x.spec.layers), x.spec.rows, x.spec.tokens(cache.context)
     times, same = len(rows) if len(set(rows)) == 1 else 1, rows[0] if len(set(rows)) == 1 else None
     letters = _bracketed(same.symbol if same is not None else " + ".join(row.symbol for row in rows))
     numbers = _bracketed(same.numbers if same is not None else " + ".join(row.numbers for row in rows))
@@ -405,7 +405,7 @@ def _growing_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
 
 
 def _state_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
-    layers = Dim.const(x.spec.layers)
+    layers = Expr.const(x.spec.layers)
     parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, conv_state_bytes(parse_kv_dtype(dtype)))) if n]
     letters = " + ".join(f"{_bracketed(n.symbol)}·{size}" for n, size in parts)
     numbers = " + ".join(f"{_bracketed(n.numbers)}·{size}" for n, size in parts)
@@ -419,11 +419,11 @@ def _bracketed(text: str) -> str:
 def _letters(cache: KVCacheSize, peak: PeakActivations) -> dict[str, int]:
     """Return the letters of the formulas with their values."""
     written = [x for part in cache.parts for x in (*part.spec.rows, part.spec.state, part.spec.conv_state) if x is not None]
-    layers = [Dim.const(part.spec.layers) for part in cache.parts]
+    layers = [Expr.const(part.spec.layers) for part in cache.parts]
     return {letter: n for x in (*layers, *written, peak.width) for letter, n in x.atoms.items()}
 
 
-def _letter(layers: Dim) -> str:
+def _letter(layers: Expr) -> str:
     return layers.symbol if len(layers.atoms) == 1 and "+" not in layers.symbol else str(int(layers))
 
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from ...core.blocks import Decoder, Layer
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.forward_pass import ForwardPass, Mixer
 from ...core.tree import Block, Folded, fold, fold_blocks, fold_field
 from ...hardware import Device
@@ -95,7 +95,7 @@ class MicrobatchCosts:
     def _layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         assert isinstance(block, Layer)
         leaves = self._leaves(block)
-        kept = saved_by_layer(block, Dim.const(self.tree.width), self.kernels)
+        kept = saved_by_layer(block, Expr.const(self.tree.width), self.kernels)
         rows = self._tokens(layout) * self.kernels.width
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError, safe
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.number_format import format_count
 from ...core.tree import fold
 
@@ -46,7 +46,7 @@ class _ShapeMismatch(NamedTuple):
 
     kind: str
     found: Shape
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
     names: tuple[str, ...]
 
     @property
@@ -174,12 +174,12 @@ def _candidates(letters: Mapping[str, str], groups: Sequence[_ShapeMismatch]) ->
                         yield letters[letter], value
 
 
-def _solve(dim: Dim, letter: str, value: int) -> int:
+def _solve(dim: Expr, letter: str, value: int) -> int:
     """Return the letter's value for which the dimension has this value, if it is linear in the letter; else 0."""
     with_it, without = 0, 0
     for monomial, k in dim.terms.items():
-        powers = sum(symbol == letter for symbol, _ in monomial)
-        size = k * prod(n for symbol, n in monomial if symbol != letter)
+        powers = sum(atom.symbol == letter for atom in monomial)
+        size = k * prod(int(atom.value) for atom in monomial if atom.symbol != letter)
         if powers > 1:
             return 0
         with_it, without = (with_it + size, without) if powers else (with_it, without + size)

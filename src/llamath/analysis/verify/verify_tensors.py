@@ -193,7 +193,7 @@ def _unexpected(
     expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packed: Mapping[str, Packing]
 ) -> Iterator[Finding]:
     """Yield the findings about tensors that the model does not have, by kind."""
-    if tensors.places.keys() <= expected.keys():
+    if tensors.positions.keys() <= expected.keys():
         return
     tied = {scheme.stored_name("head.weight")} if expectation.tree.head and expectation.tree.head.weight.tied else set()
     mtp = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(expectation.tree)}

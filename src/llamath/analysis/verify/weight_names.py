@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
 from ...core.blocks import Decoder
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Block, sequence, walk
@@ -38,7 +38,7 @@ class _StoredName(Record):
     """A weight's name in one kind of file."""
 
     name: str
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
     transform: str  # empty: none
 
 
@@ -48,7 +48,7 @@ class _WeightNames(Record):
     json_fields: ClassVar[tuple[str, ...]] = ("path=pattern", "shape", "dims", "layers", "names")
 
     pattern: str
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
     layers: int
     names: Mapping[str, _StoredName]
 
@@ -92,7 +92,7 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[_WeightName
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
     times = [int(n) for _, n in stack.distinct()]
     made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
-    found: dict[tuple[str, tuple[Dim, ...]], _WeightNames] = {}
+    found: dict[tuple[str, tuple[Expr, ...]], _WeightNames] = {}
     for leaf in walk(sample):
         if leaf.weight.tied:
             continue

@@ -9,7 +9,7 @@ from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.number_format import format_flops, format_percent, format_ranges, format_si, short_count
 from ...model import Model
 from ..table import align, bold, dim, terminal_width, wrap
@@ -167,7 +167,7 @@ def used(found: Sequence[UsedWeight]) -> str:
     parts: list[str] = []
     for x in found:
         letters = ", ".join(d.symbol for d in x.weight.shape)
-        many = f"{Dim.const(x.copies).symbol} × " if int(x.copies) > 1 else ""
+        many = f"{Expr.const(x.copies).symbol} × " if int(x.copies) > 1 else ""
         parts.append("b" if x.weight.role == "bias" and parts else f"{many}[{letters}]")
     return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in found) else [])]) or "none"
 

@@ -252,13 +252,13 @@ def maybe_pack(module: Decoder, tokens: int, rows: int = 1, release_pages: Calla
     if not _can_optimize(module, None):
         return
     shared = module.packed_weights or install(module, None, release_pages)
-    wanted = default_format(module.embed.weight.dtype, tokens, rows)
-    if FORMAT_ORDER.index(wanted) <= FORMAT_ORDER.index(shared.format):
+    packing = default_format(module.embed.weight.dtype, tokens, rows)
+    if FORMAT_ORDER.index(packing) <= FORMAT_ORDER.index(shared.format):
         return
     children = [*module.layers, *([] if module.head is None else [module.head])]
     need, free = sum(x.nbytes for child in children for x in child.parameters()), free_bytes(module.embed.weight.device)
     if free is None or need <= free:
-        shared.format = wanted
+        shared.format = packing
 
 
 def install(module: Decoder, packing: PackingFormat | None, release_pages: Callable[[], object]) -> PackedWeights:

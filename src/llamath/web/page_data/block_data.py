@@ -12,7 +12,7 @@ from ...analysis.graph.walkthrough import HIDDEN_STATES, WalkthroughStage, reads
 from ...analysis.inference.cache_bytes import cache_spec
 from ...core.blocks import Attention, Decoder, LatentAttention, MoE
 from ...core.errors import safe
-from ...core.expr import Dim, product
+from ...core.expr import Expr, product
 from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.mixers import GatedDeltaNet, Mamba2
 from ...core.number_format import format_ranges
@@ -137,7 +137,7 @@ def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width:
         "parameters": str(stage.parameters),
         "lanes": plan.width,
         "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "per-layer input"} | _place(plan, x) for x in outside],
-        "stream": ["B", "T" if at.tokens > 1 else "1", number(Dim.const(width))],
+        "stream": ["B", "T" if at.tokens > 1 else "1", number(Expr.const(width))],
         "steps": [_step(x, mixers, at) | _place(plan, x.name) | {"color": step_color(named, x)} for x in stage.steps],
         "columns": places.columns(),
         "under": places.under(),
@@ -207,7 +207,7 @@ def _shared(block: Block) -> Iterator[dict[str, Any]]:
             own = "of another layer" if y.k is None else "cached"
             yield _heads(("query head", y.heads), ("key and value head", y.kv_heads), own)
         elif isinstance(y, LatentAttention):
-            yield _heads(("query head", y.heads), ("latent vector", Dim.const(1)), "cached; each head unpacks its own keys and values")
+            yield _heads(("query head", y.heads), ("latent vector", Expr.const(1)), "cached; each head unpacks its own keys and values")
         elif isinstance(y, GatedDeltaNet):
             yield _heads(("value head with a state", y.value_heads), ("query and key head", y.key_heads), "not cached: the states are")
         elif isinstance(y, Mamba2):
@@ -226,4 +226,4 @@ def _plural(name: str, n: int) -> str:
 
 
 def _count(n: int) -> Form:
-    return number(Dim.const(n))
+    return number(Expr.const(n))

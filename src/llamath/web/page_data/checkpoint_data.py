@@ -14,7 +14,7 @@ from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_url, names_checkpoint, packings_of
 from ...core.errors import FormatError, safe
 from ...core.tree import Stack
-from ...embedded import named
+from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
 
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 def opened(text: str) -> Model:
     """Load a model; the header of a local checkpoint is verified against it."""
-    if is_url(text) or not names_checkpoint(named(text)):
+    if is_url(text) or not names_checkpoint(resolve_name(text)):
         return load(text)
     try:
         found = verify_checkpoint(text)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.errors import LlamathError, safe
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.parameter_count import Count
 from ...core.tree import Stack, fold
 from ...loading import load
@@ -166,7 +166,7 @@ def forms_of(model: Model, family: Family) -> Forms:
     return Forms(sum_of(*parts), form_of(_live(model), family), {name: form_of(total(x), family) for name, x in groups.items()})
 
 
-def _live(model: Model) -> Dim:
+def _live(model: Model) -> Expr:
     """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
     shares = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}
