@@ -1,4 +1,4 @@
-"""Activations: against what torch keeps of transformers' own models and of plain blocks, and against Korthikanti's formulas."""
+"""Saved activations match those that torch keeps for transformers' models and for plain blocks, and Korthikanti's formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training memory: ZeRO's figure to its digits, what torch's optimizers allocate, peft's adapters, and Llama 3's own layouts."""
+"""Training memory matches ZeRO's figure, torch's optimizers, peft's adapters, and Llama 3's published layouts."""
 
 from __future__ import annotations
 

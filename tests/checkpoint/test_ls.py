@@ -298,7 +298,7 @@ def test_missing_shards_and_duplicate_names_are_noted(tmp_path: Path) -> None:
 
 def test_unknown_integer_matrices_are_noted() -> None:
     report = list_tensors(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
-    assert report.notes == ("1 integer matrix of no known packing (x.W_q, …): elements are counted",)
+    assert report.notes == ("1 integer matrix of unknown packing (x.W_q, …): elements are counted",)
 
 
 def test_rows_are_in_tree_order() -> None:

@@ -180,29 +180,29 @@ def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rej
 def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> _ServePlan | Rejected:
     """Return the plan with the largest batch that fits and meets the latency, or the reason why none does."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
-    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
+    roof = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:
         return n <= MAX_BATCH and shards.max_memory(context, n * layout.pp) <= device.memory
 
     def meets_latency(n: int) -> bool:
-        return latency is None or decode_limit(shards, over, context, n).seconds <= latency
+        return latency is None or decode_limit(shards, roof, context, n).seconds <= latency
 
     if not fits(1):
         return Rejected(
             what=name, why=f"{shards.max_memory(context, layout.pp) / 2**30:,.1f} GiB per GPU for {layout.pp} × {context:,} tokens"
         )
     if not meets_latency(1):
-        return Rejected(what=name, why=f"at least {decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms per token")
-    each = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
-    speed = decode_limit(shards, over, context, each)
+        return Rejected(what=name, why=f"at least {decode_limit(shards, roof, context, 1).seconds * 1000:.3g} ms per token")
+    group_size = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
+    speed = decode_limit(shards, roof, context, group_size)
     return _ServePlan(
         layout=layout,
         replicas=gpus // (layout.tp * layout.pp),
-        batch=each * layout.pp,
-        memory=shards.max_memory(context, each * layout.pp),
+        batch=group_size * layout.pp,
+        memory=shards.max_memory(context, group_size * layout.pp),
         seconds=speed.seconds,
-        rate=each * layout.pp / speed.seconds / (layout.tp * layout.pp),
+        rate=group_size * layout.pp / speed.seconds / (layout.tp * layout.pp),
         bound=speed.bound,
     )
