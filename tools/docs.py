@@ -46,10 +46,10 @@ def output(command: str, errors: bool = True) -> str:
     return done.stdout + (done.stderr if errors else "")
 
 
-def console(found: re.Match[str]) -> str:
+def console(match: re.Match[str]) -> str:
     """Return a console block with the current output of its commands."""
     text = ""
-    for part in re.split(r"^(?=\$ )", found[1], flags=re.MULTILINE):
+    for part in re.split(r"^(?=\$ )", match[1], flags=re.MULTILINE):
         if not part:
             continue
         command, old = COMMAND.match(part).groups()  # type: ignore[union-attr]
@@ -69,9 +69,9 @@ def abridged(old: str, new: str) -> str:
 def command_named(name: str) -> click.Command:
     from llamath.cli import cli
 
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None, f"there is no command {name}"
-    return found
+    result = cli.get_command(click.Context(cli), name)
+    assert result is not None, f"there is no command {name}"
+    return result
 
 
 def list_item(text: str) -> str:
@@ -93,8 +93,8 @@ def option_lines(name: str) -> Iterator[str]:
     yield list_item(f"[Common options](models-and-units.md#common-options): {shared}")
 
 
-def options(found: re.Match[str]) -> str:
-    return "\n".join([f"<!-- options {found[1]} -->", "", *option_lines(found[1]), "", "<!-- end -->"])
+def options(match: re.Match[str]) -> str:
+    return "\n".join([f"<!-- options {match[1]} -->", "", *option_lines(match[1]), "", "<!-- end -->"])
 
 
 def shared_options(_: re.Match[str]) -> str:
@@ -180,9 +180,9 @@ GENERATED = {CONSOLE: console, OPTIONS: options, SHARED_OPTIONS: shared_options,
 
 def main() -> int:
     check = "--check" in sys.argv
-    wanted = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
+    expected = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
     stale, wrong = [], []
-    for path in wanted or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in expected or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
         text = fresh = path.read_text()
         for pattern, generate in GENERATED.items():
             fresh = pattern.sub(generate, fresh)

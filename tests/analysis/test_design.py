@@ -1,4 +1,4 @@
-"""design: the search misses nothing, candidates are what their family's tree says, demands hold, and published dimensions are found again."""
+"""`design`: the search is complete, candidates match the trees of their family, constraints hold, and published dimensions are found."""
 
 from __future__ import annotations
 

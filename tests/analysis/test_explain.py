@@ -1,4 +1,4 @@
-"""explain: what people asked about decodes to the right answer, every explanation sums to its number, and numbers without a cause get none."""
+"""`explain`: published counts get the right explanation, every explanation sums to its number, and random numbers get none."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[in
     import transformers
     from safetensors import safe_open
 
-    made = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(made)
+    hf_config = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(hf_config)
     model.save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

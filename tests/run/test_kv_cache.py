@@ -58,15 +58,15 @@ KINDS = {
 @settings(max_examples=12, deadline=None)
 @torch.no_grad()
 def test_any_split_into_passes_matches_one_pass(kind: str, data: st.DataObject) -> None:
-    made, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
+    module, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, end - 1)), "cuts")), end]
     pads = torch.tensor(data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding"))
     ids = torch.randint(0, 30, (2, end), generator=torch.Generator().manual_seed(end))
-    cache = made.new_cache(data.draw(st.integers(end, end + 5), "room"))
-    found = torch.cat([made(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
+    cache = module.new_cache(data.draw(st.integers(end, end + 5), "room"))
+    actual = torch.cat([module(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
     for row, pad in enumerate(pads):
-        wanted = made(ids[row : row + 1, pad:])
-        assert torch.allclose(found[row : row + 1, pad:], wanted, atol=1e-4, rtol=1e-4)
+        expected = module(ids[row : row + 1, pad:])
+        assert torch.allclose(actual[row : row + 1, pad:], expected, atol=1e-4, rtol=1e-4)
 
 
 @given(room=st.integers(1, 6), cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8))
@@ -81,28 +81,28 @@ def test_ring_buffer_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
 
 
 def test_window_limits_the_cache() -> None:
-    made = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
-    cache = made.new_cache(12)
-    made(torch.zeros(1, 9, dtype=torch.long), cache)
+    module = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
+    cache = module.new_cache(12)
+    module(torch.zeros(1, 9, dtype=torch.long), cache)
     assert [x.buffers[0].shape[2] for x in cache.layers] == [5, 12, 3]
     assert cache.length == 9
 
 
 def test_full_cache_is_rejected_unchanged() -> None:
-    made = model(attention())
-    cache = made.new_cache(8)
-    made(torch.zeros(1, 6, dtype=torch.long), cache)
+    module = model(attention())
+    cache = module.new_cache(8)
+    module(torch.zeros(1, 6, dtype=torch.long), cache)
     with pytest.raises(LlamathError, match="room for 8 tokens, found 9"):
-        made(torch.zeros(1, 3, dtype=torch.long), cache)
-    assert made(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
+        module(torch.zeros(1, 3, dtype=torch.long), cache)
+    assert module(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
 
 
 def test_shared_kv_layers_use_one_cache() -> None:
     lender = attention()
     borrower = lender.replace(k=None, v=None, kv_layer=0)
-    made = model(lender, borrower)
-    cache = made.new_cache(6)
-    made(torch.zeros(1, 4, dtype=torch.long), cache)
+    module = model(lender, borrower)
+    cache = module.new_cache(6)
+    module(torch.zeros(1, 4, dtype=torch.long), cache)
     assert [type(x).__name__ for x in cache.layers] == ["KVCache", "NoneType"]
     assert cache.nbytes == 2 * 2 * 6 * 6 * 4
 

@@ -107,11 +107,11 @@ class Site:
 
 @contextmanager
 def sites(count: int, certificate: tuple[str, str] | None = None) -> Iterator[list[Site]]:
-    all_sites = [Site(certificate) for _ in range(count)]
+    sites_ = [Site(certificate) for _ in range(count)]
     try:
-        yield all_sites
+        yield sites_
     finally:
-        for site in all_sites:
+        for site in sites_:
             site.close()
 
 
@@ -119,10 +119,10 @@ def file(data: bytes, tag: str = '"one"') -> Page:
     """Return a page that serves a file by ranges as in RFC 9110."""
 
     def page(handler: Handler) -> None:
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
-        if asked is None:
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+        if match is None:
             return handler.answer(200, data, {"ETag": tag})
-        first, last = int(asked[1]), min(int(asked[2]), len(data) - 1)
+        first, last = int(match[1]), min(int(match[2]), len(data) - 1)
         if first >= len(data):
             return handler.answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
         return handler.answer(206, data[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(data)}", "ETag": tag})

@@ -46,7 +46,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
-    from ..render.text.trace_text import Shown, Words, trace_summary, trace_text
+    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_text
     from ..run.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
@@ -59,14 +59,14 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])
         with Progress("tracing the model"):
-            report, words = trace(loaded, [0] * num_tokens, layer=layer), Words()
+            report, words = trace(loaded, [0] * num_tokens, layer=layer), TokenTexts()
     else:
         loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
         ids = tokenizer.encode(prompt, parse_special_tokens=True)
         with Progress("running the model"):
             report = trace(loaded, ids, module, layer, TOP)
         shown = (*ids, *(x for x, _ in report.top_tokens))
-        words = Words({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
+        words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
     if options["svg"] is not None:
         walk = report.following.walk if options["decode"] and report.following else report.first.walk
         _draw(loaded, walk, options["svg"], layer, options["force"])
@@ -74,7 +74,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         echo_json(report.replace(texts=words.texts).to_json())
     else:
         as_text = trace_summary if form == "brief" else trace_text
-        echo(as_text(loaded, report, words, Shown(options["decode"], layer)))
+        echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))
 
 
 def _num_tokens(text: str | None) -> int:

@@ -52,11 +52,11 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
         hint = "download it first (hf download NAME --local-dir FOLDER), and give the folder"
         raise LlamathError(f"{safe(path)} is not a local path, and running a model needs its weights", hint=hint)
     checkpoint = open_checkpoint(path)
-    found, manifest = checkpoint.tensors_by_name, checkpoint.manifest
+    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
-    model = _model(folder, checkpoint, found, changes, notes)
-    scheme, stored = _stored_tensors(checkpoint, model, found, notes)
+    model = _model(folder, checkpoint, tensors, changes, notes)
+    scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
         path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
     )
@@ -101,6 +101,6 @@ def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) ->
     if fatal:
         first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         raise LlamathError(
-            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath verify lists all findings"
+            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath.verify(path) lists all findings"
         )
     notes += [x.message for x in findings if x.code in _NON_FATAL]

@@ -18,7 +18,7 @@ from ...core.mixers import GatedDeltaNet, Mamba2
 from ...core.number_format import format_ranges
 from ...core.tree import Block, fold_blocks
 from ...model import Model
-from ...render.svg.block_layout import Edge, Layout, layout
+from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
 from .forms import Form, number
 from .pass_forms import BATCH, NEXT, PROMPT, kept, known
@@ -125,7 +125,7 @@ def _walked(tree: Decoder, at: ForwardPass) -> list[dict[str, Any]]:
 
 
 def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width: int) -> dict[str, Any]:
-    plan = layout(stage.steps)
+    plan = layout_block(stage.steps)
     mixers = {} if block is None else {x.pattern: x.block for x in fold_blocks(block)}
     named = {x.name: x for x in stage.steps}
     places = BlockPositions(stage.steps, plan)
