@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.analysis.count.name_folding import unfold_pattern
-from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensors
+from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.text.ls_text import ls_csv, ls_text
@@ -193,6 +193,8 @@ def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     after = json.loads(ls(tmp_path, "--json"))
     assert (after["parameters"], after["notes"], list(after["codecs"])) == (8_030_261_248, [], ["compressed-int4"])
     assert after["codecs"]["compressed-int4"]["tensors"] == 3 * 224
+    report = list_checkpoint(str(tmp_path))
+    assert report.json_text() == json.dumps(report.to_json(), default=list) and after == json.loads(report.json_text())
     q = next(x for x in after["tensors"] if x["name"] == "model.layers.0.self_attn.k_proj.weight_packed")
     assert (q["weight"], q["logical_shape"], q["role"]) == ("model.layers.0.self_attn.k_proj.weight", [1024, 4096], "values")
     (tmp_path / "config.json").write_text("{")
