@@ -13,6 +13,26 @@ from ...core.expr import Expr, floor_div, minimum, product, total
 from ...core.forward_pass import AttentionWindow
 from ...core.record_type import Record
 from .recorder import Node
+from .saved_rules import (
+    SavedRule,
+    save_act,
+    save_all_inputs,
+    save_attention,
+    save_clamp,
+    save_dropout,
+    save_first_input,
+    save_gated,
+    save_l2_norm,
+    save_linear,
+    save_multiply,
+    save_norm,
+    save_rope,
+    save_route,
+    save_scale_by_expert,
+    save_scale_by_weight,
+    save_softcap,
+    save_softplus,
+)
 
 
 class CachedTensor(Record):
@@ -30,6 +50,7 @@ class Rule(Record):
     flops: Callable[[Node, bool], Expr] | None = None  # of a node; of attention only for the pairs inside the mask, if it is True
     mixing: bool = False  # whether its FLOPs combine activations with activations, without a weight
     cached: Callable[[Node], CachedTensor] | None = None
+    saved: SavedRule | None = None  # for the backward pass
 
 
 def attended_pairs(node: Node, masked: bool) -> Expr:
@@ -125,46 +146,46 @@ def _scan_state(node: Node) -> CachedTensor:
 
 
 RULES: Mapping[str, Rule] = {
-    "act": Rule(),
+    "act": Rule(saved=save_act),
     "add": Rule(),
-    "attention": Rule(flops=_attention_flops, mixing=True),
+    "attention": Rule(flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
-    "causal_conv": Rule(flops=_conv_flops, cached=_cached_inputs),
-    "clamp": Rule(),
-    "clamped_gated": Rule(),
-    "combine": Rule(),
+    "causal_conv": Rule(flops=_conv_flops, cached=_cached_inputs, saved=save_first_input("mixer states")),
+    "clamp": Rule(saved=save_clamp),
+    "clamped_gated": Rule(saved=save_gated),
+    "combine": Rule(saved=save_first_input("outputs of experts")),
     "concat": Rule(),
-    "decay": Rule(),
+    "decay": Rule(saved=save_first_input("mixer states")),
     "dispatch": Rule(),
-    "dropout": Rule(),
-    "gated": Rule(),
-    "gated_delta_rule": Rule(flops=_delta_flops, mixing=True, cached=_delta_state),
+    "dropout": Rule(saved=save_dropout),
+    "gated": Rule(saved=save_gated),
+    "gated_delta_rule": Rule(flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_all_inputs("mixer states")),
     "hidden_states": Rule(),
     "ids": Rule(),
-    "l2_norm": Rule(),
+    "l2_norm": Rule(saved=save_l2_norm),
     "last_token": Rule(),
-    "layer_norm": Rule(),
+    "layer_norm": Rule(saved=save_norm),
     "layers": Rule(),
-    "linear": Rule(flops=_matmul_flops),
-    "lookup": Rule(),
+    "linear": Rule(flops=_matmul_flops, saved=save_linear),
+    "lookup": Rule(saved=save_first_input("token ids", for_weight_gradient=True)),
     "merge_heads": Rule(),
-    "multiply": Rule(),
-    "per_head_linear": Rule(flops=_matmul_flops),
+    "multiply": Rule(saved=save_multiply),
+    "per_head_linear": Rule(flops=_matmul_flops, saved=save_linear),
     "positions": Rule(),
     "read_cache": Rule(),
-    "rms_norm": Rule(),
-    "rope": Rule(),
-    "route": Rule(),
+    "rms_norm": Rule(saved=save_norm),
+    "rope": Rule(saved=save_rope),
+    "route": Rule(saved=save_route),
     "routing_weights": Rule(),
     "scale": Rule(),
-    "scale_by_expert": Rule(),
+    "scale_by_expert": Rule(saved=save_scale_by_expert),
     "scale_by_position": Rule(),
-    "scale_by_weight": Rule(),
+    "scale_by_weight": Rule(saved=save_scale_by_weight),
     "select_layer": Rule(),
     "slice": Rule(),
-    "softcap": Rule(),
-    "softplus": Rule(),
+    "softcap": Rule(saved=save_softcap),
+    "softplus": Rule(saved=save_softplus),
     "split_heads": Rule(),
-    "ssm_scan": Rule(flops=_scan_flops, mixing=True, cached=_scan_state),
+    "ssm_scan": Rule(flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_all_inputs("mixer states")),
     "update_cache": Rule(cached=_cached_rows),
 }
