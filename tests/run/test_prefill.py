@@ -20,7 +20,7 @@ from llamath.run import forward_context as step
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
-from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
+from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
 from support.oracle import logits, logits_match, pair
 from support.reference_data import tiny_configs
 
