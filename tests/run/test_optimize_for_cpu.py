@@ -46,7 +46,7 @@ def logits_of(module: run.Decoder) -> Tensor:
     """Logits of one pass, and of padded rows: a prefill, then token by token."""
     ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
     results = [module(ids)]
-    if all(not isinstance(x.attn.spec, Attention) or x.attn.spec.window.causal for x in module.layers):
+    if all(not isinstance(x.spec.attn, Attention) or x.spec.attn.window.causal for x in module.layers):
         cache = module.new_cache(12)
         results.append(module(ids, cache, torch.tensor([0, 3])))
         results += [module(ids[:, i : i + 1], cache) for i in range(3)]
