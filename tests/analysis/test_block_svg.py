@@ -20,11 +20,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
 
 
-def plain() -> list[Any]:
+def tiny_config_params() -> list[Any]:
     return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
 
 
-@pytest.mark.parametrize("config", plain())
+@pytest.mark.parametrize("config", tiny_config_params())
 def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     for at in (prompt_pass(5), *([following(5)] if reads_on(tree) else [])):

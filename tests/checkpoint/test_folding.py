@@ -62,10 +62,10 @@ def test_any_text_unfolds_to_itself(names: list[str]) -> None:
 @given(st.lists(st.tuples(LAYERS, st.integers(0, 2)), max_size=60))
 def test_only_names_with_equal_columns_are_folded(rows: list[tuple[str, int]]) -> None:
     names, keys = [x for x, _ in rows], [x for _, x in rows]
-    found = fold_groups(names, keys)
-    assert Counter((name, keys[x.first]) for x in found for name in unfold_pattern(x.pattern)) == Counter(rows)
-    assert [x.first for x in found] == sorted(x.first for x in found)
-    assert all(names[x.first] in set(unfold_pattern(x.pattern)) for x in found)
+    groups = fold_groups(names, keys)
+    assert Counter((name, keys[x.first]) for x in groups for name in unfold_pattern(x.pattern)) == Counter(rows)
+    assert [x.first for x in groups] == sorted(x.first for x in groups)
+    assert all(names[x.first] in set(unfold_pattern(x.pattern)) for x in groups)
 
 
 def deepseek() -> list[str]:
@@ -98,8 +98,8 @@ MAX_CALLS = 40
 def test_folding_costs_few_calls_per_name(case: str) -> None:
     names = HOSTILE[case]
     units = len(names) + sum(map(len, names)) // 64
-    found = within_calls(MAX_CALLS * units, lambda: fold_names(names))
-    assert sum(x.copies for x in found) == len(names)
+    folded = within_calls(MAX_CALLS * units, lambda: fold_names(names))
+    assert sum(x.copies for x in folded) == len(names)
     assert back(names) == Counter(names)
 
 

@@ -279,9 +279,9 @@ def test_exit_codes_and_json_keys(tmp_path: Path) -> None:
     write_config(tmp_path, model, num_key_value_heads=9)
     findings = run(cli, ["verify", str(tmp_path), "--json"])
     assert findings.exit_code == 1
-    made = json.loads(findings.stdout)
-    assert made.keys() >= {"ok", "scheme", "findings"} and made["ok"] is False
-    assert all(x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in made["findings"])
+    output = json.loads(findings.stdout)
+    assert output.keys() >= {"ok", "scheme", "findings"} and output["ok"] is False
+    assert all(x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in output["findings"])
     (tmp_path / "model.safetensors").write_bytes(b"no checkpoint")
     assert isinstance(run(cli, ["verify", str(tmp_path)]).exception, (llamath.FormatError, SystemExit))
 
