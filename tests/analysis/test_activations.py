@@ -88,13 +88,13 @@ def tiny_config_params() -> list[Any]:
 def test_saved_activations_match_transformers(name: str, attention: str, dtype: str) -> None:
     import torch
 
-    from support.saved_tensors import causal_lm, step
+    from support.saved_tensors import causal_lm, count_step_bytes
 
     config, tolerance = (CASES | EAGER)[name]
     if reason := OTHERWISE.get((name, attention, dtype)) or OTHERWISE.get((name, "", dtype)):
         pytest.skip(reason)
     kernels = Kernels(flash=attention == "sdpa", fused=False, width=4 if dtype == "float32" else 2, context=TOKENS)
-    measured = step(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
+    measured = count_step_bytes(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
     scalar = 4  # the number of tokens, which the mean of the losses keeps
     copied = 2 * BATCH * TOKENS * 64 * kernels.width if name in COPIED and kernels.flash else 0
     assert abs(predict_bytes(config, kernels) + copied + scalar - measured) <= tolerance * measured
@@ -105,13 +105,13 @@ def test_saved_activations_match_transformers(name: str, attention: str, dtype: 
 def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> None:
     import torch
 
-    from support.saved_tensors import causal_lm, step
+    from support.saved_tensors import causal_lm, count_step_bytes
 
     model: Any = causal_lm(LLAMA, "sdpa", getattr(torch, dtype))
     model.activation_checkpointing_enable({"use_reentrant": True})
     model.enable_input_require_grads()
     width = 4 if dtype == "float32" else 2
-    measured = step(model, BATCH, TOKENS, 97)
+    measured = count_step_bytes(model, BATCH, TOKENS, 97)
     expected = predict_bytes(LLAMA, Kernels(fused=False, width=width, context=TOKENS), recompute="full")
     tables = 2 * 24 * TOKENS * width  # alive, but as an argument of every layer, which no hook sees
     assert expected - tables + 4 == measured
@@ -159,12 +159,12 @@ class Plain:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str) -> None:
     torch = pytest.importorskip("torch")
-    from support.saved_tensors import kept
+    from support.saved_tensors import count_saved_bytes
 
     d, heads, width = 64, 4, 4 if dtype == "float32" else 2
     plain = Plain(d, heads, flash, getattr(torch, dtype))
     x = torch.randn(BATCH, TOKENS, d, dtype=getattr(torch, dtype), requires_grad=True)
-    measured = kept(plain.module, lambda: plain(x))
+    measured = count_saved_bytes(plain.module, lambda: plain(x))
     tree = classic_model(heads, d, 1)
     kernels = Kernels(flash=flash, dropout=True, width=width, context=TOKENS)
     parts = saved_by_layer(tree.layers[0], Expr("d", d), kernels)
@@ -177,7 +177,7 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.nn import functional as f
 
-    from support.saved_tensors import kept
+    from support.saved_tensors import count_saved_bytes
 
     class Normed(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
@@ -205,7 +205,7 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
         return x + f.linear(Gated.apply(f.linear(y, w["gate"]), f.linear(y, w["up"])), w["down"])
 
     x = torch.randn(BATCH, TOKENS, d, requires_grad=True)
-    measured = kept(torch.nn.ParameterList(w.values()), lambda: forward(x))
+    measured = count_saved_bytes(torch.nn.ParameterList(w.values()), lambda: forward(x))
     block = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree.layers[0]
     parts = saved_by_layer(block, Expr("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
     assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == measured

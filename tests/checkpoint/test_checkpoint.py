@@ -15,11 +15,11 @@ from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError, safe
 from support import hostile_index
+from support.cost_limits import peak_bytes, within_calls
 from support.hostile_gguf import U16, Gguf
 from support.hostile_index import SHARD
 from support.hostile_pth import mapped, stream, tensor, zipped
 from support.hostile_safetensors import entry, file, header
-from support.limits import peak, within_calls
 
 HOSTILE = hostile_index.hostile()
 ODD = hostile_index.odd()
@@ -237,7 +237,7 @@ def test_corpus_of_hostile_indexes_is_large() -> None:
 @pytest.mark.slow
 def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(HOSTILE[name][1]())
-    assert peak(lambda: refusal(tmp_path)) < 200 * MIB
+    assert peak_bytes(lambda: refusal(tmp_path)) < 200 * MIB
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -16,7 +16,7 @@ import llamath
 from llamath.analysis.verify.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.quantization.schemes import Packing, find_packings
-from support import packed as make
+from support import quantized_headers as make
 from support.reference_data import truth
 
 LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616

@@ -28,7 +28,7 @@ from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkp
 from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, MissingExtra
 from llamath.render.progress import Bar, bar_line
-from support import convert_kills
+from support import kill_conversions
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
@@ -94,7 +94,7 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 )
 def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
-    args = [sys.executable, convert_kills.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
+    args = [sys.executable, kill_conversions.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
     found = json.loads(done.stdout or "{}")
     assert "wrong" not in found and found, (found, done.stderr[-2000:])
@@ -132,7 +132,7 @@ def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> N
         assert len(list(hidden.glob("*.safetensors"))) == complete
     done = subprocess.run([sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
     assert len(json.loads(done.stdout)["kept"]) == complete
-    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(expected) and not hidden.exists()
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(expected) and not hidden.exists()
 
 
 def interrupt_at(size: int) -> Callable[[int, int], None]:
@@ -157,7 +157,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
     with pytest.raises(ConvertError, match="already contains"):
         convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
     whole = convert_checkpoint(str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000))
-    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(tmp_path / "whole")
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(tmp_path / "whole")
     assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
@@ -195,7 +195,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
     out = tmp_path / "out"
     out.mkdir()
     convert_checkpoint(str(source), str(out), options("meta"))  # an empty folder is no obstacle
-    before = convert_kills.read_tree(out)
+    before = kill_conversions.read_tree(out)
     for kind in ("hf", "meta"):
         with pytest.raises(ConvertError, match=r"already contains consolidated\.00\.pth"):
             convert_checkpoint(str(source), str(out), options(kind))
@@ -205,7 +205,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
         convert_checkpoint(str(source), str(file), options("gguf"))
     with pytest.raises(ConvertError, match="is a file; expected a folder"):
         convert_checkpoint(str(source), str(file), options("hf"))
-    assert convert_kills.read_tree(out) == before and file.read_bytes() == b"mine"
+    assert kill_conversions.read_tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
     convert_checkpoint(str(source), str(file), options("gguf", force=True))
     assert checkpoint.read_checkpoint(str(file)).format == "gguf"
@@ -227,7 +227,7 @@ def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
 def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(source, mine)
-    before = convert_kills.read_tree(mine)
+    before = kill_conversions.read_tree(mine)
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
         with pytest.raises(ConvertError, match=r"is inside the source folder"):
@@ -237,7 +237,7 @@ def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     with pytest.raises(ConvertError, match="belongs to the source"):
         convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
-    assert convert_kills.read_tree(mine) == before
+    assert kill_conversions.read_tree(mine) == before
     convert_checkpoint(
         str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf")
     )  # next to a source file that was given by name

@@ -22,8 +22,8 @@ from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_gguf
+from support.cost_limits import within_calls
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid
-from support.limits import within_calls
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")

@@ -13,6 +13,7 @@ import pytest
 from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
 from llamath.checkpoint.hub.urls import parse_url
 from llamath.core.errors import FormatError, LlamathError, RemoteError
+from support.cost_limits import HANG_S, hang_guard
 from support.hub_server import (
     COMMIT,
     DATA,
@@ -29,7 +30,6 @@ from support.hub_server import (
     safetensors,
     status,
 )
-from support.limits import HANG_S, ends
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
@@ -186,7 +186,7 @@ HOSTILE: dict[str, tuple[Page, str]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_responses_are_refused(site: Site, name: str) -> None:
     site.pages["/x"], code = HOSTILE[name]
-    with pytest.raises(RemoteError) as found, ends():
+    with pytest.raises(RemoteError) as found, hang_guard():
         read_remote(f"{site.url}/x", limits=QUICK if code == "timeout" else None)
     assert found.value.code == code, str(found.value)
     assert len(str(found.value)) < 400

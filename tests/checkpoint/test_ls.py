@@ -21,7 +21,7 @@ from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensor
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.text.ls_text import ls_csv, ls_text
-from support import packed as make
+from support import quantized_headers as make
 
 EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]
 

@@ -25,6 +25,7 @@ from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.checkpoint.formats.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
 from llamath.core.errors import FormatError
 from support import hostile_pth
+from support.cost_limits import within_calls
 from support.hostile_pth import (
     APPEND,
     BUILD,
@@ -60,7 +61,6 @@ from support.hostile_pth import (
     tupled,
     zipped,
 )
-from support.limits import within_calls
 
 torch = pytest.importorskip("torch")
 

@@ -19,8 +19,8 @@ from llamath.checkpoint.formats.safetensors import MAX_HEADER, read
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_safetensors
+from support.cost_limits import peak_bytes, within_calls
 from support.hostile_safetensors import entry, file, header, mutants, valid
-from support.limits import peak, within_calls
 
 safetensors = pytest.importorskip("safetensors")
 numpy = pytest.importorskip("safetensors.numpy")
@@ -168,7 +168,7 @@ def test_corpus_of_hostile_files_is_large() -> None:
 @pytest.mark.slow
 def test_huge_headers_use_little_memory(name: str) -> None:
     source = Bytes(HOSTILE[name][1]())
-    assert peak(lambda: attempt(source)) < 160 * MIB
+    assert peak_bytes(lambda: attempt(source)) < 160 * MIB
 
 
 def test_largest_header_costs_few_calls() -> None:
@@ -176,7 +176,7 @@ def test_largest_header_costs_few_calls() -> None:
     data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
     assert len(within_calls(20_000, lambda: read(Bytes(data))).tensors) == 1 << 18  # callbacks of the collector count as calls
     values = file('{"__metadata__":{"\U0001f999":"' + "a" * (MAX_HEADER - 40) + '"}}')
-    assert peak(lambda: read(Bytes(values))) < 200 * MIB
+    assert peak_bytes(lambda: read(Bytes(values))) < 200 * MIB
 
 
 def test_every_prefix_is_refused() -> None:

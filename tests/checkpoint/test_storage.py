@@ -18,7 +18,7 @@ from llamath.checkpoint.quantization.gguf_file_types import FILE_TYPES, GGUFTens
 from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight_format
 from llamath.core.errors import LlamathError
 from llamath.model import Model
-from support import packed
+from support import quantized_headers
 from support.reference_data import published, tiny_configs, truth
 
 
@@ -137,16 +137,16 @@ def test_converted_files_have_the_predicted_bytes(name: str, tmp_path: Any) -> N
 
 
 WRITERS: dict[str, Any] = {
-    "awq": packed.awq,
-    "gptq": packed.gptq(4),
-    "gptq-8bit": packed.gptq(8),
-    "gptq-2bit-g64": packed.gptq(2, 64),
-    "gptq-3bit": packed.gptq(3),
-    "fp8": packed.fp8_blocks,
-    "bnb-int8": packed.bnb8,
-    "bnb-nf4": packed.bnb4(nested=False),
-    "bnb-nf4-dq": packed.bnb4(),
-    "nvfp4": packed.nvfp4,
+    "awq": quantized_headers.awq,
+    "gptq": quantized_headers.gptq(4),
+    "gptq-8bit": quantized_headers.gptq(8),
+    "gptq-2bit-g64": quantized_headers.gptq(2, 64),
+    "gptq-3bit": quantized_headers.gptq(3),
+    "fp8": quantized_headers.fp8_blocks,
+    "bnb-int8": quantized_headers.bnb8,
+    "bnb-nf4": quantized_headers.bnb4(nested=False),
+    "bnb-nf4-dq": quantized_headers.bnb4(),
+    "nvfp4": quantized_headers.nvfp4,
 }
 """Scheme → the tensors that its quantizer stores for a matrix, as in the tests of packings."""
 
@@ -154,10 +154,10 @@ WRITERS: dict[str, Any] = {
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_scheme_sizes_equal_the_quantizers_files(name: str, model: str) -> None:
-    headers = [x for x in packed.plain(model) if "block_sparse_moe" not in x[0]]
-    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in packed.plain(model) if ".experts." in x]
-    router = [x for x in packed.plain(model) if "block_sparse_moe.gate" in x[0]]
-    made = packed.tensors(packed.packed([*headers, *experts, *router], WRITERS[name]))
+    headers = [x for x in quantized_headers.plain(model) if "block_sparse_moe" not in x[0]]
+    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in quantized_headers.plain(model) if ".experts." in x]
+    router = [x for x in quantized_headers.plain(model) if "block_sparse_moe.gate" in x[0]]
+    made = quantized_headers.tensors(quantized_headers.packed([*headers, *experts, *router], WRITERS[name]))
     assert storage(model, name).bytes == sum(x.bytes for x in made if ".quant_state." not in x.name)
 
 

@@ -14,8 +14,8 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
 from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
-from support import packed as make
-from support.headers import Header, header_of, write_config, write_safetensors, write_sharded
+from support import quantized_headers as make
+from support.sparse_checkpoints import Header, header_of, write_config, write_safetensors, write_sharded
 
 SMALL = "smollm-135m"
 

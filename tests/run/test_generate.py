@@ -16,9 +16,9 @@ from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, 
 from llamath.run import memory_budget as rooms
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
-from support.oracle import blind, pair
 from support.reference_data import tiny_configs
-from support.tiny_checkpoint import CONFIG, tiny_checkpoint, words
+from support.tiny_checkpoint import CONFIG, tiny_checkpoint, train_tokenizer
+from support.transformers_pair import is_bidirectional, pair
 
 NEW = 12
 
@@ -50,7 +50,7 @@ def test_greedy_generation_matches_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     context = both.ours.spec.context or 99
     long, short = both.ids(min(40, context - NEW)).tolist()  # beyond every window
-    if blind(config):
+    if is_bidirectional(config):
         with pytest.raises(LlamathError, match="bidirectional"):
             ids(both.ours, [long], max_tokens=NEW)
         return
@@ -257,7 +257,7 @@ def test_out_of_memory_is_an_error(error: Exception) -> None:
 
 @pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
 def test_tokenizer_of_another_model_is_rejected(rows: int, fits: bool) -> None:
-    ours = Tokenizer(words(), "tokenizer.json")
+    ours = Tokenizer(train_tokenizer(), "tokenizer.json")
     assert ours.vocab_size == 316
     if fits:
         check_tokenizer(ours, rows)

@@ -12,7 +12,7 @@ from llamath.analysis.inference.inference_memory import MemoryRequest, memory
 from llamath.core.errors import LlamathError
 from llamath.run import build, check_memory_for, memory_budget
 from llamath.run.module import TensorOptions
-from support.checkpoints import SMALL
+from support.small_llama import SMALL
 
 CPU = torch.device("cpu")
 REQUEST = MemoryRequest(context=64, batch=3, chunk=64)

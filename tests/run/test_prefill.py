@@ -21,8 +21,8 @@ from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
 from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
-from support.oracle import logits, logits_match, pair
 from support.reference_data import tiny_configs
+from support.transformers_pair import logits, logits_match, pair
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

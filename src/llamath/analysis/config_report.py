@@ -219,7 +219,7 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
     if tree.head is not None and (head := tree.head.weight).tied:
         yield (
             "the head is tied to the embedding, which params.json cannot express: read from there, the model counts "
-            f"{int(head.size):,} more parameters, unless --set tie_word_embeddings=true is given"
+            f"{int(head.size):,} more parameters, unless tie_word_embeddings is set to true"
         )
     rope_scaling = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
     if other := [

@@ -71,7 +71,7 @@ def find_presets(words: Sequence[str] = ()) -> PresetList:
     if not found:
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
-        hint = f"did you mean {near[0]}? `llamath models` lists all" if near else "`llamath models` lists all"
+        hint = f"did you mean {near[0]}? llamath.models() lists all" if near else "llamath.models() lists all"
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
     return PresetList(models=tuple(map(_summarize_preset, found)))
 

@@ -158,11 +158,14 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     is_json = text.endswith(".json") and not is_checkpoint
     if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
         return _config_of_gguf(read_checkpoint(text, problems), safe(text), text)
+    notes = []
     if is_checkpoint:
         keys, path = _read_config_in(folder)
+        if keys is not None and not text.endswith(".index.json"):
+            notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
     else:
         keys, path = read_json(text), text
-    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".")
+    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
 def read_config(address: str) -> tuple[Mapping[str, Any], str]:

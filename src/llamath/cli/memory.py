@@ -19,6 +19,7 @@ from .model_options import (
     dtype_option,
     kv_dtype_option,
     on_option,
+    print_inference,
     takes_checkpoint,
     warn_context,
     warn_quantization,
@@ -90,10 +91,7 @@ def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
         _note_gpus(options["on"])
     warn_context(model, report.context)
     warn_quantization(report, options["dtype"])
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else memory_text(report))
+    print_inference(report, form, memory_text)
     return int(report.limit is not None and report.limit.max_context == 0)
 
 

@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..core.errors import FormatError, LlamathError, UnknownModel, safe
 from ..render.progress import Progress
 from .command_group import shared_option
-from .output import note, warn
+from .output import echo, echo_json, note, warn
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..analysis.plan.serving_plan import ServeReport
     from ..model import Model
 
+R = TypeVar("R", "MemoryReport", "FitReport", "GPURanking")
 DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
 WEIGHT_DTYPES = (
     *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "awq", "gptq", "mxfp4", "nvfp4"),
@@ -202,6 +203,16 @@ def warn_context(model: Model, context: int) -> None:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")
     elif not own:
         note(f"the config has no context length; using {context:,} tokens")
+
+
+def print_inference(report: R, form: str | None, text: Callable[[R], str]) -> None:
+    """Print a report on inference; in its brief form, warn if the files differ from the model."""
+    if form == "json":
+        echo_json(report.to_json())
+        return
+    echo(report.summary if form == "brief" else text(report))
+    for line in report.checkpoint_notes if form == "brief" else ():
+        warn(line)
 
 
 def warn_quantization(report: MemoryReport | FitReport | GPURanking | ServeReport, dtype: str) -> None:

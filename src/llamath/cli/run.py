@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -197,6 +199,10 @@ def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[s
     if not 1 <= len(words) <= 2:
         given = f"found {len(words)}: quote a prompt of several words" if words else "found neither"
         raise click.UsageError(f"expected [MODEL] and PROMPT, {given}")
+    looks_like_a_prompt = len(words) == 2 and not re.search(r"[/:.]", words[0]) and not re.search(r"\s", words[1])
+    if looks_like_a_prompt and words[1] != "-" and not os.path.lexists(words[0]) and not _is_preset(words[0]):
+        hint = f"quote a prompt of several words: llamath run {safe(shlex.quote(' '.join(words)), 60)}"
+        raise LlamathError(f"{safe(repr(words[0]), 60)} is not a model", hint=hint)
     return (words[0] if len(words) == 2 else None), words[-1]
 
 

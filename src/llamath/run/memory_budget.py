@@ -47,7 +47,8 @@ def resolve_device(device: str | torch.device, dtype: torch.dtype) -> TensorOpti
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise LlamathError(
-            f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}", hint="--device cpu, or another --dtype"
+            f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}",
+            hint="use cpu, or another dtype",
         ) from None
     return TensorOptions(dtype, target)
 
@@ -108,7 +109,7 @@ def check_memory(need: int, what: str, device: torch.device) -> None:
     if free is not None and need > free:
         raise LlamathError(
             f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} ({free / 2**30:,.1f} GiB) are free on {device}",
-            hint="llamath memory shows what fits; use a smaller --dtype, context or batch",
+            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory of each",
         )
 
 

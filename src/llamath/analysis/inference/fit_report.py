@@ -72,6 +72,7 @@ class FitReport(Report):
     ceilings: SpeedLimits | None  # None: the bandwidth is unknown
     instead: tuple[_FitAlternative, ...] = ()
     notes: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "source=model.source", "fits", "gpu", "count", "layout=layout.tp_and_pp", "dtype", "kv_dtype", "context"),
@@ -148,6 +149,7 @@ def fit(calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | 
         ceilings=speed_limits(shards, gpu, context, batch) if gpu.bandwidth else None,
         instead=() if fits else tuple(_alternatives(calculator, gpu, count, max_context)),
         notes=(*_layout_notes(shards, context), *calculator.notes),
+        checkpoint_notes=calculator.checkpoint_notes,
     )
 
 

@@ -57,6 +57,7 @@ class GPURanking(Report):
     gpus: tuple[RankedGPU, ...]
     too_small: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "source=model.source", "context", "batch", "fits", "cards=gpus", "too_small", "notes"),
@@ -125,6 +126,7 @@ def rank_gpus(
         gpus=tuple(ranked),
         too_small=tuple(x.name for x in among if by_device[x.name] is None),
         notes=calculator.notes,
+        checkpoint_notes=calculator.checkpoint_notes,
     )
 
 

@@ -152,6 +152,7 @@ class MemoryReport(_ContextMemory, Report):
     contexts: tuple[_ContextMemory, ...]
     limit: MemoryLimit | None = None
     notes: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source"),
@@ -254,9 +255,14 @@ class MemoryCalculator:
         return self.request.context or self.tree.context or DEFAULT_CONTEXT
 
     @property
+    def checkpoint_notes(self) -> tuple[str, ...]:
+        """The notes of the checkpoint that the weights are from."""
+        return self.stored.notes if self.stored else ()
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """The model's notes, and those of the checkpoint that its weights are from."""
-        return (*self.model.notes, *(self.stored.notes if self.stored else ()))
+        """The model's notes, and those of the checkpoint."""
+        return (*self.model.notes, *self.checkpoint_notes)
 
     def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
@@ -304,7 +310,9 @@ class MemoryCalculator:
             largest = {"max_context": self.max_context(within), "max_batch": self.max_batch(within)}
             limit = MemoryLimit(within=within, fits=longest.total <= within, **largest)
         fields = {name: getattr(longest, name) for name in longest.fields}
-        return MemoryReport(**fields, model=self.model, contexts=reports, limit=limit, notes=self.notes)
+        return MemoryReport(
+            **fields, model=self.model, contexts=reports, limit=limit, notes=self.notes, checkpoint_notes=self.checkpoint_notes
+        )
 
 
 def memory(

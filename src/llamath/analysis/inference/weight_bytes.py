@@ -29,6 +29,7 @@ from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..memory_line import MemoryLine
 
 if TYPE_CHECKING:
+    from ...model import Model
     from ..verify.listing import Listing
 
 MAX_LAYERS = 100_000
@@ -109,7 +110,7 @@ def weight_storage(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None 
 
 
 class StoredWeights(Record):
-    """The weights of a checkpoint, by dtype; `notes` name missing files."""
+    """The weights of a checkpoint, by dtype; `notes` tell if files are missing or hold another model than the config describes."""
 
     lines: tuple[MemoryLine, ...]
     notes: tuple[str, ...] = ()
@@ -127,21 +128,36 @@ def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights
     )
 
 
-def read_stored_weights(path: str) -> StoredWeights | None:
-    """Return the weights of the checkpoint at a path or address; None if there is no checkpoint."""
+def read_stored_weights(model: Model) -> StoredWeights | None:
+    """Return the weights of the checkpoint that a model was loaded from; None if there is only a config."""
     from ...checkpoint.open import names_checkpoint, open_checkpoint
     from ..verify.listing import list_tensors
 
-    if not names_checkpoint(path):
+    if not names_checkpoint(model.location):
         return None
     try:
-        opened = open_checkpoint(path)
+        opened = open_checkpoint(model.location)
     except FormatError as error:
         if error.code == "no_checkpoint":
             return None
         raise
-    note = opened.missing_shards_note
-    return stored_weights(list_tensors(opened.manifest), (note,) if note else ())
+    listing = list_tensors(opened.manifest)
+    note = opened.missing_shards_note or _other_size_note(model, listing)
+    return stored_weights(listing, (note,) if note else ())
+
+
+def _other_size_note(model: Model, listing: Listing) -> str:
+    """Return a note if the files hold clearly fewer or more parameters than the config describes, or an empty string.
+
+    Files may have somewhat more: a tied head, layers for multi-token prediction, and all parts of a multimodal model.
+    """
+    stored, described = listing.total.parameters, model.parameters.total
+    if not listing.known or (described * 99 <= stored * 100 and (model.wrapper or stored <= 2 * described)):
+        return ""
+    return (
+        f"the files hold {stored:,} parameters, the config describes {described:,}: the weights are those of the files, "
+        "KV cache and activations those of the config"
+    )
 
 
 def _packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:

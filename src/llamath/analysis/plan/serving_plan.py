@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.errors import LlamathError
-from ...core.number_format import format_count, format_giga
+from ...core.number_format import format_count, format_giga, format_list
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...hardware import Device
@@ -119,12 +119,16 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
     rejected: list[Rejected] = []
     too_large: list[Rejected] = []
     plans: list[_ServePlan] = []
+    single: list[Layout] = []  # pipelines that fit one sequence, but not one for each stage
     for layout in _possible_splits(model, gpus, device, rejected):
-        one = _best_batch(ShardedModel(sizes, layout), on, latency)
-        if isinstance(one, _ServePlan):
-            plans.append(one)
-        else:
-            too_large.append(one)
+        shards = ShardedModel(sizes, layout)
+        plan = _best_batch(shards, on, latency)
+        if isinstance(plan, _ServePlan):
+            plans.append(plan)
+            continue
+        too_large.append(plan)
+        if shards.max_memory(sizes.context, 1) <= device.memory < shards.max_memory(sizes.context, layout.pp):
+            single.append(layout)
     return ServeReport(
         model=model,
         device=device,
@@ -136,17 +140,20 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
         plans=tuple(sorted(plans, key=lambda x: (-x.rate, x.seconds))),
         rejected=tuple(rejected),
         too_large=tuple(too_large),
-        notes=tuple(_notes(model, plans, rejected)),
+        notes=tuple(_notes(model, plans, rejected, single)),
     )
 
 
-def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
-    """Note how the pipeline splits the layers, and the possible TP degrees if some are rejected."""
+def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected], single: list[Layout]) -> Iterator[str]:
+    """Note how the pipeline splits the layers, the possible TP degrees if some are rejected, and splits that fit a single sequence."""
     best = max(plans, key=lambda x: x.rate, default=None)
     if best is not None and 1 < best.layout.pp <= _MAX_LISTED_STAGES:
         yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
         yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
+    if single and not plans:
+        splits = format_list([f"TP {x.tp} × PP {x.pp}" for x in single], 3)
+        yield f"{splits}: one sequence fits, as `fit` says; a plan needs one for each stage of the pipeline, so that no stage idles"
 
 
 def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
