@@ -26,7 +26,7 @@ from ...render.text.diff_text import format_setting
 from .block_data import passes
 from .checkpoint_data import verdicts
 from .clipboard_texts import diff_texts, model_texts
-from .family_sliders import design, source
+from .family_sliders import build_design, derived_form
 from .forms import written
 from .page_settings import page_settings
 from .size_forms import cards, kept_as, sizes
@@ -182,7 +182,7 @@ def _model(model: Model) -> dict[str, Any]:
         "sections": [_section(model, x) for x in found.sections],
         **areas(model, kept),
         "passes": passes(model),
-        "design": design(model),
+        "design": build_design(model),
         "copy": model_texts(model),
         "sizes": sizes(model, kept),
     }
@@ -192,7 +192,7 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
     """Return the dimensions, each with its origin: a config key, a dependency, or a family default."""
     values = model.count.formula.letters
     for letter, value in values.items():
-        key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
+        key, form = model.config.key_by_symbol.get(letter, ""), derived_form(values, letter)
         given = key in model.config.data
         lines = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
         says = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
