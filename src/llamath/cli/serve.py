@@ -40,7 +40,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     """
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
-    from ..web.page_data.checkpoint_data import opened
+    from ..web.page_data.checkpoint_data import load_with_checkpoint
     from ..web.server.server import is_loopback, serve
 
     if not is_loopback(host):
@@ -54,7 +54,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
         if is_interactive() if browser is None else browser:
             open_browser(where.one_time_address)
 
-    serve([opened(x) for x in models], host, port, ready, hub=hub)
+    serve([load_with_checkpoint(x) for x in models], host, port, ready, hub=hub)
 
 
 def is_interactive() -> bool:

@@ -38,7 +38,7 @@ _MAX_DIM = 2**32 - 1
 _HEAD_PAIRS = (("H", "K"), ("Hv", "Hk"))
 """Head counts and the KV head counts that should divide them."""
 
-_Values = Mapping[str, int]
+_Sizes = Mapping[str, int]
 
 
 class _Rule(Record):
@@ -48,7 +48,7 @@ class _Rule(Record):
     right: Form
     text: str
 
-    def is_violated(self, dimensions: _Values) -> bool:
+    def is_violated(self, dimensions: _Sizes) -> bool:
         """Whether these dimensions violate the constraint."""
         return evaluate(self.left, dimensions) > evaluate(self.right, dimensions)
 
@@ -57,13 +57,13 @@ class _DesignSpace(Record):
     """The free dimensions with their config keys, and the derived ones."""
 
     data: Mapping[str, Any]
-    values: _Values
+    sizes: _Sizes
     keys: Mapping[str, str]
     derived: Mapping[str, Form]
     derived_keys: Mapping[str, Form] = {}
     """Config keys whose values are derived."""
 
-    def config(self, dimensions: _Values, tied: bool | None = None) -> dict[str, Any]:
+    def config(self, dimensions: _Sizes, tied: bool | None = None) -> dict[str, Any]:
         """Return the config at other dimensions."""
         data = {**self.data, **{key: dimensions[letter] for letter, key in self.keys.items()}}
         data |= {key: evaluate(form, dimensions) for key, form in self.derived_keys.items()}
@@ -96,10 +96,10 @@ def _try_build_design(text: str, expected_total: int) -> dict[str, Any] | None:
         return None
     space = _find_design_space(data, model)
     forms_by_tying: dict[bool | None, _CountForms] = {
-        tied: _count_forms(x, space) for tied in (False, True) if (x := _try_load(space.config(space.values, tied)))
+        tied: _count_forms(x, space) for tied in (False, True) if (x := _try_load(space.config(space.sizes, tied)))
     }
-    tying_is_irrelevant = len({evaluate(x.total, space.values) for x in forms_by_tying.values()}) < 2
-    own = _try_load(space.config(space.values))
+    tying_is_irrelevant = len({evaluate(x.total, space.sizes) for x in forms_by_tying.values()}) < 2
+    own = _try_load(space.config(space.sizes))
     if own is None or not space.keys:
         return None
     own_forms = _count_forms(own, space)
@@ -130,7 +130,7 @@ def _design_data(
         "neutral": sorted(x for x in {*space.data, *model.config.keys_read} if _has_no_effect(x, model.family.name)),
         "tied": None
         if None in forms_by_tying
-        else model.tree.head is None or model.parameters.total == evaluate(forms_by_tying[True].total, space.values),
+        else model.tree.head is None or model.parameters.total == evaluate(forms_by_tying[True].total, space.sizes),
         "totals": [
             {"tied": tied, "form": x.total, "active": {"form": x.active}, "groups": _groups(x)} for tied, x in forms_by_tying.items()
         ],
@@ -157,7 +157,7 @@ def _groups(forms: _CountForms) -> list[dict[str, Any]]:
 
 
 def _letter(space: _DesignSpace, total: Form, letter: str) -> dict[str, Any]:
-    n, power_of_two = space.values[letter], space.values[letter] & -space.values[letter]
+    n, power_of_two = space.sizes[letter], space.sizes[letter] & -space.sizes[letter]
     step = 1 if letter in ("L", "H", "K", "E", "k", "S") else min(power_of_two, 128 if n >= 512 else 8)
     return {
         "letter": letter,
@@ -201,7 +201,7 @@ def _active_parameters(model: Model) -> Dim:
     )
 
 
-def _count_at(space: _DesignSpace, dimensions: _Values, tied: bool | None = None) -> tuple[int, int] | None:
+def _count_at(space: _DesignSpace, dimensions: _Sizes, tied: bool | None = None) -> tuple[int, int] | None:
     """Return the total and active parameters at other dimensions; None if the library rejects them."""
     if (model := _try_load(space.config(dimensions, tied))) is None:
         return None
@@ -222,7 +222,7 @@ def _find_design_space(data: Mapping[str, Any], model: Model) -> _DesignSpace:
             keys[x] = key
     may_be_derived = (x for x in ("K", "F") if x not in keys and (x == "K" or x not in key_by_symbol))
     derived = {x: form for x in may_be_derived if (form := derived_form(letters, x))}
-    space = _DesignSpace(data=data, values=letters, keys=keys, derived=derived)
+    space = _DesignSpace(data=data, sizes=letters, keys=keys, derived=derived)
     if "h" in keys and not _agrees_along(space, _count_forms(model, space), "h"):
         keys_without_h = {x: key for x, key in keys.items() if x != "h"}
         form = derived_form(letters, "h")
@@ -250,12 +250,12 @@ def _top_k(model: Model) -> dict[str, int]:
     return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
 
 
-def derived_form(values: _Values, x: str) -> Form | None:
+def derived_form(sizes: _Sizes, x: str) -> Form | None:
     """Return how a dimension derives from others in most families, if its value agrees; else None.
 
     The head size and the MLP width derive from the hidden size, KV heads from heads, and the width of a group from the states.
     """
-    d, H, n = values.get("d", 0), values.get("H", 0), values.get(x, 0)
+    d, H, n = sizes.get("d", 0), sizes.get("H", 0), sizes.get(x, 0)
     form: Form | None = None
     if x == "h" and H and d // H == n:
         form = ["floor", "d", "H"]
@@ -263,7 +263,7 @@ def derived_form(values: _Values, x: str) -> Form | None:
         form = "H"
     elif x == "F" and d and n and n % d == 0:
         form = times_of(str(n // d), "d")
-    elif x == "i" and values.get("G") and n * values["G"] == values.get("Hm", 0) * values.get("m", 0):
+    elif x == "i" and sizes.get("G") and n * sizes["G"] == sizes.get("Hm", 0) * sizes.get("m", 0):
         form = ["floor", ["*", "Hm", "m"], "G"]
     return form
 
@@ -276,9 +276,9 @@ def _letters_in(form: Form) -> set[str]:
 
 def _agrees_along(space: _DesignSpace, forms: _CountForms, x: str) -> bool:
     """Whether the expressions agree with the tree when only this dimension changes."""
-    n, num_agreeing, rules = space.values[x], 0, list(_candidate_rules(space))
+    n, num_agreeing, rules = space.sizes[x], 0, list(_candidate_rules(space))
     for other in dict.fromkeys((2 * n, n // 2, n + 2, 3 * n, 1)):
-        dimensions = {**space.values, x: other}
+        dimensions = {**space.sizes, x: other}
         if num_agreeing == 2 or not 1 <= other != n or any(rule.is_violated(dimensions) for rule in rules):
             continue
         if (counted := _count_at(space, dimensions)) is None:
@@ -291,9 +291,9 @@ def _agrees_along(space: _DesignSpace, forms: _CountForms, x: str) -> bool:
 
 def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
     """Yield the constraints that a family may have."""
-    keys, values = space.keys, space.values
-    forms = {x: x if x in keys else str(n) for x, n in values.items()}
-    names = {x: keys.get(x, str(n)) for x, n in values.items()}
+    keys, sizes = space.keys, space.sizes
+    forms = {x: x if x in keys else str(n) for x, n in sizes.items()}
+    names = {x: keys.get(x, str(n)) for x, n in sizes.items()}
 
     def divides(few: str, many: str) -> _Rule:
         multiple = times_of(forms[few], ["floor", forms[many], forms[few]])
@@ -314,7 +314,7 @@ def _enforced_rules(space: _DesignSpace, form: Form) -> Iterator[_Rule]:
     """Yield the constraints whose violation the library rejects, and the minimum depth for which the expressions hold."""
     for rule in _candidate_rules(space):
         letters = _letters_in(rule.left) | _letters_in(rule.right)
-        nearby = [{**space.values, x: n} for x in letters for n in (space.values[x] + 1, 2 * space.values[x] + 1, 1)]
+        nearby = [{**space.sizes, x: n} for x in letters for n in (space.sizes[x] + 1, 2 * space.sizes[x] + 1, 1)]
         violating = [at for at in nearby if rule.is_violated(at)]
         if violating and not any(_count_at(space, at) for at in violating):
             yield rule
@@ -324,11 +324,11 @@ def _enforced_rules(space: _DesignSpace, form: Form) -> Iterator[_Rule]:
 
 def _min_layers(space: _DesignSpace, form: Form) -> int:
     """Return the minimum number of layers for which the expressions agree with the tree."""
-    for n in range(1, space.values["L"]):
-        dimensions = {**space.values, "L": n}
+    for n in range(1, space.sizes["L"]):
+        dimensions = {**space.sizes, "L": n}
         if (counted := _count_at(space, dimensions)) is not None and counted[0] == evaluate(form, dimensions):
             return n
-    return space.values["L"]
+    return space.sizes["L"]
 
 
 def _default_form(space: _DesignSpace, form: Form, x: str) -> Form | None:
@@ -338,7 +338,7 @@ def _default_form(space: _DesignSpace, form: Form, x: str) -> Form | None:
     if candidate is None or not _letters_in(candidate) <= space.keys.keys():
         return None
     for n in (2, 4):
-        dimensions = {**space.values, "d": n * 64 * space.values.get("H", 1)}
+        dimensions = {**space.sizes, "d": n * 64 * space.sizes.get("H", 1)}
         dimensions[x] = evaluate(candidate, dimensions)
         model = _try_load({key: value for key, value in space.config(dimensions).items() if key != space.keys[x]})
         if model is None or model.parameters.total != evaluate(form, dimensions):
@@ -363,9 +363,9 @@ def _agrees_everywhere(space: _DesignSpace, tied: bool | None, forms: _CountForm
 
 def _random_dimensions(space: _DesignSpace, rng: random.Random) -> dict[str, int]:
     """Return random dimensions, most of them plausible."""
-    dimensions = {x: max(int(n * 2 ** rng.uniform(-2, 2)), 1) for x, n in space.values.items()}
+    dimensions = {x: max(int(n * 2 ** rng.uniform(-2, 2)), 1) for x, n in space.sizes.items()}
     dimensions |= {x: dimensions[x] + dimensions[x] % 2 for x in ("h", "p") if x in dimensions}
-    dimensions |= {x: n for x, n in space.values.items() if x not in space.keys}
+    dimensions |= {x: n for x, n in space.sizes.items() if x not in space.keys}
     for many, few in _HEAD_PAIRS:
         if many in dimensions:
             dimensions[many] = dimensions.get(few, 1) * rng.randint(1, 8)
@@ -373,7 +373,7 @@ def _random_dimensions(space: _DesignSpace, rng: random.Random) -> dict[str, int
         dimensions["d"] = dimensions["H"] * 2 * rng.randint(1, 99)
     if "k" in dimensions:
         dimensions["k"] = min(dimensions["k"], dimensions.get("E", dimensions["k"]))
-    return {x: dimensions[x] if x in space.keys else n for x, n in space.values.items()}
+    return {x: dimensions[x] if x in space.keys else n for x, n in space.sizes.items()}
 
 
 def _try_load(data: Mapping[str, Any]) -> Model | None:

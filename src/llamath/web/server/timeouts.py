@@ -15,7 +15,7 @@ class TimeoutProtocol(H11Protocol):
 
     request_seconds, response_seconds, max_connections = 10.0, 60.0, 48
     timer: asyncio.TimerHandle | None = None
-    since = 0.0
+    opened_at = 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -25,18 +25,18 @@ class TimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer, and close the oldest idle connection if there are too many."""
         super().connection_made(transport)
-        self.since = self.loop.time()
+        self.opened_at = self.loop.time()
         self._restart_timer(self.request_seconds)
         others = [x for x in self.connections if isinstance(x, TimeoutProtocol) and not x.transport.is_closing()]
         idle = [x for x in others if x.is_idle and x is not self]
         if len(others) > self.max_connections and idle:
-            min(idle, key=lambda x: x.since).transport.abort()
+            min(idle, key=lambda x: x.opened_at).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Give the response its own time limit once the request is complete."""
-        before = self.is_idle
+        was_idle = self.is_idle
         super().data_received(data)
-        if before and not self.is_idle:
+        if was_idle and not self.is_idle:
             self._restart_timer(self.response_seconds)
 
     def on_response_complete(self) -> None:
