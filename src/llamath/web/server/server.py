@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from ...checkpoint.hub import Limits
 from ...core.errors import LlamathError, MissingExtra
@@ -15,6 +16,9 @@ from ...core.record_type import Record
 from ...model import Model
 from .application import AccessPolicy, create_application
 from .pages import HUB_LIMITS, Pages
+
+if TYPE_CHECKING:
+    from .timeouts import ConnectionLimits
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -34,6 +38,7 @@ def serve(
     *,
     hub: bool = False,
     hub_limits: Limits = HUB_LIMITS,
+    limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until interrupted; `ready` is called with the address. With `hub`, pages of models on the hub are served too."""
     try:
@@ -41,14 +46,14 @@ def serve(
         import uvicorn
     except ImportError as error:
         raise MissingExtra(error.name or "starlette", "web") from None
-    from .timeouts import TimeoutProtocol
+    from .timeouts import ConnectionLimits, protocol_with_limits
 
     listener = listen(host, port)
     url_host, port_number = _host_in_url(host), listener.getsockname()[1]
     policy = access_policy(host, port_number)
     config = uvicorn.Config(
         create_application(Pages(models, hub, hub_limits), policy),
-        http=TimeoutProtocol,
+        http=protocol_with_limits(limits or ConnectionLimits()),
         ws="none",
         lifespan="off",
         log_level="error",
